@@ -26,7 +26,7 @@ from tests.guidelines.test_judging import PLAIN
 from tracekit.analysis import analyze, analyze_many, many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.guidelines.interface import Finding, Number, Trial
+from tracekit.guidelines.interface import GUIDELINES, Finding, Number, Trial
 from tracekit.resources import folder
 from tracekit.serve.trace import ServedTrace
 from tracekit.trace import Trace
@@ -67,7 +67,7 @@ def trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 def judge_by(monkeypatch: pytest.MonkeyPatch, *guidelines: Any) -> None:
-    monkeypatch.setattr("tracekit.guidelines.run.all_guidelines", lambda: {one.id: one for one in guidelines})
+    monkeypatch.setattr(GUIDELINES, "all", lambda: {one.id: one for one in guidelines})
 
 
 def break_(monkeypatch: pytest.MonkeyPatch, where: str, only: str | None = None) -> None:

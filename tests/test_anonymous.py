@@ -19,11 +19,10 @@ import tracekit
 from tests.command import run
 from tests.report.asking import asking
 from tracekit import schema
-from tracekit.anonymous import anonymous_trace, kind_of, opened
+from tracekit.anonymous import Pseudonyms, anonymous_trace, kind_of, opened, read_salt
 from tracekit.damage import explain_damage, hidden_names
 from tracekit.errors import DamagedTraceError, UsageError
 from tracekit.manifest import Check, FileAccount
-from tracekit.pseudonyms import Pseudonyms, read_salt
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tracekit.cli import app
-from tracekit.export import registry
 from tracekit.export.api import export
+from tracekit.export.interface import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,16 +67,16 @@ def test_the_target_of_the_page_is_used(place: Path, monkeypatch: pytest.MonkeyP
     entry = metadata.EntryPoint("lines", "mine:TARGET", "tracekit.exports")
     monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
     monkeypatch.setattr(metadata.EntryPoint, "load", lambda _: scope["TARGET"])
-    registry._known.cache_clear()
+    vars(TARGETS).pop("_known", None)
     try:
         export("my-trace", "lines", place / "lines.csv")
     finally:
-        registry._known.cache_clear()
+        vars(TARGETS).pop("_known", None)
     assert (place / "lines.csv").read_text() == "0.0,1.0,30.0\n1.0,2.0,30.0\n"
 
 
 def test_the_page_names_every_target_and_its_files() -> None:
-    for target in registry.all_targets().values():
+    for target in TARGETS.all().values():
         (line,) = re.findall(rf"^\| `{target.name}` \|.*$", PAGE, re.MULTILINE)
         assert all(f"*{end}" in line for end in target.companions), target.name
         assert ("folder" in line) == target.folder

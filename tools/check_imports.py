@@ -15,10 +15,10 @@ from pathlib import Path
 
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package"),
-    ("tenant", "gpu_parts", "exchange"),
+    ("tenant", "gpu_parts", "exchange", "plugins"),
     ("notebook", "places", "timezones"),
     ("options", "settings", "decode", "spreadsheets", "outputs", "answer", "streams", "workers"),
-    ("toml_text", "pseudonyms", "runs", "databases"),
+    ("toml_text", "runs", "databases"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),
     ("damage",),

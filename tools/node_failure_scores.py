@@ -2,6 +2,12 @@
 
     python tools/node_failure_scores.py [--data FOLDER]
 
+Every node goes on from where it is: one that works fails by each cause at the fitted time, given how long it has worked
+already, and one that is away comes back at the fitted time, given how long it has been away. Nodes and causes fail
+independently of each other, as they are fitted, so that faults that come together are not in the intervals. How far the
+fit itself is off by chance is: part of the draws are from fits of other logs, whose nodes are drawn from those of this
+one with replacement.
+
 The log is the release of InfiniteHBD beside the repository (../shared/data/infinitehbd, or --data FOLDER). Without it
 nothing is written.
 """
@@ -11,8 +17,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -20,18 +30,219 @@ sys.path.insert(0, str(ROOT))
 from threadpoolctl import threadpool_limits  # noqa: E402 -- found through the line above
 
 from tracekit import ingest_logs  # noqa: E402 -- the same
-from tracekit.fit.node_outlook import FIGURES, held_out_failures  # noqa: E402 -- the same
+from tracekit.errors import UsageError  # noqa: E402 -- the same
+from tracekit.fit.choice import Effort  # noqa: E402 -- the same
+from tracekit.fit.node_failures import FailureLog, fit_failure_log, times_away  # noqa: E402 -- the same
+from tracekit.fit.run_times import seeded  # noqa: E402 -- the same
+from tracekit.fit.synthetic import drawn_away, drawn_until_failure  # noqa: E402 -- the same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from tracekit.fit.node_outlook import HeldOut
-
-__all__ = ["SHARES", "table", "within_page"]
+    from tracekit.array_types import Floats, Ints
+    from tracekit.trace import Trace
 
 PAGE = ROOT / "docs" / "workload.md"
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 _BEGIN, _END = "<!-- node failure scores -->\n", "<!-- end of node failure scores -->\n"
+
+
+FIGURES = ("outages", "node_hours_away", "availability_share")
+"""Times away that begin in the time to come, those of a node that overlap or touch being one; hours that nodes are away
+in it, also those away from the start; 1 - these hours / those of all nodes."""
+
+_CANDIDATES = 2_000
+"""Times away from which one is drawn that is longer than what a node has been away already."""
+_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Times away (m,), of several draws at once."""
+
+    draw: Ints
+    node: Ints
+    since: Floats
+    """Begin, from the start of the time to come on [s]; below 0 where the node was away before."""
+    until: Floats
+    """End [s]; infinite where it is not known."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure that is predicted."""
+
+    middle: float
+    """Median of the draws."""
+    low: float
+    high: float
+    """95 % of the draws lie between both ends."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The last part of a log, as the first predicts it and as it came."""
+
+    nodes: int
+    learned_days: float
+    days: float
+    """Of the last part."""
+    failures: int
+    """In the first part, overlapping ones apart."""
+    predicted: dict[str, Interval]
+    """By name of `FIGURES`."""
+    came: dict[str, float]
+
+
+def held_out_failures(trace: Trace, share: float = 0.7, *, seed: int = 0, draws: int = 1000, fits: int = 20) -> HeldOut:
+    """Predict the failures of nodes in the last part of a log from those in the first.
+
+    Parameters
+    ----------
+    trace : Trace
+        With the table node_events.
+    share : float
+        Part of the time that is learned from, between 0 and 1.
+    seed : int
+    draws : int
+        How often the last part is drawn.
+    fits : int
+        Fits that the draws are shared among: that of the first part, and others of nodes drawn with replacement.
+
+    Raises
+    ------
+    UsageError
+        The share is not between 0 and 1, or the first part has too few failures for a fit.
+    """
+    if not 0 < share < 1:
+        raise UsageError(f"the part of the log must be between 0 and 1, not {share:g}")
+    log = FailureLog.of(trace)
+    window = log.window
+    cut = window.begin + round(share * (window.end - window.begin))
+    first, span_s = log.before(cut), (window.end - cut) / 1e6
+    rng = seeded(seed, "held-out failures")
+    found = []
+    for number in range(fits):
+        model = fit_failure_log(first if number == 0 else _resampled(first, rng), seed, Effort(replicates=0))
+        groups = [g for g in model["groups"] or [] if g["group"] != "all"]
+        if number == 0 and not any(g["until_failure"]["chosen"] for g in groups):
+            raise UsageError("the first part of the log has too few failures to fit", where=trace.path)
+        size = len(range(number, draws, fits))
+        found.append(figures_of(_drawn(groups, first, span_s, size, rng), size, window.nodes, span_s))
+    every = {name: np.concatenate([one[name] for one in found]) for name in FIGURES}
+    ends = ((1 - _SHARE) / 2, (1 + _SHARE) / 2)
+    return HeldOut(
+        window.nodes,
+        (cut - window.begin) / 86_400e6,
+        span_s / 86_400,
+        first.failures.height,
+        {name: Interval(float(np.median(v)), *(float(np.quantile(v, q)) for q in ends)) for name, v in every.items()},
+        {name: float(v[0]) for name, v in figures_of(_recorded(log, cut), 1, window.nodes, span_s).items()},
+    )
+
+
+def figures_of(spans: Spans, draws: int, nodes: int, length_s: float) -> Mapping[str, Floats]:
+    """Return the `FIGURES` of each draw (draws,).
+
+    Parameters
+    ----------
+    spans : Spans
+        Those that begin after the end count not, those that end before the start neither.
+    draws, nodes : int
+        How many there are.
+    length_s : float
+        Of the time to come [s].
+    """
+    inside = (spans.since < length_s) & (spans.until >= 0)
+    key = (spans.draw * nodes + spans.node)[inside]
+    since, until = spans.since[inside], np.minimum(spans.until[inside], length_s)
+    order = np.lexsort((until, since, key))
+    key, since, until = key[order], since[order], until[order]
+    # Each node of each draw has a range of its own, so that one running maximum serves all.
+    lift = key * (2.0 * length_s)
+    latest = np.maximum.accumulate(until + lift) - lift if key.size else until
+    same = np.append(False, key[1:] == key[:-1])
+    before = np.where(same, np.append(0.0, latest[:-1]), -np.inf)
+    draw = key // nodes
+    begins = ((since > before) & (since >= 0)).astype(np.float64)
+    away = np.maximum(until - np.maximum(np.maximum(since, before), 0.0), 0.0)
+    number: Floats = np.bincount(draw, begins, draws).astype(np.float64)
+    hours: Floats = np.bincount(draw, away, draws) / 3600
+    return {
+        "outages": number,
+        "node_hours_away": hours,
+        "availability_share": 1 - hours / (nodes * length_s / 3600),
+    }
+
+
+def _recorded(log: FailureLog, cut: int) -> Spans:
+    spans = log.failures
+    names = spans["node_id"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    until = spans["until"].fill_null(log.window.end).to_numpy()
+    return Spans(np.zeros(len(names), np.int64), names, (spans["since"].to_numpy() - cut) / 1e6, (until - cut) / 1e6)
+
+
+def _resampled(log: FailureLog, rng: np.random.Generator) -> FailureLog:
+    """Return the log of as many nodes, drawn with replacement from those there are; one drawn twice is two."""
+    names = log.events["node_id"].unique().sort()
+    drawn = rng.integers(0, max(log.window.nodes, 1), log.window.nodes)
+    copies = pl.DataFrame({"number": np.arange(drawn.size), "place": drawn}).filter(pl.col("place") < len(names))
+    named = copies.with_columns(node_id=names.gather(copies["place"])).join(log.events, on="node_id", how="inner")
+    events = named.with_columns(node_id=pl.format("{}", "number")).select(log.events.columns)
+    return replace(log, events=events)
+
+
+def _drawn(groups: list[dict[str, Any]], log: FailureLog, span_s: float, draws: int, rng: np.random.Generator) -> Spans:
+    """Return the times away of every node in the time after a log, by each cause."""
+    parts: list[tuple[Ints, Ints, Floats, Floats]] = []
+    names = log.events["node_id"].unique().sort()
+    for group in groups:
+        age, away = _state(group, log, names)
+        node = np.tile(np.arange(log.window.nodes), draws)
+        draw = np.repeat(np.arange(draws), log.window.nodes)
+        out = ~np.isnan(away)
+        back = np.zeros((draws, log.window.nodes))
+        for place in np.flatnonzero(out).tolist():
+            back[:, place] = _back(group, float(away[place]), draws, rng)
+            parts.append((np.arange(draws), np.full(draws, place), np.full(draws, -1.0), back[:, place]))
+        now, worked = back.ravel(), np.tile(np.where(out, 0.0, age), draws)
+        while group["until_failure"]["chosen"] is not None and node.size:
+            begins = now < span_s
+            node, draw, now, worked = node[begins], draw[begins], now[begins], worked[begins]
+            since = now + drawn_until_failure(group["until_failure"], worked, rng)
+            begins = since < span_s
+            node, draw, since = node[begins], draw[begins], since[begins]
+            now, worked = since + drawn_away(group, node.size, rng), np.zeros(node.size)
+            parts.append((draw, node, since, now))
+    if not parts:
+        none = np.empty(0)
+        return Spans(none.astype(np.int64), none.astype(np.int64), none, none)
+    draw, node, since, until = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Spans(draw, node, since, until)
+
+
+def _state(group: dict[str, Any], log: FailureLog, names: pl.Series) -> tuple[Floats, Floats]:
+    """Return how long each node has worked since it failed by a cause of the group, and how long one is away [s].
+
+    Nodes without events come last. A node that is away has worked for 0 s; NaN is a node that is not away.
+    """
+    end = log.window.end
+    age = np.full(log.window.nodes, (end - log.window.begin) / 1e6)
+    away = np.full(log.window.nodes, np.nan)
+    mine = log.failures.filter(pl.col("cause").is_in(list(group["causes"])))
+    last = times_away(mine, log.window).group_by("node_id").agg(pl.all().sort_by("since").last()).sort("node_id")
+    place = names.search_sorted(last["node_id"]).to_numpy()
+    age[place] = (end - last["until"].to_numpy()) / 1e6
+    out = last["open"].to_numpy()
+    away[place[out]] = (end - last["since"].to_numpy()[out]) / 1e6
+    return age, away
+
+
+def _back(group: dict[str, Any], away_s: float, draws: int, rng: np.random.Generator) -> Floats:
+    """Return when a node is back that has been away for some time [s] (draws,); infinite where none was so long."""
+    lengths = drawn_away(group, _CANDIDATES, rng)
+    longer = lengths[lengths > away_s]
+    return rng.choice(longer, draws) - away_s if longer.size else np.full(draws, np.inf)
 
 
 def table(found: list[HeldOut]) -> Iterator[str]:

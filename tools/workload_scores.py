@@ -30,6 +30,7 @@ from tracekit import ingest_logs  # noqa: E402 -- the same
 from tracekit.fit.api import fit  # noqa: E402 -- the same
 from tracekit.fit.generate import generate  # noqa: E402 -- the same
 from tracekit.fit.log_jobs import DAY_US, jobs_by_day  # noqa: E402 -- the same
+from tracekit.fit.model import WORKLOADS  # noqa: E402 -- the same
 from tracekit.fit.scores.figures import ROWS, figures_of  # noqa: E402 -- the same
 from tracekit.fit.scores.parts import utc_us, write_part  # noqa: E402 -- the same
 from tracekit.fit.scores.table import (  # noqa: E402 -- the same
@@ -41,7 +42,6 @@ from tracekit.fit.scores.table import (  # noqa: E402 -- the same
     score,
     waits,
 )
-from tracekit.fit.summary import WORKLOADS  # noqa: E402 -- the same
 from tracekit.progress import Progress  # noqa: E402 -- the same
 from tracekit.text import counted  # noqa: E402 -- the same
 

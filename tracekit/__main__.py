@@ -6,8 +6,6 @@ import os
 import signal
 from typing import NoReturn
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line; interruptions are handled while the commands are being imported too."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.tenant import Tenant
 
-__all__ = ["Answer", "AnswerColumn", "Interval", "Kind", "Param", "Question", "Row", "Unanswered", "Value"]
-
 Value = int | float | str
 """Type of a parameter's value."""
 

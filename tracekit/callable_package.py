@@ -12,8 +12,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["make_callable"]
-
 
 def make_callable(package: str, home: str) -> None:
     """Make a package callable: it calls the function of its name in the module `home`, imported at the first call."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["OpenedTrace", "explain_damage", "hidden_names", "register_trace"]
-
 
 class OpenedTrace(Protocol):
     """What this module needs of a Trace."""

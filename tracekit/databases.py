@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["Database", "Streamed", "connect_duckdb", "sql_text"]
 
 _numbers = itertools.count(1)
 

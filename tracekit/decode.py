@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 from tracekit.errors import nearest
 
-__all__ = ["Count", "MisfitError", "NonEmpty", "Place", "Range", "Text", "abbreviated", "decode", "dotted"]
-
 T = TypeVar("T")
 
 Place = tuple[str | int, ...]

@@ -31,28 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "DamagedTraceError",
-    "EngineMissingError",
-    "MissingTableError",
-    "OutputError",
-    "QueryError",
-    "SchemaError",
-    "SourceError",
-    "StoreError",
-    "TooManyIntervalsError",
-    "TooManyRejectsError",
-    "TraceError",
-    "TracekitError",
-    "UnfinishedError",
-    "UnknownFormatError",
-    "UsageError",
-    "logged",
-    "nearest",
-    "quoted",
-    "without_names",
-]
-
 
 _LONGEST = 2_000
 """Most characters of what was wrong."""

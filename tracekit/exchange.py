@@ -40,18 +40,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO
 
-__all__ = [
-    "DOWNLOADS",
-    "QUESTIONS",
-    "Answer",
-    "Bounds",
-    "ExchangeError",
-    "LateError",
-    "LostError",
-    "TooLargeError",
-    "ask",
-    "within",
-]
 
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ from tracekit.text import passed_on
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["REASON_LIMIT", "Fault", "Faults"]
 
 REASON_LIMIT = 300
 """Most characters of a reason."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares"]
-
 
 class Part(NamedTuple):
     """What a MIG instance has of its GPU, [0..1] each."""

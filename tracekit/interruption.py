@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-__all__ = [
-    "cleanup_on_interrupt",
-    "end_process",
-    "end_run",
-    "handle_signals",
-    "register_cleanup",
-    "remove_folder",
-    "remove_when_interrupted",
-    "uninterrupted",
-    "unregister_cleanup",
-]
 
 _PARKED_S = 0.2
 """Longest wait for the main thread to park [s]; it may be in compiled code, which does not write files meanwhile."""

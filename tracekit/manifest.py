@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from tracekit.decode import Place
 
-__all__ = [
-    "ASSUMED_ZONE",
-    "CAPABILITIES",
-    "PROGRAM_ERRORS",
-    "Addition",
-    "Capability",
-    "Check",
-    "FileAccount",
-    "Manifest",
-    "Partition",
-    "TableInfo",
-]
 
 CAPABILITIES = (
     "arrivals",

@@ -14,7 +14,6 @@ from tracekit.text import shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Brief"]
 
 _TITLE, _LINE = 160, 300
 """Most characters of a title, and of a line."""

@@ -10,7 +10,6 @@ from tracekit.errors import UsageError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["REPEATED", "Option", "fill_options"]
 
 REPEATED = frozenset({"gpu_resource"})
 """Options that may be given several times; commas join their values."""

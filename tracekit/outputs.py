@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = [
-    "FREE",
-    "SPILL",
-    "StagedFiles",
-    "StagedFolder",
-    "check_files",
-    "final_place",
-    "full_disk",
-    "link_or_copy",
-    "lock_folder",
-    "output_errors",
-    "place_files",
-    "real_path",
-    "recover",
-]
 
 SPILL = "tracekit-spill-"
 """How the name of the folder begins in which DuckDB keeps what does not fit in memory; the process's number follows."""

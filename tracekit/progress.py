@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Receives the steps of long work; this class ignores them, a subclass displays them."""

@@ -22,22 +22,6 @@ from tracekit.errors import SchemaError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "COMMON_TABLES",
-    "FAILED",
-    "FIRST_US",
-    "LAST_US",
-    "PARTITIONED_VERSION",
-    "READABLE_VERSIONS",
-    "SCHEMA_VERSION",
-    "STATUS_GROUPS",
-    "UNSUCCESSFUL",
-    "Column",
-    "RowRule",
-    "TableSchema",
-    "common",
-    "source",
-]
 
 SCHEMA_VERSION = "3"
 """Version of the common tables; a change of their columns raises it."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["ByteStream", "Inflated", "Marks", "Window", "decoder_of", "joined"]
 
 ByteStream = io.RawIOBase | io.BufferedIOBase
 

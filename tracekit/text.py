@@ -15,45 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "MISSING",
-    "RUN_BY_SPREADSHEETS",
-    "alike_durations",
-    "clock",
-    "count",
-    "counted",
-    "cut",
-    "display_unit",
-    "duration",
-    "heading",
-    "is_text",
-    "labels",
-    "level_percent",
-    "original_name",
-    "passed_on",
-    "percent",
-    "plain",
-    "quantity",
-    "readable_name",
-    "shorten",
-    "signed_percent",
-    "size",
-    "visible",
-    "without_secrets",
-]
 
 NAME_LIMIT = 48
 """Most characters of a name shown in a table or on an axis."""
 
 TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
-
-RUN_BY_SPREADSHEETS = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""How a text begins that a spreadsheet takes for a formula, as a regular expression of Polars.
-
-The signs = + - @, plain or full-width (which East Asian editions treat alike), also after blanks and invisible
-characters; and a tab, carriage return or line feed, after which a new cell would begin.
-"""
 
 MISSING = "\N{EN DASH}"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = ["is_known_zone", "known_zone"]
-
 
 def is_known_zone(name: str) -> bool:
     """Return whether the database of zones has one of this name, whatever the name is.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.decode import Place
 
-__all__ = ["TomlText"]
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from tracekit.manifest import Capability, Manifest
 from tracekit.notebook import Brief
 from tracekit.outputs import recover
 from tracekit.places import Address, failure_behind, is_remote, place_of
+from tracekit.places.reader import forget
 from tracekit.tables.parquet import (
     HINT,
     columns_sql,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     _State = tuple[str, Path, int, int, int]
     """A table, a file of it, and what changes when the file is written again: its inode, bytes and time [ns]."""
 
-__all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "is_trace", "open_trace"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
@@ -84,14 +84,18 @@ class Trace:
     def open(
         cls, path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
     ) -> Trace:
-        """Open the Trace in the folder `path`.
+        """Open the Trace in the folder `path`; `tracekit.open_trace` is the same.
 
         Only the manifest and the names and types of the columns are read.
+
+        >>> import tracekit
+        >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
 
         Parameters
         ----------
         path : str or Path
-            The folder, or its address in a store, such as s3://bucket/trace.
+            The folder that `tracekit ingest` wrote, or its address in a store, such as s3://bucket/trace; a report has
+            one too, in its folder trace.
         check : bool
             Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
         limits : Window, optional
@@ -111,8 +115,6 @@ class Trace:
         """
         folder = place_of(path)
         if isinstance(folder, Address):
-            from tracekit.places.reader import forget
-
             forget(folder)
         try:
             manifest = _manifest_of(folder)
@@ -503,33 +505,8 @@ class Trace:
             return find_problems(con, self.path, self.manifest, deep=deep)
 
 
-def open_trace(
-    path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
-) -> Trace:
-    """Open the Trace in the folder `path`: `Trace.open` under the name that one looks for first.
-
-    >>> import tracekit
-    >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
-
-    Parameters
-    ----------
-    path : str or Path
-        The folder that `tracekit ingest` wrote; a report has one too, in its folder trace.
-    check : bool
-        Refuse a table that is missing or has other columns than its schema.
-    limits : Window, optional
-        Open only a part, as `Trace.window` gives it.
-    allow_missing : bool
-        Leave out partitions that are missing or damaged, instead of refusing the Trace.
-
-    Raises
-    ------
-    TraceError
-        The folder is not a Trace or was written by an incompatible version.
-    DamagedTraceError
-        A table is missing, cannot be read, or does not have the columns of its schema.
-    """
-    return Trace.open(path, check=check, limits=limits, allow_missing=allow_missing)
+open_trace = Trace.open
+"""The name that one looks for first."""
 
 
 def _manifest_of(folder: Path) -> Manifest:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Cutter = Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], Path], list[Partition]]
 
-__all__ = ["TraceWriter"]
-
 
 class TraceWriter:
     """Append frames to the tables of a new Trace.

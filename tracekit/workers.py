@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-__all__ = ["Workers"]
 
 T = TypeVar("T")
 R = TypeVar("R")

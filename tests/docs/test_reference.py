@@ -15,8 +15,8 @@ from tracekit.characterize import list_queries
 from tracekit.characterize.session import list_views
 from tracekit.characterize.timeline import all_timelines
 from tracekit.datasets import all_datasets
-from tracekit.export.registry import all_targets
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.export.interface import TARGETS
+from tracekit.guidelines.interface import GUIDELINES
 from tracekit.ingest import all_formats
 from tracekit.replay.registry import policies
 
@@ -45,9 +45,9 @@ def test_a_page_that_lacks_or_is_old_is_named(tmp_path: Path) -> None:
     [
         ("commands", [name for name, _ in commands()]),
         ("datasets", list(all_datasets())),
-        ("exports", list(all_targets())),
+        ("exports", list(TARGETS.all())),
         ("formats", list(all_formats())),
-        ("guidelines", list(all_guidelines())),
+        ("guidelines", list(GUIDELINES.all())),
         ("policies", list(policies())),
         ("queries", [q.name for q in list_queries()] + [v.name for v in list_views()] + list(all_timelines())),
     ],

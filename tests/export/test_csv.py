@@ -10,7 +10,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from tracekit import ingest_logs, schema
-from tracekit.export.text import guarded
+from tracekit.spreadsheets import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from tests.export.loaders import LOADERS, Loaded
 from tracekit.errors import UsageError
 from tracekit.export.api import export
-from tracekit.export.registry import all_targets
+from tracekit.export.interface import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def expected(trace: Trace, target: str) -> list[Loaded]:
 
 
 def test_every_target_has_a_loader() -> None:
-    assert set(LOADERS) == set(all_targets())
+    assert set(LOADERS) == set(TARGETS.all())
 
 
 @pytest.mark.parametrize("target", sorted(LOADERS))

@@ -9,14 +9,13 @@ import pytest
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.export import registry
-from tracekit.export.interface import Field, Option, Options, Target
+from tracekit.export.interface import TARGETS, Field, Option, Options, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tracekit.export.export_log import ExportLog
+    from tracekit.export.interface import ExportLog
     from tracekit.export.output import Output
     from tracekit.export.selection import JobSelection
     from tracekit.trace import Trace
@@ -47,15 +46,15 @@ PLAIN = Plain()
 def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install three plug-ins: one good, one that is no target, one that cannot be imported."""
     entries = [
-        metadata.EntryPoint("plain", f"{__name__}:PLAIN", registry._GROUP),
-        metadata.EntryPoint("nothing", f"{__name__}:NAMES", registry._GROUP),
-        metadata.EntryPoint("gone", "no_such_module_at_all:X", registry._GROUP),
+        metadata.EntryPoint("plain", f"{__name__}:PLAIN", TARGETS.group),
+        metadata.EntryPoint("nothing", f"{__name__}:NAMES", TARGETS.group),
+        metadata.EntryPoint("gone", "no_such_module_at_all:X", TARGETS.group),
     ]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == registry._GROUP else [])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == TARGETS.group else [])
     monkeypatch.setattr(metadata.EntryPoint, "load", _load)
-    registry._known.cache_clear()
+    vars(TARGETS).pop("_known", None)
     yield
-    registry._known.cache_clear()
+    vars(TARGETS).pop("_known", None)
 
 
 def _load(entry: metadata.EntryPoint) -> object:
@@ -65,13 +64,13 @@ def _load(entry: metadata.EntryPoint) -> object:
 
 
 def test_the_targets_are_these() -> None:
-    assert list(registry.all_targets()) == NAMES
-    assert registry.broken_plugins() == {}
+    assert list(TARGETS.all()) == NAMES
+    assert TARGETS.broken() == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_target_describes_itself(name: str) -> None:
-    target = registry.find_target(name)
+    target = TARGETS.find(name)
     assert target.name == name
     assert len(target.fields) >= 5
     assert all(f.name and f.meaning and f.filled_from for f in target.fields)
@@ -82,7 +81,7 @@ def test_every_target_describes_itself(name: str) -> None:
 
 def test_an_unknown_target_names_the_likely_one() -> None:
     with pytest.raises(UsageError, match="unknown target 'gavle'; did you mean 'gavel'"):
-        registry.find_target("gavle")
+        TARGETS.find("gavle")
 
 
 @pytest.mark.usefixtures("plugins")
@@ -94,10 +93,10 @@ def test_a_target_of_another_package_is_used(small: Trace, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("plugins")
 def test_plug_ins_that_cannot_be_used_are_reported() -> None:
-    assert list(registry.all_targets()) == sorted([*NAMES, "plain"])
-    assert sorted(registry.broken_plugins()) == ["gone", "nothing"]
-    assert "is not an instance of" in registry.broken_plugins()["nothing"]
-    assert "ModuleNotFoundError: No module named" in registry.broken_plugins()["gone"]
+    assert list(TARGETS.all()) == sorted([*NAMES, "plain"])
+    assert sorted(TARGETS.broken()) == ["gone", "nothing"]
+    assert "is not an instance of" in TARGETS.broken()["nothing"]
+    assert "ModuleNotFoundError: No module named" in TARGETS.broken()["gone"]
 
 
 def test_an_export_from_python_tells_what_it_did(small: Trace, tmp_path: Path) -> None:

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from tests.fit.test_arrivals import MONDAY, jobs_at, known_shape, weekly
-from tracekit.fit import independence
+from tracekit.fit import process
 from tracekit.fit.arrivals import fit_arrivals
-from tracekit.fit.independence import Clock, counts_test, gaps_test
-from tracekit.fit.pieces import fit_rate
-from tracekit.fit.rate import hours_between
+from tracekit.fit.process import Clock, counts_test, gaps_test
+from tracekit.fit.rate import fit_rate, hours_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tests.reviewed import Golden
-    from tracekit.fit.independence import IndependenceResult
+    from tracekit.fit.process import IndependenceResult
 
 
 def renewal(shape: float, a_step: float, events: int, seed: int) -> NDArray[np.float64]:
@@ -68,8 +67,8 @@ def test_independent_arrivals_vary_as_the_ticks_that_are_not_hit(a_step: float) 
 @pytest.mark.slow
 @pytest.mark.parametrize("a_step", [0.01, 0.5, 1.0, 2.0])
 def test_poisson_is_rejected_as_often_as_the_level_says(a_step: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(independence, "DRAWS", 199)
-    monkeypatch.setattr(independence, "_LEAST_DRAWS", 199)
+    monkeypatch.setattr(process, "DRAWS", 199)
+    monkeypatch.setattr(process, "_LEAST_DRAWS", 199)
     p = np.array([[test.p for test in outcomes(renewal(1.0, a_step, 1500, s), 60.0, s)] for s in range(200)])
     # 10 of 200 are expected at 5 %; by the binomial distribution fewer than 2 or more than 21 in one of a thousand.
     # Of 100 at 50 % fewer than 70 or more than 130 in one of forty thousand: the drawn statistics have a fitted rate.
@@ -82,8 +81,8 @@ def test_poisson_is_rejected_as_often_as_the_level_says(a_step: float, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 60.0])
 def test_a_fitted_week_is_not_a_reason_to_reject(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(independence, "DRAWS", 99)
-    monkeypatch.setattr(independence, "_LEAST_DRAWS", 99)
+    monkeypatch.setattr(process, "DRAWS", 99)
+    monkeypatch.setattr(process, "_LEAST_DRAWS", 99)
     p = []
     for seed in range(20):
         seconds = weekly(np.random.default_rng(seed), 20.0, known_shape())

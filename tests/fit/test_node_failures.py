@@ -12,8 +12,8 @@ import tracekit
 from tests.fit.workloads import workload
 from tracekit.fit.choice import Effort
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.node_event_draws import draw_node_events
 from tracekit.fit.node_failures import _times_between, _window, fit_node_failures, times_away
+from tracekit.fit.synthetic import draw_node_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

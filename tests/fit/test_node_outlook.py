@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from tools.node_failure_scores import table, within_page
+from tools.node_failure_scores import FIGURES, Spans, figures_of, held_out_failures, table, within_page
 from tracekit.errors import UsageError
 from tracekit.fit.choice import Effort
-from tracekit.fit.node_event_draws import drawn_until_failure
 from tracekit.fit.node_failures import FailureLog, fit_failure_log
-from tracekit.fit.node_outlook import FIGURES, Spans, figures_of, held_out_failures
+from tracekit.fit.synthetic import drawn_until_failure
 from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:

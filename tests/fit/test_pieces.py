@@ -15,14 +15,21 @@ from tests.effort import examples
 from tracekit.fit.batch_draws import level_at
 from tracekit.fit.generate import at_rate, draw_arrivals
 from tracekit.fit.jobs import read_jobs
-from tracekit.fit.pieces import best_cuts, fit_rate, pieces_beyond_chance, rate_entry
 from tracekit.fit.process import Modulated, fit_gamma, gamma_errors, modulated_errors
-from tracekit.fit.rate import fit_level, hourly_counts, hours_between
+from tracekit.fit.rate import (
+    best_cuts,
+    fit_level,
+    fit_rate,
+    hourly_counts,
+    hours_between,
+    pieces_beyond_chance,
+    rate_entry,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.fit.pieces import RateFit
+    from tracekit.fit.rate import RateFit
     from tracekit.trace import Trace
 
 MONDAY = 1_507_507_200  # 2017-10-09 00:00 UTC

@@ -12,11 +12,10 @@ import pytest
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.fit.model import WorkloadModel
+from tracekit.fit.model import WorkloadModel, score_rows, score_words
 from tracekit.fit.scores.figures import figures_of, judged
 from tracekit.fit.scores.parts import split_of
 from tracekit.fit.scores.table import _best, _ranks, machines_for, score
-from tracekit.fit.summary import score_rows, score_words
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:

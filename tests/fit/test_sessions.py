@@ -17,10 +17,8 @@ from tracekit.fit.generate import draw_arrivals
 from tracekit.fit.job_draws import DrawnTenants
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.session_draws import session_gaps
-from tracekit.fit.session_fit import sizes_entry
-from tracekit.fit.session_jobs import _chained_within, _odds, jobs_in_sessions
-from tracekit.fit.sessions import share_with_error, tenants_of, threshold_of
+from tracekit.fit.session_draws import _chained_within, _odds, jobs_in_sessions, session_gaps
+from tracekit.fit.sessions import share_with_error, sizes_entry, tenants_of, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +164,9 @@ def test_arrivals_of_a_log_get_jobs_in_sessions(model: WorkloadModel) -> None:
         np.array([0.5, 0.5]),
         np.array([[0, 0, 0.6, 0.3, 0.1, 0, 0]] * 2),
     )
-    request, outcomes, scores = jobs_in_sessions(model, seconds, who, np.random.default_rng(2))
+    drawn = jobs_in_sessions(model, seconds, who, np.random.default_rng(2))
+    request, outcomes, scores = drawn.request, drawn.outcomes, drawn.scores
+    assert scores is not None
     one = scores.reshape(1500, 20)[:, ::2]
     assert np.corrcoef(one[:, 0], one[:, 9])[0, 1] == pytest.approx(
         sessions["run_times"]["inside"]["correlation"], abs=0.06

@@ -15,11 +15,10 @@ import tracekit
 from tests.effort import examples
 from tests.fit.workloads import workload
 from tracekit.fit.choice import Effort, describe
-from tracekit.fit.duration_draws import drawn_durations
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.likelihood import Fitted, maximize
 from tracekit.fit.sample import Sample
-from tracekit.fit.splice import Splice, fit_splice, spliced_quantiles
+from tracekit.fit.splice import Splice, drawn_durations, fit_splice, spliced_quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

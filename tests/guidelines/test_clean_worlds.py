@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.guidelines.clean import clean_world
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.guidelines.interface import GUIDELINES
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def test_all_is_well_where_gangs_are_spread_without_need(make_trace: MakeTrace) 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_all_is_well_in_a_clean_world(make_trace: MakeTrace, seed: int) -> None:
-    assert verdicts(make_trace, [seed]) == {(name, "does not hold"): 1 for name in all_guidelines()}
+    assert verdicts(make_trace, [seed]) == {(name, "does not hold"): 1 for name in GUIDELINES.all()}
 
 
 @pytest.mark.slow
 def test_no_guideline_holds_wrongly_beyond_its_error_rate(make_trace: MakeTrace) -> None:
     worlds = 40
     found = verdicts(make_trace, range(worlds))
-    for name in all_guidelines():
+    for name in GUIDELINES.all():
         # P(X > 6) = 0.003 for X binomial(40, 0.05).
         assert found[name, "holds"] <= (6 if name == TESTED else 0), (name, found)
         # That it holds nowhere means something only where it can tell.

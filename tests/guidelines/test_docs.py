@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.guidelines.planted import DAY, Log
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.guidelines.interface import GUIDELINES
 from tracekit.guidelines.run import judge
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guidelines.md").read_text(encoding
 def test_every_guideline_has_a_row() -> None:
     section = PAGE.partition("## The guidelines\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)
-    assert rows == sorted(name for name, g in all_guidelines().items() if g.find.__module__.startswith("tracekit."))
+    assert rows == sorted(name for name, g in GUIDELINES.all().items() if g.find.__module__.startswith("tracekit."))
 
 
 def test_the_guideline_of_ones_own_judges(make_trace: MakeTrace) -> None:

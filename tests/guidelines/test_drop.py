@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tracekit.guidelines.interface import Number
-from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
+from tracekit.guidelines.intervals import pooled_drop, strata_with_both
 
 Rows = list[tuple[int, float, bool, int, float]]
 SCHEMA = {"day": pl.Int64, "gpu_count": pl.Float64, "worse": pl.Boolean, "samples": pl.Int64, "total": pl.Float64}

@@ -20,11 +20,9 @@ from tracekit.calibration.effect import TwinEffect
 from tracekit.calibration.twin import write_twin
 from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError
-from tracekit.guidelines.document import document_of
+from tracekit.guidelines.document import Judgement, document_of
 from tracekit.guidelines.effects import DEFAULTS, Effect, ExpectedChange, Untold, UntoldEffect, effect_of
-from tracekit.guidelines.interface import Assumption, LackingError, RuleChange, Trial
-from tracekit.guidelines.judgement import Judgement
-from tracekit.guidelines.registry import find_guideline
+from tracekit.guidelines.interface import GUIDELINES, Assumption, LackingError, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 from tracekit.progress import Progress
 from tracekit.replay.results.effects import Support
@@ -213,7 +211,7 @@ def test_the_document_says_which_mean_each_change_is_reported_by(mine: TwinRepla
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     vc = {"path": Path("my-trace"), "manifest": SimpleNamespace(format="csv"), "tenant": VC}
     trace = cast("Trace", SimpleNamespace(ingested_tenant=VC, **vc))
-    judged = Judgement(find_guideline("backfill"), "does not hold", (), effect=found)
+    judged = Judgement(GUIDELINES.find("backfill"), "does not hold", (), effect=found)
     document = document_of(trace, [judged])["guidelines"][0]["effect"]
     assert document["headline"] == "queue"
     assert [(one["headline"], one["text"]) for one in document["changes"]] == [
@@ -392,7 +390,7 @@ def test_a_twin_of_another_trace_is_refused(make_trace: MakeTrace, helios_twin: 
 def test_changes_of_the_guidelines_fit_the_rules_of_a_twin(venus: TwinReplays, golden: Golden) -> None:
     changes: dict[str, Any] = {}
     for name in ("backfill", "lend-quota", "wait-for-locality"):
-        trial = find_guideline(name).trial
+        trial = GUIDELINES.find(name).trial
         assert isinstance(trial, Trial)
         for change in trial.changed:
             assert isinstance(change, RuleChange)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.reviewed import Golden
-    from tracekit.guidelines.run import Judgement
+    from tracekit.guidelines.document import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

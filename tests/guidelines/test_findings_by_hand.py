@@ -8,8 +8,7 @@ import pytest
 
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.interface import LackingError
-from tracekit.guidelines.registry import find_guideline
+from tracekit.guidelines.interface import GUIDELINES, LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def finding(make_trace: MakeTrace, log: Log, name: str) -> Finding:
-    return find_guideline(name).find(Evidence(make_trace(**log.tables)))
+    return GUIDELINES.find(name).find(Evidence(make_trace(**log.tables)))
 
 
 def test_the_share_of_jobs_with_a_limit_is_of_jobs_with_gpus(make_trace: MakeTrace) -> None:

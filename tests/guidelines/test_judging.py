@@ -15,9 +15,9 @@ import tracekit
 from tests.guidelines.planted import Log
 from tracekit.calibration.twins import Twins
 from tracekit.errors import DamagedTraceError, QueryError, TracekitError, UsageError
-from tracekit.guidelines import registry
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import (
+    GUIDELINES,
     Finding,
     Guideline,
     LackingError,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.reviewed import Golden
-    from tracekit.guidelines.run import Judgement
+    from tracekit.guidelines.document import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -177,7 +177,7 @@ def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
     assert (found.verdict, found.why, found.finding) == ("cannot tell", ("There is no sun.",), None)
 
 
-@pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.backfill"])
+@pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.waits"])
 def test_a_function_that_fails_is_reported_and_stops_nothing(trace: Trace, golden: Golden, module: str) -> None:
     def broken(evidence: Evidence) -> Finding:
         raise KeyError("x\ny")
@@ -212,7 +212,7 @@ def test_a_threshold_knows_its_side(side: Any, value: float, crossed: bool) -> N
 
 
 def test_all_guidelines_are_there_and_each_is_complete() -> None:
-    found = registry.all_guidelines()
+    found = GUIDELINES.all()
     assert [name for name in found if name in NAMES] == NAMES
     for guideline in found.values():
         texts = (guideline.title, guideline.question, guideline.advice, guideline.cost, guideline.risk)
@@ -228,7 +228,7 @@ def test_all_guidelines_are_there_and_each_is_complete() -> None:
 def test_every_policy_of_a_trial_exists() -> None:
     from tracekit.policies import parse_policy
 
-    trials = [g.trial for g in registry.all_guidelines().values() if isinstance(g.trial, Trial)]
+    trials = [g.trial for g in GUIDELINES.all().values() if isinstance(g.trial, Trial)]
     policies = [change for trial in trials for change in trial.changed if isinstance(change, str)]
     assert [parse_policy(policy).label for policy in policies] == policies
 
@@ -237,10 +237,10 @@ def test_every_policy_of_a_trial_exists() -> None:
 def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install four plug-ins: a good one, one of a name that is taken, one that is none, one that is not there."""
     entries = [
-        metadata.EntryPoint("plain", f"{__name__}:PLAIN", registry._GROUP),
-        metadata.EntryPoint("taken", f"{__name__}:TAKEN", registry._GROUP),
-        metadata.EntryPoint("nothing", f"{__name__}:NAMES", registry._GROUP),
-        metadata.EntryPoint("gone", "no_such_module_at_all:X", registry._GROUP),
+        metadata.EntryPoint("plain", f"{__name__}:PLAIN", GUIDELINES.group),
+        metadata.EntryPoint("taken", f"{__name__}:TAKEN", GUIDELINES.group),
+        metadata.EntryPoint("nothing", f"{__name__}:NAMES", GUIDELINES.group),
+        metadata.EntryPoint("gone", "no_such_module_at_all:X", GUIDELINES.group),
     ]
     members = {"plain": PLAIN, "taken": replace(PLAIN, id="backfill"), "nothing": NAMES}
 
@@ -249,17 +249,17 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             return members[entry.name]
         raise ModuleNotFoundError("No module named 'no_such_module_at_all'")
 
-    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == registry._GROUP else [])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == GUIDELINES.group else [])
     monkeypatch.setattr(metadata.EntryPoint, "load", load)
-    registry._known.cache_clear()
+    vars(GUIDELINES).pop("_known", None)
     yield
-    registry._known.cache_clear()
+    vars(GUIDELINES).pop("_known", None)
 
 
 @pytest.mark.usefixtures("plugins")
 def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_reported() -> None:
-    assert registry.find_guideline("plain") is PLAIN
-    broken = registry.broken_plugins()
+    assert GUIDELINES.find("plain") is PLAIN
+    broken = GUIDELINES.broken()
     assert "called 'backfill'" in broken["taken"]
     assert "tracekit.guidelines.interface.Guideline" in broken["nothing"]
     assert "ModuleNotFoundError" in broken["gone"]

@@ -11,8 +11,8 @@ from tests.guidelines.outage_world import crowded, rows_of, simulate, steady, wa
 from tests.guidelines.planted import Log, when
 from tracekit.calibration.losses import LossChange, LossEffect, loss_effect
 from tracekit.calibration.twins import Twins
+from tracekit.guidelines.effects import recorded_losses
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.losses import recorded_losses
 from tracekit.replay.outages.texts import CheckpointsAsked
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from tests.guidelines.outage_world import HOUR, Job, World, crowded, rows_of, si
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.losses import LossChange
 from tracekit.characterize import run_query
+from tracekit.guidelines.effects import recorded_losses
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.interface import Finding, LossTrial
-from tracekit.guidelines.losses import recorded_losses
-from tracekit.guidelines.registry import find_guideline
+from tracekit.guidelines.interface import GUIDELINES, Finding, LossTrial
 from tracekit.guidelines.run import guidelines
 from tracekit.replay.outages.theory import best_interval
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.guidelines.outage_world import Run
     from tests.reviewed import Golden
-    from tracekit.guidelines.run import Judgement
+    from tracekit.guidelines.document import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -146,7 +145,7 @@ def test_the_time_without_enough_nodes_is_by_hand(make_trace: MakeTrace) -> None
     world = World(8, [Job(0, 6, 10 * HOUR), Job(99 * HOUR, 1, HOUR * 60 / 61)], outages, cost=0.0)
     rows = rows_of(world, simulate(world))
     rows["jobs"][-1]["end_time"] = rows["attempts"][-1]["end_time"] = when(100 * HOUR)
-    found = find_guideline("keep-spares").find(Evidence(make_trace(**rows)))
+    found = GUIDELINES.find("keep-spares").find(Evidence(make_trace(**rows)))
     assert found.numbers["short_share"].value == pytest.approx(0.1)
 
 
@@ -224,7 +223,7 @@ def test_long_attempts_lose_what_lost_work_says(make_trace: MakeTrace) -> None:
     log.job(9 * DAY, 2 * DAY + 700, gpus=8, node="a", status="cancelled")  # as its node failed
     log.add("node_events", node_id="a", start_time=when(11 * DAY + 600), end_time=when(12 * DAY), state="down")
     trace = make_trace(**log.tables)
-    numbers = find_guideline("checkpoint-long").find(Evidence(trace)).numbers
+    numbers = GUIDELINES.find("checkpoint-long").find(Evidence(trace)).numbers
     nothing, hourly = (
         float(run_query(trace, "failures/lost_work", rule="retried", checkpoint_h=h)["lost_gpu_hours"].sum())
         for h in (0, 1)
@@ -236,7 +235,7 @@ def test_long_attempts_lose_what_lost_work_says(make_trace: MakeTrace) -> None:
 
 
 def test_the_best_interval_is_tried_with_the_costs_that_are_assumed() -> None:
-    trial = find_guideline("checkpoint-interval").trial
+    trial = GUIDELINES.find("checkpoint-interval").trial
     assert isinstance(trial, LossTrial)
     (change,) = trial.changes(Finding({}))
     assert isinstance(change, LossChange)

@@ -9,16 +9,14 @@ import pytest
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.rules import Rules
 from tracekit.characterize import run_query
-from tracekit.guidelines.interface import RuleChange, Trial
-from tracekit.guidelines.lacking import LackingError
-from tracekit.guidelines.registry import find_guideline
+from tracekit.guidelines.interface import GUIDELINES, LackingError, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.reviewed import Golden
-    from tracekit.guidelines.run import Judgement
+    from tracekit.guidelines.document import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -240,7 +238,7 @@ def test_even_hours_or_even_waits_need_no_spreading(make_trace: MakeTrace, jobs:
 
 
 def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
-    trial = find_guideline("lend-quota").trial
+    trial = GUIDELINES.find("lend-quota").trial
     assert isinstance(trial, Trial)
     changes = [change for change in trial.changed if isinstance(change, RuleChange)]
     for rules in (Rules(quotas="partitions"), Rules(quotas="limits")):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.guidelines.interface import Number, Threshold
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.guidelines.interface import GUIDELINES, Number, Threshold
 
 # By guideline: the fewest observations, and what each measure must reach.
 LIMITS: dict[str, tuple[int, list[tuple[str, str, float]]]] = {
@@ -44,7 +43,7 @@ LIMITS: dict[str, tuple[int, list[tuple[str, str, float]]]] = {
 
 
 def test_the_limits_of_every_guideline() -> None:
-    ours = {name: g for name, g in all_guidelines().items() if g.find.__module__.startswith("tracekit.")}
+    ours = {name: g for name, g in GUIDELINES.all().items() if g.find.__module__.startswith("tracekit.")}
     found = {name: (g.least_n, [(t.key, t.side, t.value) for t in g.thresholds]) for name, g in ours.items()}
     assert found == LIMITS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from tracekit.characterize import find_query
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.guidelines.interface import GUIDELINES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -21,11 +21,11 @@ def asking(*names: str, guidelines: Collection[str] | None = None) -> Iterator[N
 
     By default all guidelines are judged.
     """
-    judged = {name: found for name, found in all_guidelines().items() if guidelines is None or name in guidelines}
+    judged = {name: found for name, found in GUIDELINES.all().items() if guidelines is None or name in guidelines}
     few = [find_query(name) for name in names]
     with (
         mock.patch("tracekit.characterize.list_queries", return_value=few),
-        mock.patch("tracekit.guidelines.run.all_guidelines", return_value=judged),
+        mock.patch.object(GUIDELINES, "all", return_value=judged),
         mock.patch("tracekit.report.page.vega_bundle", return_value="/* bundle */"),
     ):
         yield

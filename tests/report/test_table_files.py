@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from tracekit.export.text import guarded
 from tracekit.report.table_files import write_tables
-from tracekit.spreadsheets import csv_safe
+from tracekit.spreadsheets import csv_safe, guarded
 
 if TYPE_CHECKING:
     from pathlib import Path

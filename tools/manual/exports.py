@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, codes, head, plain, sentence, table
-from tracekit.export.registry import all_targets
+from tracekit.export.interface import TARGETS
 
 if TYPE_CHECKING:
     from tracekit.export.interface import Target
@@ -20,7 +20,7 @@ target."""
 
 def page() -> str:
     """Return the page as Markdown."""
-    own = [t for t in all_targets().values() if type(t).__module__.startswith("tracekit.")]
+    own = [t for t in TARGETS.all().values() if type(t).__module__.startswith("tracekit.")]
     lines = head("Exports", "tracekit/export/targets/", _INTRO)
     lines += table(("target", "what it is"), [(f"[{t.name}](#{t.name})", plain(t.title)) for t in own])
     for target in own:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, codes, head, plain, sentence, table
-from tracekit.guidelines.interface import LossTrial
-from tracekit.guidelines.registry import all_guidelines
+from tracekit.guidelines.interface import GUIDELINES, LossTrial
 
 if TYPE_CHECKING:
     from tracekit.guidelines.interface import Guideline, Threshold
@@ -21,7 +20,7 @@ then its advice is given. [Guidelines](../guidelines.md) tells how the verdict a
 
 def page() -> str:
     """Return the page as Markdown."""
-    own = [g for g in all_guidelines().values() if g.find.__module__.startswith("tracekit.")]
+    own = [g for g in GUIDELINES.all().values() if g.find.__module__.startswith("tracekit.")]
     lines = head("Guidelines", "tracekit/guidelines/rules/", _INTRO)
     lines += table(("id", "title"), [(f"[{g.id}](#{g.id})", plain(g.title)) for g in own])
     for guideline in own:

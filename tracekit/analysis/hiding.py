@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.anonymous import read_salt
 from tracekit.errors import UsageError
 from tracekit.outputs import real_path
-from tracekit.pseudonyms import read_salt
 
 if TYPE_CHECKING:
     from pathlib import Path

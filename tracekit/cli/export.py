@@ -58,13 +58,13 @@ def export(
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
     from tracekit.export.api import export as write
-    from tracekit.export.registry import find_target
+    from tracekit.export.interface import TARGETS
 
     if list_targets:
         if to is None:
             _list(form)
         else:
-            _show(find_target(to), form)
+            _show(TARGETS.find(to), form)
         return
     if to is None:
         raise UsageError("no format is named", where="--to", hint="'tracekit export --list' shows them")
@@ -94,9 +94,9 @@ def export(
 
 
 def _list(form: str) -> None:
-    from tracekit.export.registry import all_targets, broken_plugins
+    from tracekit.export.interface import TARGETS
 
-    targets = all_targets().values()
+    targets = TARGETS.all().values()
     heads = ("--to", "what it is", "writes", "needs of a job", "options")
     rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
     print_list([_facts(target) for target in targets], heads, rows, form)
@@ -104,7 +104,7 @@ def _list(form: str) -> None:
         typer.echo(
             "tracekit export --list --to NAME shows the fields, the options with their defaults, and the sources"
         )
-    print_notes(broken_plugins().values())
+    print_notes(TARGETS.broken().values())
 
 
 def _facts(target: Target) -> dict[str, Any]:

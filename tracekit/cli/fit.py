@@ -93,9 +93,9 @@ def _fitted(
     force: bool,
 ) -> WorkloadModel | None:
     """Fit, write and show a model; None for a shard, which makes scores alone."""
+    from tracekit.fit.model import score_rows, score_words, summary_rows
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
-    from tracekit.fit.summary import score_rows, score_words, summary_rows
 
     if shared is not None and shared.shard is not None:
         with TerminalProgress() as progress:

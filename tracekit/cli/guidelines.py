@@ -45,7 +45,7 @@ def guidelines(
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """
-    from tracekit.guidelines.registry import broken_plugins
+    from tracekit.guidelines.interface import GUIDELINES
     from tracekit.guidelines.run import guidelines as judge_all
 
     file = file_of(out, force=force)
@@ -61,7 +61,7 @@ def guidelines(
             memory_limit=memory_limit,
             progress=progress,
         )
-    print_notes(broken_plugins().values())
+    print_notes(GUIDELINES.broken().values())
     text = {"md": advice.markdown, "json": advice.json, "html": advice.html}[form]().rstrip("\n") + "\n"
     if file is None:
         print_data(text)

@@ -10,8 +10,6 @@ from typing import Any
 
 from tracekit.errors import UsageError, nearest
 
-__all__ = ["Dataset", "RemoteFile", "all_datasets", "find_dataset"]
-
 
 @dataclass(frozen=True)
 class RemoteFile:

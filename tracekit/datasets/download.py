@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tracekit.datasets.replies import PointerError, RefusedError, is_html, lfs_pointer
 from tracekit.exchange import DOWNLOADS, ExchangeError, LostError, ask
 
 if TYPE_CHECKING:
@@ -18,13 +17,34 @@ if TYPE_CHECKING:
 
     from tracekit.exchange import Answer, Bounds
 
-__all__ = ["Partial", "download"]
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 10
 """Bytes that distinguish a file from a web page or a pointer."""
 _FRESH_STARTS = 1
 """How often a download starts again from zero because the server resumed with other bytes."""
+_LFS = b"version https://git-lfs.github.com/spec/v1"
+_HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+
+
+class RefusedError(Exception):
+    """A URL does not have the file; the text is the reason, without the URL."""
+
+
+@dataclass(frozen=True)
+class LfsPointer:
+    """Checksum and size of the file that a Git-LFS pointer stands for."""
+
+    sha256: str
+    size: int
+
+
+class PointerError(RefusedError):
+    """The server sent a Git-LFS pointer."""
+
+    def __init__(self, pointer: LfsPointer) -> None:
+        self.pointer = pointer
+        super().__init__(f"it is a Git-LFS pointer to a file of {pointer.size:,} bytes, not the file")
 
 
 class _ConnectionLostError(Exception):
@@ -216,10 +236,10 @@ def _begin(response: Answer, partial: Partial, size: int | None, most: int | Non
     with _connection():
         while len(head) < _HEAD and (more := response.read(_HEAD - len(head))):
             head += more
-    pointer = lfs_pointer(head)
+    pointer = _lfs_pointer(head)
     if pointer is not None:
         raise PointerError(pointer)
-    if is_html(head, response.headers.get("Content-Type", "")):
+    if _is_html(head, response.headers.get("Content-Type", "")):
         raise RefusedError("the server sent a web page, not the file")
     if total is not None and size is not None and total != size:
         raise RefusedError(f"it has {total:,} bytes there, not {size:,}")
@@ -251,3 +271,20 @@ def _append(response: Answer, chunk: bytes, partial: Partial, limit: int, advanc
 def _read(response: Answer, gained: int) -> bytes:
     with _connection(gained):
         return response.read(_CHUNK)
+
+
+# Web pages and Git-LFS pointers that servers send instead of a file.
+
+
+def _lfs_pointer(head: bytes) -> LfsPointer | None:
+    """Return the Git-LFS pointer in the first bytes of a content, or None for any other content."""
+    if not head.startswith(_LFS):
+        return None
+    oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", head, re.MULTILINE)
+    size = re.search(rb"^size (\d{1,18})$", head, re.MULTILINE)
+    return LfsPointer(oid[1].decode(), int(size[1])) if oid and size else LfsPointer("", 0)
+
+
+def _is_html(head: bytes, content_type: str) -> bool:
+    """Return whether a content is a web page, such as an error or log-in page; no raw log is one."""
+    return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None

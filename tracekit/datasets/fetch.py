@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tracekit.datasets.catalog import find_dataset
-from tracekit.datasets.download import Partial, download
-from tracekit.datasets.replies import PointerError, RefusedError
+from tracekit.datasets.download import Partial, PointerError, RefusedError, download
 from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.interruption import cleanup_on_interrupt
 from tracekit.outputs import lock_folder, output_errors

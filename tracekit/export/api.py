@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 
 from tracekit.damage import explain_damage
 from tracekit.errors import TraceError, UsageError
-from tracekit.export.export_log import ExportLog
+from tracekit.export.interface import TARGETS, ExportLog
 from tracekit.export.output import Output
-from tracekit.export.registry import find_target
 from tracekit.export.selection import select_jobs
 from tracekit.outputs import output_errors
 from tracekit.trace import Trace
@@ -21,11 +20,8 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.export.interface import Target
-    from tracekit.export.options import Options
+    from tracekit.export.interface import Options, Target
     from tracekit.progress import Progress
-
-__all__ = ["Exported", "export"]
 
 
 @contextlib.contextmanager
@@ -84,7 +80,7 @@ def export(
     trace : Trace, str or Path
         The Trace, or its folder.
     to : str
-        Name of the target, such as 'gavel'; `tracekit.export.registry.all_targets` has all.
+        Name of the target, such as 'gavel'; `tracekit.export.interface.TARGETS` has all.
     out : str or Path
         The file, or for some targets the folder, to write.
     options : mapping, optional
@@ -117,7 +113,7 @@ def export(
     OutputError
         The output exists already, or cannot be written.
     """
-    target = find_target(to)
+    target = TARGETS.find(to)
     chosen_options = target.fill_options(options or {})
     _size(target, chosen_options, machines, target_load)
     first = None if shift_to is None else _first_submission(target, chosen_options, shift_to)

@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.export_log import ExportLog
-from tracekit.export.options import CPU_JOBS, FRACTIONS, GUARD, INCOMPLETE, Options
+from tracekit.export.choices import CPU_JOBS, FRACTIONS, GUARD, INCOMPLETE, ExportLog, FilledField, Options
 from tracekit.export.output import Output
 from tracekit.export.selection import JobFilter, JobSelection
 from tracekit.options import Option, fill_options
+from tracekit.plugins import Plugins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,10 @@ __all__ = [
     "FRACTIONS",
     "GUARD",
     "INCOMPLETE",
+    "TARGETS",
     "ExportLog",
     "Field",
+    "FilledField",
     "JobFilter",
     "JobSelection",
     "Option",
@@ -49,8 +51,8 @@ class Field:
 class Target(ABC):
     """A format that a simulator reads.
 
-    A new target is one module in `tracekit/export/targets/` with an instance called TARGET; a target outside this
-    package registers an instance under the entry-point group `tracekit.exports`.
+    A new target is one module in `tracekit/export/targets/` with an instance in its tuple MEMBERS; a target outside
+    this package registers an instance under the entry-point group `tracekit.exports`.
     """
 
     name: ClassVar[str]
@@ -120,3 +122,14 @@ class Target(ABC):
         options = Options(fill_options(self.options, given, f"the target {self.name}"))
         self.check(options)
         return options
+
+
+TARGETS: Plugins[Target] = Plugins(
+    Target,
+    "tracekit.export.targets",
+    "tracekit.exports",
+    noun="target",
+    plugin="export",
+    option="--to",
+    key="name",
+)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-__all__ = ["MARKER", "Output"]
 
 MARKER = "export.json"
 """File in the folder of an export that says what was exported, and how."""

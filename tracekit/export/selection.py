@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.export.export_log import ExportLog
-    from tracekit.export.options import Options
+    from tracekit.export.choices import ExportLog, Options
     from tracekit.trace import Trace
 
-__all__ = ["JobFilter", "JobSelection", "select_jobs"]
 
 _LONGEST_S = 100 * 365 * 86_400
 """Longest run time that is believed [s]."""

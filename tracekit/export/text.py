@@ -6,35 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.text import RUN_BY_SPREADSHEETS, visible
+from tracekit.spreadsheets import guarded
+from tracekit.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.export.export_log import ExportLog
-
-__all__ = ["guarded", "local_time", "printable", "whole_seconds", "write_csv"]
-
-_FORMULA = rf"^'|{RUN_BY_SPREADSHEETS}"
-"""How a text begins that a spreadsheet runs as a formula, or that begins with a quote: both get a quote in front."""
-
-
-def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return `frame` with a single quote before every text that begins like a formula, and how many there are.
-
-    Taking one leading quote away gives every text back, since texts that begin with a quote get another one.
-    """
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    if not texts:
-        return frame, 0
-    risky = {name: pl.col(name).str.contains(_FORMULA) for name in texts}
-    count = sum(frame.select(test.sum() for test in risky.values()).row(0), 0)
-    if not count:
-        return frame, 0
-    return frame.with_columns(
-        pl.when(test).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name) for name, test in risky.items()
-    ), int(count)
+    from tracekit.export.choices import ExportLog
 
 
 def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, guard: bool, header: bool = True) -> None:

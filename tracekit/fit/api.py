@@ -189,27 +189,9 @@ def fit(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
-    """Fit a workload model to a Trace.
+    """Return the workload model of a Trace, without scores; `tracekit.fit.scored.fit` explains the parameters.
 
-    Parameters
-    ----------
-    trace : Trace, str or Path
-        The Trace or its folder.
-    seed : int
-        For goodness and bootstrap; parameters do not depend on it.
-    replicates : int
-        Samples that each bootstrap draws; 0 leaves the p-values out.
-    drawn_only : bool
-        Fit only what jobs are drawn from, in less time.
-    memory_limit : str, optional
-        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
-    progress : Progress, optional
-        Receives the steps.
-
-    Returns
-    -------
-    WorkloadModel
-        The same for the same Trace and seed, to the byte.
+    With `drawn_only` only what jobs are drawn from is fitted, in less time.
 
     Raises
     ------
@@ -217,13 +199,6 @@ def fit(
         There is no such Trace, or it has no table jobs.
     UsageError
         The Trace has no job, or an option cannot be used.
-
-    Examples
-    --------
-    >>> import tracekit
-    >>> model = tracekit.fit("my-trace")  # doctest: +SKIP
-    >>> model.run_time(gpu_class="1")["chosen"]  # doctest: +SKIP
-    'lognorm_mix_3'
     """
     if seed < 0:
         raise UsageError(f"must be at least 0, not {seed}", where="--seed")

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.fit.batch_draws import operational_times
-from tracekit.fit.independence import Clock
-from tracekit.fit.pieces import fit_rate, rate_entry
-from tracekit.fit.process import PROCESS_WORDS, fit_process, parameters_of
-from tracekit.fit.rate import hours_between, observed_week
+from tracekit.fit.job_draws import pick
+from tracekit.fit.process import PROCESS_WORDS, Clock, fit_process, parameters_of
+from tracekit.fit.rate import fit_rate, hours_between, observed_week, rate_entry
 from tracekit.fit.sample import resolution_of
 from tracekit.fit.session_draws import session_gaps
-from tracekit.fit.session_fit import fit_together, gaps_entry, sizes_entry
-from tracekit.fit.sessions import find_sessions
+from tracekit.fit.sessions import find_sessions, fit_together, gaps_entry, sizes_entry
 from tracekit.fit.synthetic import LONGEST_DAYS
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Floats, Ints
     from tracekit.fit.sessions import Sessions
 
 
@@ -59,7 +57,7 @@ class Figures(NamedTuple):
         return float((logs.sum() + np.abs(np.subtract(self[2:], other[2:])).sum()) / 4)
 
 
-def figures(times: Floats, tenant: Whole, clock: Clock) -> Figures:
+def figures(times: Floats, tenant: Ints, clock: Clock) -> Figures:
     """Return the figures of rising distinct times within a clock's window, and of who came."""
     gaps = clock.gaps(times)
     variation = float(gaps.var() / max(gaps.mean() ** 2, 1e-12)) if gaps.size > 1 else 0.0
@@ -103,7 +101,7 @@ def compared(
     shares = np.bincount(np.unique(sessions.tenant, return_inverse=True)[1].ravel()) / sessions.tenant.size
     late = sessions.second >= middle
     seen = figures(*_ticks(sessions.second[late], sessions.tenant[late], held), held)
-    draws: dict[str, Callable[[], tuple[Floats, Whole]] | None] = {
+    draws: dict[str, Callable[[], tuple[Floats, Ints]] | None] = {
         process: _of_process(process, times[times < middle], clock, held, shares, rng),
         "sessions": _of_sessions(sessions, starts, middle, shares, rng),
     }
@@ -133,21 +131,21 @@ def compared(
 
 def _of_process(
     process: str, before: Floats, clock: Clock, held: Clock, shares: Floats, rng: np.random.Generator
-) -> Callable[[], tuple[Floats, Whole]] | None:
+) -> Callable[[], tuple[Floats, Ints]] | None:
     parameters = parameters_of(process, before, clock)
     if parameters is None:
         return None
 
-    def draw() -> tuple[Floats, Whole]:
+    def draw() -> tuple[Floats, Ints]:
         when = _times(process, parameters, held, rng)
-        return _ticks(when, _owners(shares, when.size, rng), held)
+        return _ticks(when, pick(shares, rng.random(when.size)), held)
 
     return draw
 
 
 def _of_sessions(
     sessions: Sessions, starts: tuple[Floats, Clock, str], middle: float, shares: Floats, rng: np.random.Generator
-) -> Callable[[], tuple[Floats, Whole]] | None:
+) -> Callable[[], tuple[Floats, Ints]] | None:
     at, clock, process = starts
     begins = sessions.second[sessions.first]
     early = begins < middle
@@ -160,14 +158,14 @@ def _of_sessions(
     gaps = gaps_entry(sessions, early[sessions.number])
     # Several sessions may start in one step.
     together = float(begins.size) / at.size
-    edges = np.cumsum(size["shares"])
+    sizes, shares_of_sizes = np.asarray(size["sizes"]), np.asarray(size["shares"])
     held = clock.between(middle, float(clock.edges_s[-1]))
 
-    def draw() -> tuple[Floats, Whole]:
+    def draw() -> tuple[Floats, Ints]:
         when = _times(process, parameters, held, rng)
         when = np.sort(np.repeat(when, 1 + rng.poisson(max(together - 1, 0.0), when.size)))
-        number = np.asarray(size["sizes"])[np.searchsorted(edges[:-1] / edges[-1], rng.random(when.size), side="right")]
-        owner = _owners(shares, when.size, rng)
+        number = sizes[pick(shares_of_sizes, rng.random(when.size))]
+        owner = pick(shares, rng.random(when.size))
         if not when.size:
             return when, owner
         of = np.repeat(np.arange(when.size), number)
@@ -185,13 +183,7 @@ def _times(process: str, parameters: dict[str, float], clock: Clock, rng: np.ran
     return np.interp(found, total, clock.edges_s)
 
 
-def _owners(shares: Floats, number: int, rng: np.random.Generator) -> Whole:
-    edges = shares.cumsum()
-    found: Whole = np.searchsorted(edges[:-1] / edges[-1], rng.random(number), side="right")
-    return found
-
-
-def _ticks(seconds: Floats, tenant: Whole, clock: Clock) -> tuple[Floats, Whole]:
+def _ticks(seconds: Floats, tenant: Ints, clock: Clock) -> tuple[Floats, Ints]:
     """Return the steps of the clock in which something comes, within its window, and whose the first of each is."""
     inside = np.flatnonzero((seconds >= clock.edges_s[0]) & (seconds < clock.edges_s[-1]))
     inside = inside[np.argsort(seconds[inside], kind="stable")]
@@ -294,7 +286,7 @@ def _sessions(
     return {"sessions": entry, "process": choice["chosen"], "why": told, "held_out": choice}
 
 
-def _batches(timed: pl.DataFrame, ticks: Floats, counts: Whole) -> dict[str, Any]:
+def _batches(timed: pl.DataFrame, ticks: Floats, counts: Ints) -> dict[str, Any]:
     sizes, times = np.unique(counts, return_counts=True)
     kept = min(sizes.size, _BATCH_SIZES)
     shares = times[:kept] / times[:kept].sum()

@@ -8,14 +8,13 @@ import numpy as np
 from scipy import special
 
 from tracekit.errors import UsageError
+from tracekit.fit.job_draws import pick
 from tracekit.fit.rate import HOUR_S, with_hours
 from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Floats, Ints
 
-
-__all__ = ["draw_batches", "level_at", "operational_times"]
 
 _LEAST_ABOVE = 0.02
 """Share of gaps above `least` from which on rejection sampling is used."""
@@ -37,7 +36,7 @@ def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
 
 def draw_batches(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
-) -> tuple[Whole, Whole]:
+) -> tuple[Ints, Ints]:
     """Return the submission second of every job, and the number of its batch.
 
     Parameters
@@ -172,7 +171,5 @@ def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Fl
     return found
 
 
-def _sizes(batch: dict[str, Any], number: int, rng: np.random.Generator) -> Whole:
-    shares = np.asarray(batch["shares"], float).cumsum()
-    place = np.searchsorted(shares[:-1] / shares[-1], rng.random(number), side="right")
-    return np.asarray(batch["sizes"], np.int64)[place]
+def _sizes(batch: dict[str, Any], number: int, rng: np.random.Generator) -> Ints:
+    return np.asarray(batch["sizes"], np.int64)[pick(np.asarray(batch["shares"], float), rng.random(number))]

@@ -16,7 +16,7 @@ from tracekit.fit.splice import fit_splice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.splice import Splice
@@ -78,12 +78,8 @@ def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floa
     """
     if not sample.right.size:
         return np.full(size, np.inf)
-    values = np.concatenate([sample.middles, sample.right])
-    cut = np.concatenate([np.zeros(sample.middles.size), sample.right_n])
-    counts = np.concatenate([sample.middles_n, sample.right_n])
-    order = np.argsort(values, kind="stable")
-    values, cut, counts = values[order], cut[order], counts[order]
-    at_risk = counts[::-1].cumsum()[::-1]
+    values, ends, cut = sample.in_order()
+    at_risk = (ends + cut)[::-1].cumsum()[::-1]
     left = np.cumprod(1 - cut / at_risk)
     place = np.searchsorted(-left, -rng.random(size), side="right")
     return np.append(values, np.inf)[place]
@@ -176,11 +172,8 @@ class Tail:
 
 def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
     """Return the best power-law tail in the upper half of the sample; None where fewer than 50 ends are there."""
-    values = np.concatenate([sample.middles, sample.right])
-    ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
-    counts = np.concatenate([sample.middles_n, sample.right_n])
-    order = np.argsort(values, kind="stable")
-    values, ends, counts = values[order], ends[order], counts[order]
+    values, ends, cut = sample.in_order()
+    counts = ends + cut
     from_here = ends[::-1].cumsum()[::-1]
     jobs = counts[::-1].cumsum()[::-1]
     allowed = np.flatnonzero((from_here >= _LEAST_ABOVE) & (jobs <= 0.5 * counts.sum()) & (values > 0) & (ends > 0))

@@ -15,11 +15,9 @@ from tracekit.fit.families import FAMILIES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.fit.model import WorkloadModel
 
-
-__all__ = ["TOLERANCES", "ModelDifference", "closure"]
 
 TOLERANCES = {
     "jobs_per_day": (0.05, 3.0),

@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from tracekit.fit import formulas as f
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.fit.arrays import Floats
-
-
-__all__ = ["FAMILIES", "Family", "quantiles"]
+    from tracekit.array_types import Floats
 
 
 @dataclass(frozen=True)
@@ -112,23 +107,145 @@ class Family:
         return found
 
 
+# Log-density and log-survival of each family, in scipy's parameters with loc = 0.
+#
+# Plain NumPy, because a fit calls them hundreds of times; the tests compare each with scipy.stats. `x` are durations
+# above 0, `logx` their logarithms (an argument, because a fit computes them once), `p` the parameters in the order of
+# the family: numbers, or columns of numbers with one row of results each.
+
+_HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
+
+
+def _exp(x: Floats) -> Floats:
+    # A far-off trial value gives 0 density, not a warning.
+    return np.exp(np.minimum(x, 700.0))
+
+
+def _softplus(x: Floats) -> Floats:
+    """Return log(1 + exp(x))."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _expon_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -np.log(p[0]) - x / p[0]
+    return found
+
+
+def _expon_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -x / p[0]
+    return found
+
+
+def _lognorm_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    z = (logx - np.log(p[1])) / p[0]
+    found: Floats = -0.5 * z * z - logx - (np.log(p[0]) + _HALF_LOG_2PI)
+    return found
+
+
+def _lognorm_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = special.log_ndtr((np.log(p[1]) - logx) / p[0])
+    return found
+
+
+def _weibull_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    z = p[0] * (logx - np.log(p[1]))
+    found: Floats = np.log(p[0]) - logx + z - _exp(z)
+    return found
+
+
+def _weibull_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -_exp(p[0] * (logx - np.log(p[1])))
+    return found
+
+
+def _gamma_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    constant = special.gammaln(p[0]) + p[0] * np.log(p[1])
+    found: Floats = (p[0] - 1) * logx - x / p[1] - constant
+    return found
+
+
+def _gamma_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    y = x / p[1]
+    upper = special.gammaincc(p[0], y)
+    far = upper < 1e-290
+    # Beyond the smallest number: the leading term of the asymptotic series.
+    series = (p[0] - 1) * np.log(np.maximum(y, 1e-300)) - y - special.gammaln(p[0])
+    found: Floats = np.where(far, series, np.log(np.where(far, 1.0, upper)))
+    return found
+
+
+def _fisk_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    z = p[0] * (logx - np.log(p[1]))
+    found: Floats = np.log(p[0]) - logx + z - 2 * _softplus(z)
+    return found
+
+
+def _fisk_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -_softplus(p[0] * (logx - np.log(p[1])))
+    return found
+
+
+def _lomax_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = np.log(p[0]) - np.log(p[1]) - (p[0] + 1) * np.log1p(x / p[1])
+    return found
+
+
+def _lomax_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -p[0] * np.log1p(x / p[1])
+    return found
+
+
+def _burr12_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    z = p[0] * (logx - np.log(p[2]))
+    found: Floats = np.log(p[0] * p[1]) - logx + z - (p[1] + 1) * _softplus(z)
+    return found
+
+
+def _burr12_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
+    found: Floats = -p[1] * _softplus(p[0] * (logx - np.log(p[2])))
+    return found
+
+
+def _mixture(part: Any, parts: int) -> Any:
+    """Return the log of the weighted sum of `parts` copies of a formula.
+
+    The parameters are those of part 1 (its weight first), then those of part 2, and so on.
+    """
+
+    def mixed(x: Floats, logx: Floats, p: Floats) -> Floats:
+        width = len(p) // parts
+        each = [p[k : k + width] for k in range(0, len(p), width)]
+        logs = [np.log(one[0]) + part(x, logx, one[1:]) for one in each]
+        top = logs[0]
+        for other in logs[1:]:
+            top = np.maximum(top, other)
+        top = np.maximum(top, -1e300)
+        total = np.exp(logs[0] - top)
+        for other in logs[1:]:
+            total += np.exp(other - top)
+        found: Floats = top + np.log(total)
+        return found
+
+    return mixed
+
+
 def _registry() -> dict[str, Family]:
     found = [
-        Family("expon", "expon", ("scale",), f.expon_logpdf, f.expon_logsf),
-        Family("lognorm", "lognorm", ("s", "scale"), f.lognorm_logpdf, f.lognorm_logsf),
-        Family("weibull_min", "weibull_min", ("c", "scale"), f.weibull_logpdf, f.weibull_logsf),
-        Family("gamma", "gamma", ("a", "scale"), f.gamma_logpdf, f.gamma_logsf),
-        Family("fisk", "fisk", ("c", "scale"), f.fisk_logpdf, f.fisk_logsf),
-        Family("lomax", "lomax", ("c", "scale"), f.lomax_logpdf, f.lomax_logsf),
-        Family("burr12", "burr12", ("c", "d", "scale"), f.burr12_logpdf, f.burr12_logsf),
+        Family("expon", "expon", ("scale",), _expon_logpdf, _expon_logsf),
+        Family("lognorm", "lognorm", ("s", "scale"), _lognorm_logpdf, _lognorm_logsf),
+        Family("weibull_min", "weibull_min", ("c", "scale"), _weibull_logpdf, _weibull_logsf),
+        Family("gamma", "gamma", ("a", "scale"), _gamma_logpdf, _gamma_logsf),
+        Family("fisk", "fisk", ("c", "scale"), _fisk_logpdf, _fisk_logsf),
+        Family("lomax", "lomax", ("c", "scale"), _lomax_logpdf, _lomax_logsf),
+        Family("burr12", "burr12", ("c", "d", "scale"), _burr12_logpdf, _burr12_logsf),
     ]
     for parts in (2, 3):
         for name, own, density, survival in (
-            ("expon", ("scale",), f.expon_logpdf, f.expon_logsf),
-            ("lognorm", ("s", "scale"), f.lognorm_logpdf, f.lognorm_logsf),
+            ("expon", ("scale",), _expon_logpdf, _expon_logsf),
+            ("lognorm", ("s", "scale"), _lognorm_logpdf, _lognorm_logsf),
         ):
             label = f"hyperexpon_{parts}" if name == "expon" else f"lognorm_mix_{parts}"
-            found.append(Family(label, name, own, f.mixture(density, parts), f.mixture(survival, parts), parts))
+            found.append(Family(label, name, own, _mixture(density, parts), _mixture(survival, parts), parts))
     return {family.name: family for family in found}
 
 

@@ -1,6 +1,9 @@
-"""Synthetic Traces: drawn from a fitted workload, or from the days of a log; jobs, attempts, machines.
+"""Synthetic Traces: drawn from a fitted workload, from the days of a log, or one half from each.
 
-There are no queue times: no job has a start, an end or a wait until a replay gives it one.
+A hybrid with the log's 'arrivals' resamples when which tenant submits, as blocks of days (`tracekit.fit.resample`);
+what is asked for, how it ends and how long it runs is drawn from the model. In one with its 'jobs', jobs come when the
+model has them come; they are jobs of the log, whole, in runs of successive ones, so that what a user's jobs have to do
+with each other stays.
 """
 
 from __future__ import annotations
@@ -14,30 +17,36 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.fit.batch_draws import draw_batches
-from tracekit.fit.drawn_trace import write_drawn
-from tracekit.fit.job_draws import DrawnTenants, draw_outcomes, draw_requests, draw_tenants
+from tracekit.fit.job_draws import DrawnTenants, draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.log_jobs import NAMES, attempts_of, read_log
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
+from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, with_load
 from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import TakenJobs, asked_by, resample, taken_days, write_taken
-from tracekit.fit.session_draws import DrawnJobs, draw_sessions, session_seconds
-from tracekit.fit.session_jobs import jobs_in_sessions
-from tracekit.fit.synthetic import Extent, check_any
+from tracekit.fit.session_draws import DrawnJobs, draw_sessions, jobs_in_sessions, session_seconds
+from tracekit.fit.synthetic import Recipe, check_any, synthetic_manifest, write_synthetic
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.text import counted
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Floats, Ints
+    from tracekit.fit.job_draws import Outcomes
     from tracekit.fit.log_jobs import LogJobs
+    from tracekit.manifest import Manifest
 
-
-# Arrival times drawn from the fitted arrivals of a workload, at the rate that is asked for.
 
 RATES = ("mean", "end", "fitted")
 """Rates of arrivals that a model can be drawn with."""
+METHODS = ("model", "resample", "hybrid")
+"""Ways to make jobs."""
+HYBRIDS = ("arrivals", "jobs")
+"""What of a hybrid comes from the log."""
+_DAY_S = 86_400
+
+
+# Arrival times drawn from the fitted arrivals of a workload, at the rate that is asked for.
 
 
 def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
@@ -65,7 +74,7 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
 
 def draw_arrivals(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
-) -> tuple[Whole, Whole]:
+) -> tuple[Ints, Ints]:
     """Return the submission second of every job, and the number of its batch: jobs of one second, in sessions.
 
     Parameters and errors are those of `draw_batches`. What the jobs of a session have in common is not drawn here but
@@ -77,23 +86,16 @@ def draw_arrivals(
     return seconds, np.unique(seconds, return_inverse=True)[1]
 
 
-# Synthetic Traces of which one half comes from the log and the other from a model.
-#
-# 'arrivals': when which tenant submits is resampled, as blocks of days (`tracekit.fit.resample`); what is asked for,
-# how it ends and how long it runs is drawn from the model. 'jobs': jobs come when the model has them come; they are
-# jobs of the log, whole, in runs of successive ones, so that what a user's jobs have to do with each other stays.
-
-_DAY_S = 86_400
+# Jobs of which one half comes from the log and the other from a model.
 
 
 def arrivals_of_log(
-    trace: Trace, model: WorkloadModel, extent: Extent, rng: np.random.Generator, *, load: float | None
-) -> tuple[Whole, DrawnTenants]:
+    trace: Trace, model: WorkloadModel, recipe: Recipe, rng: np.random.Generator
+) -> tuple[Ints, DrawnTenants]:
     """Return the submission second and the tenant of every job, from blocks of days of the log.
 
-    A tenant asks for the size classes that the model has for it, or else for its VC, or else for all.
-
-    `load` is that of `tracekit.fit.generate.generate`, with the run times and requests of the model.
+    A tenant asks for the size classes that the model has for it, or else for its VC, or else for all. The load of the
+    recipe is that with the run times and requests of the model.
 
     Raises
     ------
@@ -101,10 +103,9 @@ def arrivals_of_log(
         The Trace has no jobs that could be taken, or the new one would be too large, or the load cannot be had.
     """
     log = read_log(trace)
-    if load is not None:
-        asked = gpu_seconds_of_a_job(model) * log.per_day / _DAY_S
-        extent = with_load(extent, load, asked, model.document["cluster"], what="the model")
-    taken = taken_days(log, extent, trace.timezone, rng)
+    cluster = model.document["cluster"]
+    recipe = with_load(recipe, lambda: gpu_seconds_of_a_job(model) * log.per_day / _DAY_S, cluster, "the model")
+    taken = taken_days(log, recipe, trace.timezone, rng)
     seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
     who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))
     keys = ("user_number", "copy", "cluster", "vc")
@@ -144,18 +145,8 @@ def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str
     return np.concatenate([found, np.maximum(1 - found.sum(axis=1, keepdims=True), 0)], axis=1)
 
 
-def jobs_of_log(
-    trace: Trace,
-    model: WorkloadModel,
-    out: Path,
-    extent: Extent,
-    rate: str,
-    *,
-    load: float | None,
-    options: dict[str, str],
-    force: bool,
-) -> Trace:
-    """Return a new Trace of jobs of the log that come when the model has them come; `load` as for `generate`.
+def jobs_of_log(trace: Trace, model: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
+    """Return a new Trace of jobs of the log that come when the model has them come.
 
     Raises
     ------
@@ -165,13 +156,16 @@ def jobs_of_log(
         The place is taken or cannot be written.
     """
     log = read_log(trace)
-    rng = np.random.default_rng(extent.seed)
+    rng = np.random.default_rng(recipe.seed)
     arrivals = at_rate(model.document["arrivals"], rate)
-    if load is not None:
+    options = recipe.options(method="hybrid", hybrid="jobs", rate=rate)
+
+    def asked() -> float:
         of_a_job = asked_by(log, attempts_of(trace, log.jobs)) / (log.per_day / _DAY_S)
-        asked = of_a_job * jobs_per_hour(arrivals) / HOUR_S
-        extent = with_load(extent, load, asked, model.document["cluster"], what="the model")
-    seconds, _ = draw_arrivals(arrivals, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+        return of_a_job * jobs_per_hour(arrivals) / HOUR_S
+
+    recipe = with_load(recipe, asked, model.document["cluster"], "the model")
+    seconds, _ = draw_arrivals(arrivals, rng, jobs=recipe.jobs, days=recipe.days, load=recipe.scale_load)
     check_any(seconds.size)
     length = max(1, round(log.per_day))
     taken = TakenJobs(
@@ -183,10 +177,10 @@ def jobs_of_log(
         f"synthetic: arrivals drawn from a model of {model.origin}, with runs of {counted(length, 'jobs')} of a log of"
         f" {counted(log.days, 'days')}"
     )
-    return write_taken(trace, log, taken, out, extent, origin=origin, options=options, force=force)
+    return write_taken(trace, log, taken, recipe, origin, options)
 
 
-def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Whole:
+def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Ints:
     """Return the places of jobs of the log: runs of successive ones, each from a random job on.
 
     After the last job of the log comes its first, so that every job is as likely as any other (circular blocks).
@@ -200,16 +194,8 @@ def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator)
     """
     first, known = int(log.first[0]), int(log.first[-1] - log.first[0])
     starts = rng.integers(known, size=-(-number // length))
-    place: Whole = (np.repeat(starts, length) + np.tile(np.arange(length), starts.size))[:number] % known + first
+    place: Ints = (np.repeat(starts, length) + np.tile(np.arange(length), starts.size))[:number] % known + first
     return place
-
-
-# Which way a synthetic Trace is made of a log: what was asked for, or what scored best on the log's last part.
-
-METHODS = ("model", "resample", "hybrid")
-"""Ways to make jobs."""
-HYBRIDS = ("arrivals", "jobs")
-"""What of a hybrid comes from the log."""
 
 
 @dataclass(frozen=True)
@@ -311,19 +297,18 @@ def generate(
     OutputError
         The place is taken or cannot be written.
     """
-    extent = Extent(jobs, days, seed, scale_load, scale_gpus)
-    if method not in (None, *METHODS):
-        raise UsageError(f"'{method}' is not one of {', '.join(METHODS)}", where="--method")
-    if rate not in (None, *RATES):
-        raise UsageError(f"'{rate}' is not one of {', '.join(RATES)}", where="--rate")
     progress = progress or Progress()
-    if hybrid not in (None, *HYBRIDS):
-        raise UsageError(f"'{hybrid}' is not one of {', '.join(HYBRIDS)}", where="--hybrid")
+    recipe = Recipe(Path(out), jobs, days, seed, scale_load, scale_gpus, load, force, progress)
+    for option, value, known_values in (
+        ("method", method, METHODS),
+        ("rate", rate, RATES),
+        ("hybrid", hybrid, HYBRIDS),
+    ):
+        if value not in (None, *known_values):
+            raise UsageError(f"'{value}' is not one of {', '.join(known_values)}", where=f"--{option}")
     known = None if model is None else _model(model)
     if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and place_of(source).is_dir()):
-        trace = Trace.of(source).ingested
-        way = Way.of(known, method, hybrid, rate, progress)
-        return _from_trace(trace, known, Path(out), extent, way, load=load, force=force, progress=progress)
+        return _from_trace(Trace.of(source).ingested, known, recipe, Way.of(known, method, hybrid, rate, progress))
     if known is not None:
         raise UsageError("works only with a Trace, but the source is a model", where="--model")
     if method in ("resample", "hybrid"):
@@ -332,53 +317,54 @@ def generate(
     best = (known.document.get("scores") or {}).get("best")
     if best not in (None, "model"):
         progress.note(f"on the last part of the log '{best}' scored better than the model; it needs the Trace")
-    return _drawn(known, Path(out), extent, rate or "mean", load=load, force=force, progress=progress)
+    return _from_model(known, recipe, rate or "mean")
 
 
 def _model(source: WorkloadModel | str | Path) -> WorkloadModel:
     return source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
 
 
-def _from_trace(
-    trace: Trace,
-    known: WorkloadModel | None,
-    out: Path,
-    extent: Extent,
-    way: Way,
-    *,
-    load: float | None,
-    force: bool,
-    progress: Progress,
-) -> Trace:
+def _from_trace(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
     if way.method == "resample":
-        return resample(trace, out, extent, load=load, force=force, progress=progress)
+        return resample(trace, recipe)
     if known is None:
         # Resampling, which needs no fit, would wait for scipy's optimizers.
         from tracekit.fit.api import fit
 
-        known = fit(trace, replicates=0, drawn_only=True, progress=progress)
-    rate = way.rate or "mean"
+        known = fit(trace, replicates=0, drawn_only=True, progress=recipe.progress)
     if way.method == "model":
-        return _drawn(known, out, extent, rate, load=load, force=force, progress=progress)
+        return _from_model(known, recipe, way.rate or "mean")
     _check(known)
-    progress.stage("drawing jobs")
+    recipe.progress.stage("drawing jobs")
     if way.hybrid == "jobs":
-        options = extent.options(method="hybrid", hybrid=way.hybrid, rate=rate, **load_option(load))
-        return jobs_of_log(trace, known, out, extent, rate, load=load, options=options, force=force)
-    rng = np.random.default_rng(extent.seed)
-    seconds, tenants = arrivals_of_log(trace, known, extent, rng, load=load)
-    drawn = _jobs_at(known, seconds, tenants, rng)
-    return write_drawn(
-        known,
-        out,
-        extent,
-        drawn,
-        rng,
-        origin=f"synthetic: submissions of days of a log, all else drawn from a model of {known.origin}",
-        options=extent.options(method="hybrid", hybrid=way.hybrid, **load_option(load)),
-        force=force,
-        progress=progress,
+        return jobs_of_log(trace, known, recipe, way.rate or "mean")
+    rng = np.random.default_rng(recipe.seed)
+    drawn = _jobs_at(known, *arrivals_of_log(trace, known, recipe, rng), rng)
+    origin = f"synthetic: submissions of days of a log, all else drawn from a model of {known.origin}"
+    return write_drawn(known, recipe, drawn, rng, origin, recipe.options(method="hybrid", hybrid=way.hybrid))
+
+
+def _from_model(known: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
+    """Draw every job from a model: in sessions, or each batch for itself."""
+    _check(known)
+    recipe.progress.stage("drawing jobs")
+    rng = np.random.default_rng(recipe.seed)
+    arrivals = at_rate(known.document["arrivals"], rate)
+    recipe = with_load(
+        recipe,
+        lambda: gpu_seconds_of_a_job(known) * jobs_per_hour(arrivals) / HOUR_S,
+        known.document["cluster"],
+        "the model",
     )
+    extent: dict[str, Any] = {"jobs": recipe.jobs, "days": recipe.days, "load": recipe.scale_load}
+    if arrivals["process"] == "sessions":
+        drawn = draw_sessions(known, arrivals, rng, **extent)
+    else:
+        seconds, batch = draw_batches(arrivals, rng, **extent)
+        drawn = _jobs_at(known, seconds, draw_tenants(known, batch, rng), rng)
+    check_any(drawn.seconds.size)
+    origin = f"synthetic: drawn from a model of {known.origin}"
+    return write_drawn(known, recipe, drawn, rng, origin, recipe.options(method="model", rate=rate))
 
 
 def _check(known: WorkloadModel) -> None:
@@ -390,44 +376,142 @@ def _check(known: WorkloadModel) -> None:
         raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
 
 
-def _drawn(
-    known: WorkloadModel, out: Path, extent: Extent, rate: str, *, load: float | None, force: bool, progress: Progress
+def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
+    """Draw requests and outcomes for submissions: in the sessions that they are in, where the model has any."""
+    if known.document["arrivals"]["process"] == "sessions":
+        return jobs_in_sessions(known, seconds, tenants, rng)
+    request = draw_requests(known, tenants, rng)
+    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
+
+
+def write_drawn(
+    known: WorkloadModel,
+    recipe: Recipe,
+    drawn: DrawnJobs,
+    rng: np.random.Generator,
+    origin: str,
+    options: dict[str, str],
 ) -> Trace:
-    """Draw every job from a model."""
-    _check(known)
-    progress.stage("drawing jobs")
-    rng = np.random.default_rng(extent.seed)
-    arriving = at_rate(known.document["arrivals"], rate)
-    if load is not None:
-        asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
-        extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
-    drawn = _draw_jobs(known, arriving, extent, rng)
-    check_any(drawn.seconds.size)
-    return write_drawn(
-        known,
-        out,
-        extent,
-        drawn,
-        rng,
-        origin=f"synthetic: drawn from a model of {known.origin}",
-        options=extent.options(method="model", rate=rate, **load_option(load)),
-        force=force,
-        progress=progress,
+    """Draw the run times and attempts of jobs, and write the Trace.
+
+    Parameters
+    ----------
+    drawn : DrawnJobs
+        At least one.
+    origin : str
+        What they are drawn from, one sentence for the manifest.
+    options : dict
+        For the manifest.
+
+    Raises
+    ------
+    OutputError
+        The place is taken or cannot be written.
+    """
+    outcomes = drawn.outcomes
+    if not known.run_times:
+        outcomes.ran[:] = False
+        outcomes.attempts[:] = 0
+    run_s = draw_run_times(known, drawn.tenants, drawn.request, outcomes, rng, scores=drawn.scores)
+    recipe.progress.stage("writing the Trace")
+    tenants, requests, statuses = _frames(known, drawn.tenants.names)
+    submit_us = drawn.seconds * 1_000_000
+
+    def block(part: slice, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+        jobs = pl.DataFrame([ids]).with_columns(
+            *tenants[drawn.tenants.index[part]].get_columns(),
+            *requests[drawn.request[part]].get_columns(),
+            statuses[outcomes.group[part]],
+            pl.Series("submit_time", submit_us[part]).cast(pl.Datetime("us")),
+            pl.Series("run_s", run_s[part]).fill_nan(None),
+            pl.Series("attempt_count", outcomes.attempts[part]),
+        )
+        return jobs, _attempts(known, jobs, outcomes.attempts[part], rng)
+
+    document = known.document
+    return write_synthetic(
+        recipe,
+        submit_us,
+        block,
+        _manifest(known, outcomes, origin, options),
+        cluster=document["cluster"],
+        failures=document.get("node_failures"),
     )
 
 
-def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, rng: np.random.Generator) -> DrawnJobs:
-    """Draw all of the jobs but their run times: in sessions, or each batch for itself."""
-    if arriving["process"] == "sessions":
-        return draw_sessions(known, arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
-    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
-    return _jobs_at(known, seconds, draw_tenants(known, batch, rng), rng)
+def _frames(
+    model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+    """Return the tenants, the requests and the statuses, which jobs refer to by index."""
+    tenants = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
+    asked = {
+        "gpu_count": pl.Float64,
+        "node_count": pl.Int64,
+        "instance_count": pl.Int64,
+        "cpu_count": pl.Float64,
+        "memory_gib": pl.Float64,
+    }
+    rows = [tuple(r[k] for k in asked) for r in model.document["sizes"]["requests"]]
+    requests = pl.DataFrame(rows, schema=asked, orient="row", strict=False)
+    statuses = pl.Series("status", [g["status"] for g in model.document["statuses"]["groups"]], pl.String)
+    return tenants, requests, statuses
 
 
-def _jobs_at(known: WorkloadModel, seconds: Whole, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
-    """Draw requests and outcomes for submissions: in the sessions that they are in, where the model has any."""
-    if known.document["arrivals"]["process"] == "sessions":
-        request, outcomes, scores = jobs_in_sessions(known, seconds, tenants, rng)
-        return DrawnJobs(seconds, tenants, request, outcomes, scores)
-    request = draw_requests(known, tenants, rng)
-    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
+def _attempts(model: WorkloadModel, jobs: pl.DataFrame, counts: Ints, rng: np.random.Generator) -> pl.DataFrame:
+    job = np.repeat(np.arange(counts.size), counts)
+    first = (counts.cumsum() - counts)[job]
+    number = np.arange(job.size) - first
+    held = jobs["run_s"].to_numpy()[job]
+    run_s = held.copy()
+    several = np.flatnonzero(counts[job] > 1)
+    if several.size:
+        split = model.document["failures"]["split"]
+        weight = rng.gamma(split["concentration"] if split else 1.0, size=several.size) + 1e-12
+        owner = job[several]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        lengths = np.diff(np.append(starts, several.size))
+        total = np.repeat(np.add.reduceat(weight, starts), lengths)
+        upto = weight.cumsum()
+        upto -= np.repeat(upto[starts] - weight[starts], lengths)
+        whole = model.run_time()
+        step = whole["resolution_s"] if whole is not None else 1.0
+        ends = np.round(held[several] * upto / total / step) * step
+        last = starts + lengths - 1
+        ends[last] = held[several][last]
+        before = np.concatenate([[0.0], ends[:-1]])
+        before[starts] = 0.0
+        run_s[several] = ends - before
+    final = pl.Series(number == counts[job] - 1)
+    return jobs.select("job_id", "gpu_count", "node_count", "status")[job].with_columns(
+        pl.Series("attempt", number),
+        pl.Series("run_s", run_s),
+        pl.when(final).then(pl.col("status")).alias("status"),
+    )
+
+
+def _manifest(model: WorkloadModel, outcomes: Outcomes, origin: str, options: dict[str, str]) -> Manifest:
+    document = model.document
+    requests = document["sizes"]["requests"]
+    cluster = document["cluster"]
+    has = {
+        "arrivals": True,
+        "run_time": bool(outcomes.ran.any()),
+        "gpu_count": any(r["gpu_count"] is not None for r in requests),
+        "node_count": any(r["node_count"] is not None for r in requests),
+        "retries": bool((outcomes.attempts > 1).any()),
+        "capacity": bool(cluster["capacity"]),
+        "nodes": bool(cluster["nodes"]),
+        "tenants": document["users"]["vcs"] > 0,
+        "users": document["users"]["users"] > 0,
+        "statuses": any(g["status"] not in (None, "unknown") for g in document["statuses"]["groups"]),
+        "hour_of_day": document["source"]["hour_of_day_known"],
+    }
+    return synthetic_manifest(
+        has,
+        options,
+        relative=document["source"]["time_base"] == "relative",
+        timezone=document["arrivals"]["timezone"],
+        created=document["source"]["created"],
+        origin=origin,
+        absent="not drawn",
+    )

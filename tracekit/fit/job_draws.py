@@ -8,34 +8,104 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from tracekit.fit.duration_draws import drawn_durations, longest_drawn
-from tracekit.fit.outcome_draws import Outcomes, draw_outcomes, pick
+from tracekit.fit.splice import drawn_durations, longest_drawn
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.fit.model import WorkloadModel
 
 
-__all__ = [
-    "DrawnTenants",
-    "Outcomes",
-    "draw_outcomes",
-    "draw_requests",
-    "draw_run_times",
-    "draw_tenants",
-    "durations_at",
-]
+def pick(shares: Floats, u: Floats) -> Ints:
+    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
+    edges = shares.cumsum()
+    found: Ints = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
+    return found
+
+
+def originals(copied: Bools) -> Ints:
+    """Return the place of what each is a copy of: the last before it that is no copy, or its own."""
+    return np.maximum.accumulate(np.where(copied, 0, np.arange(copied.size)))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How each job ends."""
+
+    group: Ints
+    """Place in `statuses.groups`."""
+    ran: Bools
+    attempts: Ints
+    """0 for a job that did not run."""
+
+
+def draw_outcomes(model: WorkloadModel, request: Ints, rng: np.random.Generator) -> Outcomes:
+    """Return how each job ends, by the statuses of its size class."""
+    return outcomes_of(model, draw_groups(model, request, rng), rng)
+
+
+def draw_groups(
+    model: WorkloadModel,
+    request: Ints,
+    rng: np.random.Generator,
+    *,
+    failing: Bools | None = None,
+    odds: Floats | None = None,
+) -> Ints:
+    """Return the place of each job's status in `statuses.groups`, by the statuses of its size class.
+
+    Parameters
+    ----------
+    failing : array (groups,), optional
+        Which groups are failures.
+    odds : array (jobs,), optional
+        Factor on each job's probability of failure.
+    """
+    groups = model.document["statuses"]["groups"]
+    requests = model.document["sizes"]["requests"]
+    sizes = [r["gpu_class"] for r in requests]
+    size_of = np.array([list(dict.fromkeys(sizes)).index(s) for s in sizes])[request]
+    group = np.empty(request.size, np.int64)
+    for i, name in enumerate(dict.fromkeys(sizes)):
+        mine = np.flatnonzero(size_of == i)
+        members = np.flatnonzero([g["gpu_class"] == name for g in groups])
+        if not members.size:  # every job of the class still ran
+            members = np.arange(len(groups))
+        shares = np.array([groups[m]["jobs"] for m in members], float)
+        u = rng.random(mine.size)
+        if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
+            # Failures first, so that a number below their share is a failure; that share is stretched to each job's.
+            members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
+            limit = np.clip(bad * odds[mine], 0.0, 1.0)
+            u = np.where(
+                u < limit,
+                u / np.maximum(limit, 1e-12) * bad,
+                bad + (u - limit) / np.maximum(1 - limit, 1e-12) * (1 - bad),
+            )
+        group[mine] = members[pick(shares, u)]
+    return group
+
+
+def outcomes_of(model: WorkloadModel, group: Ints, rng: np.random.Generator) -> Outcomes:
+    """Return how each job of a status group ends: whether it ran, and in how many attempts."""
+    groups = model.document["statuses"]["groups"]
+    never = np.array([g["no_run_time_share"] for g in groups], float)
+    ran = rng.random(group.size) >= never[group]
+    attempts = np.where(ran, 1, 0)
+    for i, one in enumerate(groups):
+        if one["attempts"] and one["attempts"] != [1]:
+            mine = np.flatnonzero((group == i) & ran)
+            drawn = pick(np.asarray(one["attempt_shares"], float), rng.random(mine.size))
+            attempts[mine] = np.asarray(one["attempts"], np.int64)[drawn]
+    return Outcomes(group, ran, attempts)
 
 
 @dataclass(frozen=True)
 class DrawnTenants:
     """The tenant of each job."""
 
-    index: Whole
+    index: Ints
     """Place in the list of tenants."""
-    copied: NDArray[np.bool_]
+    copied: Bools
     """Whether the job has the tenant of the job before it, in the same batch."""
     names: list[tuple[str | None, str | None, str | None]]
     """User, cluster and VC of each tenant."""
@@ -45,7 +115,7 @@ class DrawnTenants:
     """Shares of the size classes by tenant, the share of unknown size last."""
 
 
-def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> DrawnTenants:
+def draw_tenants(model: WorkloadModel, batch: Ints, rng: np.random.Generator) -> DrawnTenants:
     """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
     listed = users["tenants"]
@@ -63,14 +133,13 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     own = pick(shares, rng.random(batch.size))
     together = np.concatenate([[False], batch[1:] == batch[:-1]])
     copied = together & (rng.random(batch.size) < arrivals["batch"]["same_user_share"])
-    source = np.maximum.accumulate(np.where(copied, 0, np.arange(batch.size)))
     unknown = np.maximum(1 - classes.sum(axis=1, keepdims=True), 0)
-    return DrawnTenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
+    return DrawnTenants(own[originals(copied)], copied, names, shares, np.concatenate([classes, unknown], axis=1))
 
 
 def draw_requests(
     model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator, *, repeats: float | None = None
-) -> Whole:
+) -> Ints:
     """Return the place of each job's request in the list of requests.
 
     A job of copied tenant repeats the request before with probability `repeats`, by default as in batches.
@@ -91,15 +160,13 @@ def draw_requests(
             members = np.arange(len(requests))
         found[mine] = members[pick(shares[members], rng.random(mine.size))]
     chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
-    same = tenants.copied & (rng.random(found.size) < chance)
-    source = np.maximum.accumulate(np.where(same, 0, np.arange(found.size)))
-    return found[source]
+    return found[originals(tenants.copied & (rng.random(found.size) < chance))]
 
 
 def draw_run_times(
     model: WorkloadModel,
     tenants: DrawnTenants,
-    request: Whole,
+    request: Ints,
     outcomes: Outcomes,
     rng: np.random.Generator,
     *,
@@ -129,7 +196,7 @@ def draw_run_times(
         mine = order[ends[i] : ends[i + 1]]
         if mine.size:
             group, size = divmod(i, len(distinct))
-            found[mine] = _durations(model, distinct[size], groups[group]["status"], scores[mine])
+            found[mine] = durations_at(model, distinct[size], groups[group]["status"], scores[mine])
     return found
 
 
@@ -150,7 +217,7 @@ def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random
     return scores
 
 
-def _sorted(numbers: Whole) -> Whole:
+def _sorted(numbers: Ints) -> Ints:
     """Return the stable order of small whole numbers; 16 bits sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
@@ -168,7 +235,7 @@ def _chained(noise: Floats, rho: float) -> Floats:
 _REACH = np.linspace(-8.0, 8.0, 801)
 
 
-def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Whole) -> None:
+def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Ints) -> None:
     """Turn scores within a VC into scores among all jobs of the same size class, in place.
 
     The jobs of a VC keep their ranks of the log. Since the VCs of one class do not cover the ranks as evenly as those
@@ -186,8 +253,8 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
     of_job = of_tenant[tenants.index]
     for i, vc in enumerate(distinct):
         mine = np.flatnonzero(of_job == i)
-        scores[mine] = _through(scores[mine], levels, places[vc])
-    below = np.array([special.ndtr(_through(_REACH, places[vc], levels)) for vc in distinct] + [special.ndtr(_REACH)])
+        scores[mine] = through(scores[mine], levels, places[vc])
+    below = np.array([special.ndtr(through(_REACH, places[vc], levels)) for vc in distinct] + [special.ndtr(_REACH)])
     for i in range(tenants.classes.shape[1]):
         weight = np.bincount(of_tenant % below.shape[0], tenants.shares * tenants.classes[:, i], below.shape[0])
         if weight.sum() > 0:
@@ -196,14 +263,15 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
             scores[mine] = np.interp(scores[mine], _REACH, special.ndtri(mixed))
 
 
-def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
+def through(values: Floats, known: Floats, placed: Floats) -> Floats:
     """Return values mapped as `known` maps to `placed`; beyond the outermost, the distance to it is kept."""
     inside = np.clip(values, known[0], known[-1])
     found: Floats = np.interp(inside, known, placed) + (values - inside)
     return found
 
 
-def _durations(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
+def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
+    """Return the run times [s] that jobs of a size class and status have at normal scores."""
     entry = _entry(model, size, status)
     shape, ratio = model.shape(entry)
     # Longer ones than the log has are drawn where jobs of the group and of its pool still ran; pooled groups of earlier
@@ -217,11 +285,6 @@ def _durations(model: WorkloadModel, size: str | None, status: str | None, score
     drawn = drawn_durations(shape, longest / ratio, scores)
     found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
     return found
-
-
-def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
-    """Return the run times [s] that jobs of a size class and status have at normal scores."""
-    return _durations(model, size, status, scores)
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["CLASSES", "LONGEST_S", "STOPPED", "UNFINISHED", "JobTable", "gpu_class", "read_jobs"]
 
 CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes by GPUs, small to large."""

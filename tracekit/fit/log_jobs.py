@@ -9,17 +9,15 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.fit.day_blocks import block_length
 from tracekit.fit.jobs import LONGEST_S, UNFINISHED
 from tracekit.fit.synthetic import LONGEST_DAYS
 from tracekit.tables.parquet import filled_columns
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Whole
+    from tracekit.array_types import Floats, Ints
     from tracekit.trace import Trace
 
-__all__ = ["DAY_US", "KEPT", "NAMES", "LogAttempts", "LogJobs", "attempts_of", "jobs_by_day", "read_log"]
 
 DAY_US = 86_400_000_000
 """A day [us]."""
@@ -30,6 +28,9 @@ KEPT = (
     *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
 )
 """Columns of jobs that stay as they are."""
+WEEK = 7
+_LONGEST_BLOCK = 28
+"""Most days of a block."""
 _LEAST_DAYS = 9
 """Days of a log from which on the first and the last, which it may hold in part, are left out."""
 _OF_ATTEMPTS = ("attempt", "run_s", "gpu_count", "node_count", "status")
@@ -42,11 +43,11 @@ class LogJobs:
     jobs: pl.DataFrame
     """As the Trace has them, also those that are not taken: job_id, run_s, numbers for names (user_number and so on, -1
     where there is none), and what stays as it is."""
-    row: Whole
+    row: Ints
     """Row of each job that is taken, in order of submission by the clock of the log (n,)."""
-    local_us: Whole
+    local_us: Ints
     """Its submission [us since 1970] (n,)."""
-    first: Whole
+    first: Ints
     """Place of the first job of each day in that order, and the number of jobs at the end (days + 1,)."""
     begin_us: int
     """Local midnight of the first day [us since 1970]."""
@@ -110,7 +111,32 @@ def read_log(trace: Trace) -> LogJobs:
     return LogJobs(jobs, row, local_us, first, begin * DAY_US, length, tuple(notes))
 
 
-def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
+def block_length(daily: Floats) -> int:
+    """Return how many days a block needs: the first lag at which the autocorrelation is within chance.
+
+    The logarithm of 1 + the daily figure is taken, less the mean of its weekday where there are three weeks or more;
+    chance is 2 / sqrt(days). At most a quarter of the log, and 28 days.
+
+    Parameters
+    ----------
+    daily : array (n,)
+        What came on each day, such as jobs.
+    """
+    number = daily.size
+    most = min(_LONGEST_BLOCK, max(1, number // 4))
+    levels = np.log1p(daily)
+    week = np.arange(number) % WEEK if number >= 3 * WEEK else np.zeros(number, np.int64)
+    levels = levels - (np.bincount(week, levels) / np.maximum(np.bincount(week), 1))[week]
+    whole = float(levels @ levels)
+    if whole <= 0:
+        return 1
+    for lag in range(1, most):
+        if float(levels[lag:] @ levels[:-lag]) / whole < 2 / np.sqrt(number):
+            return lag
+    return most
+
+
+def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
     """Return local midnight of the first day of a log [us since 1970], and how many jobs `read_log` takes on each.
 
     Raises
@@ -190,9 +216,9 @@ class LogAttempts:
 
     rows: pl.DataFrame | None
     """In the order of the jobs; None where the log has none."""
-    first: Whole
+    first: Ints
     """Place of the first of each job."""
-    count: Whole
+    count: Ints
     """How many each job has."""
 
 
@@ -214,7 +240,7 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
     return LogAttempts(rows.select(_OF_ATTEMPTS), count.cumsum() - count, count)
 
 
-def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Whole | None:
+def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
     """Return the place of each attempt's job where every job has attempts and both tables have one order, else None.
 
     That is what most formats write, and found far sooner than by looking up every job.
@@ -223,5 +249,5 @@ def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Whole | None:
     named = of_attempts.filter(begins)
     if named.len() != of_jobs.len() or not (named == of_jobs).all():
         return None
-    found: Whole = begins.to_numpy().cumsum() - 1
+    found: Ints = begins.to_numpy().cumsum() - 1
     return found

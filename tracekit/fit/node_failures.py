@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tracekit.fit.choice import Effort
     from tracekit.trace import Trace
 
-__all__ = ["LEAST_FAILURES", "FailureLog", "Window", "fit_failure_log", "fit_node_failures", "times_away"]
 
 LEAST_FAILURES = 20
 """Failures that a cause needs for a fit of its own; rarer ones are fitted together."""

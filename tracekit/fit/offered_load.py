@@ -19,15 +19,14 @@ from tracekit.fit.job_draws import durations_at
 from tracekit.fit.synthetic import capacity_table, node_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import polars as pl
 
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Floats, Ints
     from tracekit.fit.model import WorkloadModel
-    from tracekit.fit.synthetic import Extent
+    from tracekit.fit.synthetic import Recipe
 
-__all__ = ["cluster_gpus", "gpu_seconds_of_a_job", "gpu_seconds_per_s", "jobs_per_hour", "load_option", "with_load"]
 
 _LEVELS = 20_000
 """Run times of equal probability of which a mean is taken; the last is divided further."""
@@ -41,20 +40,16 @@ def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
     return float(counts.sum() or 0.0)
 
 
-def with_load(
-    extent: Extent, load: float | None, gpu_seconds_per_s: float, cluster: Mapping[str, Any], *, what: str
-) -> Extent:
-    """Return the extent with the factor on the arrivals at which they offer a load; as it is where none is asked for.
+def with_load(recipe: Recipe, gpu_seconds_per_s: Callable[[], float], cluster: Mapping[str, Any], what: str) -> Recipe:
+    """Return the recipe with the factor on the arrivals at which they offer its load; as it is where it has none.
 
     Parameters
     ----------
-    extent : Extent
-    load : float or None
-        GPU-seconds asked for in a second, over the GPUs of the cluster.
-    gpu_seconds_per_s : float
-        What is asked for at a factor of 1.
+    recipe : Recipe
+    gpu_seconds_per_s : callable
+        Returns what is asked for in a second at a factor of 1 [GPU*s/s].
     cluster : mapping
-        From `fit_cluster`, before `extent.scale_gpus`.
+        From `fit_cluster`, before `recipe.scale_gpus`.
     what : str
         Whose cluster it is, for errors.
 
@@ -63,24 +58,21 @@ def with_load(
     UsageError
         The load is no number above 0, there is a factor already, the cluster is unknown, or jobs ask for no GPU time.
     """
+    load = recipe.load
     if load is None:
-        return extent
+        return recipe
+    asked = gpu_seconds_per_s()
     if not (math.isfinite(load) and 0 < load <= 1000):
         raise UsageError(f"must be above 0 and at most 1,000, not {load:g}", where="--load")
-    if extent.scale_load != 1:
+    if recipe.scale_load != 1:
         raise UsageError("--load and --scale-load both set how many jobs arrive", hint="leave one out")
-    gpus = cluster_gpus(cluster, extent.scale_gpus)
+    gpus = cluster_gpus(cluster, recipe.scale_gpus)
     if not gpus:
         hint = "add machines or quotas to the Trace before the fit, or use --scale-load"
         raise UsageError(f"{what} has no cluster, so the load is undefined", where="--load", hint=hint)
-    if not gpu_seconds_per_s > 0:
+    if not asked > 0:
         raise UsageError(f"the jobs of {what} have no known GPU time", where="--load", hint="use --scale-load")
-    return replace(extent, scale_load=load * gpus / gpu_seconds_per_s)
-
-
-def load_option(load: float | None) -> dict[str, str]:
-    """Return the option for the manifest, none where no load was asked for."""
-    return {} if load is None else {"load": f"{load:g}"}
+    return replace(recipe, scale_load=load * gpus / asked)
 
 
 def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
@@ -94,7 +86,7 @@ def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
     return float(mean if changes and mean is not None else rate["per_hour"]) * float(arrivals["batch"]["mean"])
 
 
-def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Whole, Floats] | None, days: int) -> float:
+def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Ints, Floats] | None, days: int) -> float:
     """Return what the jobs of some days ask for [GPU].
 
     Parameters

@@ -21,9 +21,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.fit.choice import describe, observed_quantiles
-from tracekit.fit.duration_draws import longest_drawn
 from tracekit.fit.jobs import CLASSES, STOPPED
 from tracekit.fit.sample import Sample, resolution_of
+from tracekit.fit.splice import longest_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,10 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
 
-
-__all__ = ["RESOLUTIONS_S", "Sample", "resolution_of"]
 
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
 """Roundings that are recognized [s]; the last is that of a Trace."""
@@ -121,6 +119,14 @@ class Sample:
     def middles_n(self) -> Floats:
         """How often each of `middles` occurs."""
         return np.concatenate([self.interval_n, self.exact_n])
+
+    def in_order(self) -> tuple[Floats, Floats, Floats]:
+        """Return all values rising [s], how many end at each, and how many are known to be longer; ends come first."""
+        values = np.concatenate([self.middles, self.right])
+        ends = np.concatenate([self.middles_n, np.zeros(self.right.size)])
+        cut = np.concatenate([np.zeros(self.middles.size), self.right_n])
+        order = np.argsort(values, kind="stable")
+        return values[order], ends[order], cut[order]
 
     def coarse(self, size: int) -> Sample:
         """Return the sample with about `size` grouped values, for starting points only."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.runs.ledger import Ledger
 
-__all__ = ["SCORED_SEEDS", "fit", "make_scores"]
 
 SCORED_SEEDS = 5
 """Workloads of each generator that are judged, by default."""

@@ -12,11 +12,9 @@ from tracekit.fit.jobs import CLASSES
 from tracekit.fit.run_times import LEAST_JOBS
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.trace import Trace
 
-
-__all__ = ["fit_cluster", "fit_correlation", "fit_sizes", "fit_users", "job_scores"]
 
 MOST_REQUESTS = 500
 """Most different requests that are listed; rarer ones are left out, and their share is stated."""

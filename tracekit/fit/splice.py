@@ -1,4 +1,4 @@
-"""A power law in place of the upper end of a family, as run times are drawn.
+"""A power law in place of the upper end of a family, and durations drawn from both.
 
 Below xmin durations have the shape of the family, and above it a power law that ends at a bound B. The share s above
 xmin is the observed one, by Kaplan and Meier where jobs are right-censored:
@@ -16,20 +16,20 @@ log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
-from tracekit.fit.families import quantiles
+from tracekit.errors import UsageError
+from tracekit.fit.families import FAMILIES, quantiles
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.array_types import Floats, Ints
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.sample import Sample
 
-__all__ = ["Splice", "fit_splice", "spliced_quantiles"]
 
 _PARAMETERS = 3
 """xmin, the share above it and b."""
@@ -118,17 +118,13 @@ class _Points:
 
 
 def _points(sample: Sample) -> _Points:
-    values = np.concatenate([sample.middles, sample.right])
-    ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
-    cut = np.concatenate([np.zeros(sample.middles.size), sample.right_n])
-    order = np.lexsort((-ends, values))
-    values, ends, cut = values[order], ends[order], cut[order]
+    values, ends, cut = sample.in_order()
     at_risk = (ends + cut)[::-1].cumsum()[::-1]
     lost = ends / at_risk
     return _Points(values, ends, cut, np.append(1.0, np.cumprod(1 - lost)[:-1]), lost)
 
 
-def _candidates(points: _Points) -> Whole:
+def _candidates(points: _Points) -> Ints:
     """Return the places of durations from which on the power law may begin."""
     left = points.ends[::-1].cumsum()[::-1]
     distinct = (points.ends > 0)[::-1].cumsum()[::-1]
@@ -140,7 +136,7 @@ def _candidates(points: _Points) -> Whole:
     shares = points.before[allowed]
     levels = np.geomspace(shares[0], shares[-1], _CANDIDATES)
     places = np.searchsorted(-shares, -levels, side="left").clip(0, allowed.size - 1)
-    found: Whole = allowed[np.unique(places)]
+    found: Ints = allowed[np.unique(places)]
     return found
 
 
@@ -225,3 +221,56 @@ def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats)
     inside = special.ndtri(special.ndtr(scores[~upper]) / (1 - splice.share))
     found[~upper] = quantiles(family, p, np.minimum(inside, 8.0), longest_s=splice.xmin)
     return found
+
+
+# Durations drawn from an entry of workload.json.
+
+_UNSEEN = 10
+"""Factor on the longest run time of the log, for a group of which more than 1 % still ran."""
+
+
+def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
+    """Return the longest run time that is drawn for a group [s].
+
+    That of the log, since it bounds what the machines and their limits allow; ten times that where more than 1 % of
+    the group still ran, since the longest that was seen is then not the longest there is.
+    """
+    return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
+
+
+def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Floats:
+    """Return the durations [s] of a fitted group, cut at a bound, at given normal scores; they are not rounded.
+
+    Parameters
+    ----------
+    entry : dict
+        With a fit of its own: `pooled_to` is None.
+    bound_s : float
+        The longest that is drawn [s].
+    scores : array
+
+    Raises
+    ------
+    UsageError
+        No duration of the group is known to its end, so there is nothing to draw from.
+    """
+    # Files of earlier versions do not say what is drawn from.
+    source = entry.get("drawn_from") or ("quantiles" if entry["chosen"] is None else "family")
+    if source == "quantiles":
+        if entry["quantiles_s"] is None:
+            what = f"the model has no durations to draw from: none of {entry['n']:,} is known to its end"
+            raise UsageError(what, hint="fit a Trace with ended runs")
+        shares, values = np.array(entry["quantiles_s"], float).T
+        # A run time of 0 has no logarithm; a quarter of a step is rounded to 0.
+        logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
+        within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
+        found: Floats = np.exp(np.interp(special.ndtr(scores) * within, shares, logs))
+        return found
+    family = FAMILIES[entry["chosen"]]
+    p = family.vector(next(f for f in entry["families"] if f["family"] == family.name)["parameters"])
+    if source == "family+tail" and bound_s > entry["tail"]["truncated"]["xmin_s"]:
+        tail = entry["tail"]["truncated"]
+        bound = min(bound_s, tail["bound_s"])
+        splice = Splice(tail["xmin_s"], tail["parameters"]["b"], tail["share_above"], bound)
+        return spliced_quantiles(family, p, splice, scores)
+    return quantiles(family, p, scores, longest_s=bound_s)

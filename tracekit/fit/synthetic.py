@@ -1,34 +1,35 @@
-"""What every synthetic Trace has besides its jobs: machines and quotas, and a manifest that says what is not drawn."""
+"""Write a synthetic Trace: its jobs block by block, its machines with their failures, and its manifest.
+
+There are no queue times: no job has a start, an end or a wait until a replay gives it one.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from scipy import special
 
 from tracekit import schema
 from tracekit.errors import UsageError
+from tracekit.fit.job_draws import pick
+from tracekit.fit.run_times import seeded
+from tracekit.fit.splice import drawn_durations, longest_drawn
 from tracekit.manifest import CAPABILITIES, Capability, Manifest
+from tracekit.progress import Progress
+from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from tracekit.fit.arrays import Whole
+    from tracekit.array_types import Floats, Ints
+    from tracekit.trace import Trace
 
-__all__ = [
-    "LONGEST_DAYS",
-    "MOST_JOBS",
-    "Extent",
-    "capacity_table",
-    "check_any",
-    "node_table",
-    "synthetic_manifest",
-    "whole_parts",
-]
 
 MOST_JOBS = 200_000_000
 """Most jobs of a synthetic Trace."""
@@ -36,10 +37,14 @@ MOST_JOBS = 200_000_000
 LONGEST_DAYS = 36_500.0
 """Most days that a synthetic Trace may span, or a log whose arrivals are fitted: the work grows with its hours."""
 
+_BLOCK = 262_144
+"""Jobs that are made and written at once."""
+_SOURCE = "synthetic"
+
 
 @dataclass(frozen=True)
-class Extent:
-    """How large a synthetic Trace is to be.
+class Recipe:
+    """What is asked of a synthetic Trace: how large it is, and where it is written.
 
     Raises
     ------
@@ -47,13 +52,19 @@ class Extent:
         A number cannot be used, or not exactly one of `jobs` and `days` is given.
     """
 
+    out: Path
     jobs: int | None
     days: float | None
-    seed: int
-    scale_load: float
+    seed: int = 0
+    scale_load: float = 1.0
     """Factor on the arrivals."""
-    scale_gpus: float
+    scale_gpus: float = 1.0
     """Factor on machines and quotas."""
+    load: float | None = None
+    """In place of `scale_load`: the load that the jobs are to offer (`tracekit.fit.offered_load`)."""
+    force: bool = False
+    """Whether an earlier Trace is replaced."""
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
         if (self.jobs is None) == (self.days is None):
@@ -70,9 +81,55 @@ class Extent:
 
     def options(self, **others: str) -> dict[str, str]:
         """Return the options for the manifest."""
-        found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **others}
+        found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **others, "load": self.load}
         found |= {"scale_load": self.scale_load, "scale_gpus": self.scale_gpus}
         return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}
+
+
+def write_synthetic(
+    recipe: Recipe,
+    submit_us: Ints,
+    block: Callable[[slice, pl.Series], tuple[pl.DataFrame, pl.DataFrame | None]],
+    manifest: Manifest,
+    *,
+    cluster: Mapping[str, Any],
+    failures: dict[str, Any] | None,
+) -> Trace:
+    """Write a Trace.
+
+    Parameters
+    ----------
+    submit_us : array (jobs,)
+        Submissions [us since 1970], rising; at least one.
+    block : callable
+        Given a range of the jobs and their ids, returns their rows of jobs, and of attempts if there is that table.
+    manifest : Manifest
+        From `synthetic_manifest`.
+    cluster : mapping
+        From `fit_cluster`.
+    failures : dict or None
+        As for `draw_node_events`.
+
+    Raises
+    ------
+    UsageError
+        The Trace would have times before year 1 or after year 9999, which no Trace may have.
+    OutputError
+        The place is taken or cannot be written.
+    """
+    digits = len(str(submit_us.size))
+    with TraceWriter(recipe.out, force=recipe.force) as writer:
+        for low in range(0, submit_us.size, _BLOCK):
+            part = slice(low, min(low + _BLOCK, submit_us.size))
+            ids = pl.Series("job_id", np.arange(part.start, part.stop) + 1).cast(pl.String).str.zfill(digits)
+            jobs, attempts = block(part, ids)
+            writer.write("jobs", jobs)
+            if attempts is not None:
+                writer.write("attempts", attempts)
+        _write_machines(writer, recipe, cluster, failures, (int(submit_us[0]), int(submit_us[-1]) + 1_000_000))
+        writer.drain()
+        manifest.tables = writer.tables()
+        return writer.commit(manifest)
 
 
 def check_any(jobs: int) -> None:
@@ -87,7 +144,7 @@ def check_any(jobs: int) -> None:
         raise UsageError("no job arrives in such a short time", where="--days", hint="ask for more days")
 
 
-def whole_parts(counts: list[int], factor: float) -> Whole:
+def whole_parts(counts: list[int], factor: float) -> Ints:
     """Return counts scaled to whole numbers, with running sums that are off by at most a half."""
     total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
     return np.diff(total, prepend=0)
@@ -120,14 +177,23 @@ def capacity_table(cluster: Mapping[str, Any], start_us: int, factor: float) -> 
 
 
 def synthetic_manifest(
-    has: Mapping[str, bool], *, relative: bool, timezone: str, created: str, origin: str, absent: str
+    has: Mapping[str, bool],
+    options: dict[str, str],
+    *,
+    relative: bool,
+    timezone: str,
+    created: str,
+    origin: str,
+    absent: str,
 ) -> Manifest:
-    """Return the manifest of a synthetic Trace, without its tables and options.
+    """Return the manifest of a synthetic Trace, without its tables.
 
     Parameters
     ----------
     has : mapping
         Capabilities that it may have, and whether it does.
+    options : dict
+        From `Recipe.options`.
     relative : bool
         Whether times have no date.
     created : str
@@ -151,4 +217,137 @@ def synthetic_manifest(
             for name in CAPABILITIES
         },
         notes=[origin],
+        options=options,
+    )
+
+
+def draw_node_events(
+    failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], rng: np.random.Generator
+) -> pl.DataFrame | None:
+    """Return the failures of machines, None where the model has none.
+
+    On every machine each cause fails by itself, as it was fitted: times of two causes may overlap. What fails in the
+    span may be away until after it; a machine whose times away are all unknown does not come back.
+
+    Parameters
+    ----------
+    failures : dict or None
+        The part `node_failures` of workload.json; files of earlier versions have none.
+    nodes : Series
+        node_id of each machine.
+    span_us : (int, int)
+        Begin and end [us since 1970].
+    rng : Generator
+    """
+    groups = (failures or {}).get("groups") or []
+    drawn = [
+        part
+        for group in groups
+        if group["group"] != "all" and group["until_failure"]["chosen"] is not None
+        for part in _of_group(group, len(nodes), span_us, rng)
+    ]
+    if not drawn:
+        return None
+    begin = span_us[0]
+    found = pl.concat(drawn).with_columns(nodes[pl.concat(drawn)["node"].to_numpy()].alias("node_id"))
+    times = {name: (begin + (pl.col(name) * 1e6).cast(pl.Int64)).cast(pl.Datetime("us")) for name in ("since", "until")}
+    return (
+        found.select(
+            "node_id",
+            times["since"].alias("start_time"),
+            times["until"].alias("end_time"),
+            "state",
+            "cause",
+            pl.lit(_SOURCE).alias("source"),
+        )
+        .unique(["node_id", "start_time", "state", "source"], maintain_order=True)
+        .sort("start_time", "node_id", "state")
+    )
+
+
+def _write_machines(
+    writer: TraceWriter,
+    recipe: Recipe,
+    cluster: Mapping[str, Any],
+    failures: dict[str, Any] | None,
+    span_us: tuple[int, int],
+) -> None:
+    """Write the machines, their failures and the quotas."""
+    nodes = node_table(cluster, recipe.scale_gpus)
+    writer.write("nodes", nodes)
+    found = draw_node_events(failures, nodes["node_id"], span_us, seeded(recipe.seed, "node events"))
+    first, last = span_us
+    if found is not None:
+        writer.write("node_events", found)
+        last = max(last, *found.select(pl.col("start_time", "end_time").max().dt.epoch("us").fill_null(last)).row(0))
+    if first < schema.FIRST_US or last > schema.LAST_US:
+        raise UsageError("would have times outside the years 1 to 9999", hint="ask for fewer jobs or days")
+    writer.write("capacity", capacity_table(cluster, span_us[0], recipe.scale_gpus))
+
+
+def _of_group(
+    group: dict[str, Any], number: int, span_us: tuple[int, int], rng: np.random.Generator
+) -> Iterator[pl.DataFrame]:
+    """Yield the first failure of every machine, then the second of those that had one in the span, and so on."""
+    length = (span_us[1] - span_us[0]) / 1e6
+    node, now = np.arange(number), np.zeros(number)
+    causes, counts = list(group["causes"]), np.array(list(group["causes"].values()), float)
+    while node.size:
+        since = now + drawn_until_failure(group["until_failure"], np.zeros(node.size), rng)
+        inside = since < length
+        node, since = node[inside], since[inside]
+        until = since + drawn_away(group, node.size, rng)
+        cause = pick(counts, rng.random(node.size))
+        down = rng.random(node.size) < group["down_share"]
+        yield _frame(node, since, until, down, pl.Series(causes, dtype=pl.String)[cause])
+        back = np.isfinite(until)
+        node, now = node[back], until[back]
+
+
+def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Generator) -> Floats:
+    """Return how long machines go on until they fail, that have worked for some time already [s] (n,).
+
+    Parameters
+    ----------
+    entry : dict
+        `until_failure` of a group, with a chosen family: exponential, which is Weibull of shape 1, Weibull, or a
+        mixture of two exponentials.
+    age_s : array of float, shape (n,)
+        How long each has worked [s].
+    rng : Generator
+    """
+    p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
+    if "scale_2" in p:
+        # Each part is memoryless, so that the time worked says only which of them a machine is likely to be in.
+        odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
+        second = rng.random(age_s.size) < special.expit(odds)
+        left: Floats = rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
+        return left
+    shape, scale = p.get("c", 1.0), p["scale"]
+    # The hazard that is used up at failure is exponential, whatever was used before.
+    used = (age_s / scale) ** shape
+    found: Floats = scale * (used + rng.standard_exponential(age_s.size)) ** (1 / shape) - age_s
+    return np.maximum(found, 0.0)
+
+
+def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+    """Return how long machines are away after a failure [s] (n,); infinite where no end is known of any."""
+    entry = group["away"]
+    if entry["drawn_from"] is None:
+        return np.full(number, np.inf)
+    step = entry["resolution_s"]
+    longest = longest_drawn(group["longest_away_s"], entry["n"], entry["right_censored"])
+    found: Floats = np.round(drawn_durations(entry, longest, rng.standard_normal(number)) / step) * step
+    return found
+
+
+def _frame(node: Ints, since: Floats, until: Floats, down: Any, cause: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "node": node,
+            "since": since,
+            "until": pl.Series(np.where(np.isfinite(until), until, np.nan)).fill_nan(None),
+            "state": pl.select(pl.when(pl.Series(down)).then(pl.lit("down")).otherwise(pl.lit("drained"))).to_series(),
+            "cause": cause,
+        }
     )

@@ -1,11 +1,11 @@
-"""The guidelines as a document of JSON values, from which every other form is made."""
+"""The judgements of guidelines, and the document of JSON values from which every other form is made."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
@@ -13,26 +13,22 @@ from tracekit.calibration.effect import HEADLINES
 from tracekit.calibration.losses import ASSUMED
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.faults import Fault, Faults
-from tracekit.guidelines.judgement import Judgement
-from tracekit.guidelines.numbers import shown, span
 from tracekit.replay.policy_words import spoken
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.tenant import INGESTED
-from tracekit.text import alike_durations, shorten
+from tracekit.text import alike_durations, count, duration, percent, shorten
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.calibration.effect import TwinEffect
-    from tracekit.guidelines.effects import Effect, ExpectedChange
+    from tracekit.guidelines.effects import Effect, ExpectedChange, Losses, UntoldEffect
     from tracekit.guidelines.interface import Finding, Guideline, Number
-    from tracekit.guidelines.losses import Losses
     from tracekit.replay.results.effects import Support
     from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
-__all__ = ["FORMAT", "document_of"]
 
 FORMAT = "tracekit-guidelines"
 
@@ -46,6 +42,29 @@ _VERDICTS = {
     "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
 """Whether advice helps in its replays, and the notes on that."""
+
+
+Verdict = Literal["holds", "does not hold", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The judgement of one guideline on a Trace."""
+
+    guideline: Guideline
+    verdict: Verdict
+    why: tuple[str, ...]
+    """The missing data, or the threshold that was not crossed; empty if it holds."""
+    finding: Finding | None = None
+    """None if the Trace lacks what it needs."""
+    effect: Effect | None = None
+    """The expected effect by replay; only of guidelines that hold."""
+    no_effect: str = ""
+    """Why the effect is missing; only for guidelines that hold."""
+    losses: Losses | None = None
+    """The expected effect on the cost of outages, for guidelines about outages; only if they hold."""
+    untold: UntoldEffect | None = None
+    """The effect that no twin supports, if that is the reason."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
@@ -277,3 +296,43 @@ def _record_of(policy: str, support: Support) -> dict[str, Any]:
 
 def _sentence(reason: str) -> str:
     return f"{reason[:1].upper()}{reason[1:]}."
+
+
+# Numbers with their units, for sentences.
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Return a number with its unit.
+
+    Examples
+    --------
+    >>> shown(0.123, "share"), shown(5.25, "percent"), shown(7560, "s"), shown(1234.5, "GPU-hours")
+    ('12.3 %', '5.2 points', '2.1 h', '1,234 GPU-hours')
+    >>> shown(2.5, "ratio"), shown(None, "share"), shown(1, "nodes")
+    ('2.5', 'unknown', '1 node')
+    """
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    if unit == "share":
+        return percent(value)
+    if unit == "percent":
+        return f"{value:.1f} points"
+    if unit == "s":
+        return duration(value)
+    if unit == "ratio":
+        return count(value)
+    return f"{count(value)} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+def span(low: float, high: float, unit: str) -> str:
+    """Return an interval with its unit once.
+
+    Examples
+    --------
+    >>> span(0.1, 0.25, "share"), span(1, 2, "ratio"), span(60, 7200, "s")
+    ('10.0 to 25.0 %', '1 to 2', '1 min to 2 h')
+    """
+    first, last = shown(low, unit), shown(high, unit)
+    word = last.rpartition(" ")[2]
+    same = unit != "s" and " " in last and first.endswith(f" {word}")
+    return f"{first.removesuffix(f' {word}') if same else first} to {last}"

@@ -8,7 +8,6 @@ from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
 from tracekit.characterize.session import Session
 from tracekit.errors import TooManyIntervalsError
-from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +18,13 @@ if TYPE_CHECKING:
     from tracekit.characterize.engines import Engine
     from tracekit.trace import Trace
 
-__all__ = ["Evidence"]
+
+class LackingError(Exception):
+    """The Trace lacks what a guideline needs; raised by its function and caught by the runner."""
+
+    def __init__(self, *sentences: str) -> None:
+        self.sentences = sentences
+        super().__init__(" ".join(sentences))
 
 
 class Evidence:
@@ -111,3 +116,8 @@ class Evidence:
             return answer_query(trace, query, params, session=session, sandbox=False)
         except TooManyIntervalsError as error:
             raise LackingError(error.sentence) from error
+
+
+def day_of(column: str) -> str:
+    """Return the SQL of the day of a time, as a number of days after 1970."""
+    return f"date_diff('day', DATE '1970-01-01', CAST({column} AS DATE))"

@@ -1,27 +1,30 @@
 """The interface of guidelines: texts as data, and a function that computes the finding from a Trace.
 
-A plug-in defines its own instance of `Guideline`, see docs/guidelines.md.
+A plug-in defines its own instance of `Guideline`, see docs/guidelines.md; all types that it needs can be imported from
+here.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.guidelines.lacking import LackingError
+from tracekit.guidelines.evidence import Evidence, LackingError, day_of
+from tracekit.plugins import Plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tracekit.calibration.losses import LossChange
     from tracekit.calibration.rules import Rules
-    from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
 __all__ = [
+    "GUIDELINES",
     "LEAST_COVERED",
     "Assumption",
+    "Evidence",
     "Finding",
     "Guideline",
     "LackingError",
@@ -32,6 +35,7 @@ __all__ = [
     "RuleChange",
     "Threshold",
     "Trial",
+    "day_of",
 ]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
@@ -144,6 +148,19 @@ class RuleChange:
     change: Callable[[Rules], Rules]
     """Returns the changed rules; raises LackingError if there is nothing to change."""
 
+    @classmethod
+    def of(cls, name: str, what: str, **changes: Any) -> RuleChange:
+        """Return the change of some rules; `what` is a noun for it, such as 'Lending', for the case that they clash."""
+
+        def change(rules: Rules) -> Rules:
+            changed = replace(rules, **changes)
+            fault = changed.fault()
+            if fault is not None:
+                raise LackingError(f"{what} cannot be replayed with these rules: {fault}.")
+            return changed
+
+        return cls(name, change)
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -207,3 +224,14 @@ class Guideline:
             raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold on one of them")
         if (self.trial is None) != bool(self.no_trial):
             raise ValueError(f"'{self.id}' needs either a trial or the reason for having none")
+
+
+GUIDELINES: Plugins[Guideline] = Plugins(
+    Guideline,
+    "tracekit.guidelines.rules",
+    "tracekit.guidelines",
+    noun="guideline",
+    plugin="guideline",
+    option="--only",
+    key="id",
+)

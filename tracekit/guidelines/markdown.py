@@ -10,7 +10,6 @@ from tracekit.faults import Fault, Faults
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HEADS", "advice_lines", "effect_text", "escaped", "expected_text", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 

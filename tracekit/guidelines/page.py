@@ -11,7 +11,6 @@ from tracekit.guidelines.markdown import HEADS, effect_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["page"]
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"

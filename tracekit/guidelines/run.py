@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.faults import Fault, Faults
-from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import UntoldEffect, effect_of
+from tracekit.guidelines.document import Judgement, document_of, shown, span
+from tracekit.guidelines.effects import UntoldEffect, effect_of, losses_of
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.interface import LEAST_COVERED, LackingError, LossTrial
-from tracekit.guidelines.judgement import Judgement
-from tracekit.guidelines.losses import losses_of
-from tracekit.guidelines.numbers import shown, span
-from tracekit.guidelines.registry import all_guidelines, find_guideline
+from tracekit.guidelines.interface import GUIDELINES, LEAST_COVERED, LackingError, LossTrial
 from tracekit.progress import Progress
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.run_policies import TWIN_FILE
@@ -26,10 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.calibration.twins import Twins
+    from tracekit.guidelines.document import Verdict
     from tracekit.guidelines.interface import Finding, Guideline
-    from tracekit.guidelines.judgement import Verdict
-
-__all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,7 @@ def judge_all(
         The guideline does not exist, or a table cannot be read.
     """
     faults = Faults() if faults is None else faults
-    chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
+    chosen = [GUIDELINES.find(name) for name in only] if only else list(GUIDELINES.all().values())
     judged = []
     for guideline in sorted(chosen, key=lambda g: g.id):
         if progress is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import stat
 from fnmatch import fnmatchcase
@@ -10,6 +11,8 @@ from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from tracekit.errors import OutputError, StoreError, UsageError
+from tracekit.places.reader import ObjectReader
+from tracekit.places.stores import entries, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 else:
     _Base = type(Path())  # the path of this system: the class Path itself cannot be extended before Python 3.12
 
-__all__ = ["SCHEMES", "Address", "is_remote", "place_of", "refuse_remote", "remote_form"]
 
 SCHEMES = {
     "s3": "s3",
@@ -108,15 +110,11 @@ class Address(_Base):
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether there is an object of this name."""
         del follow_symlinks
-        from tracekit.places.stores import look
-
         return look(self).is_file
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether there are objects below this name."""
         del follow_symlinks
-        from tracekit.places.stores import look
-
         return look(self).is_dir
 
     def is_symlink(self) -> bool:
@@ -132,8 +130,6 @@ class Address(_Base):
             There is no such object, or the store does not answer.
         """
         del follow_symlinks
-        from tracekit.places.stores import look
-
         found = look(self)
         if not found.is_file and not found.is_dir:
             raise StoreError("no such object", where=str(self))
@@ -148,8 +144,6 @@ class Address(_Base):
         StoreError
             There is nothing, or the store does not answer.
         """
-        from tracekit.places.stores import entries
-
         for entry in entries(self):
             yield _listed(self, entry)
 
@@ -161,8 +155,6 @@ class Address(_Base):
         StoreError
             The store does not answer.
         """
-        from tracekit.places.stores import entries
-
         if not self.is_dir():
             return
         for entry in sorted(entries(self), key=lambda entry: entry.name):
@@ -179,8 +171,6 @@ class Address(_Base):
         StoreError
             There are more than 100,000, or the store does not answer.
         """
-        from tracekit.places.stores import entries
-
         found: list[Address] = []
         folders = [self]
         while folders:
@@ -211,12 +201,8 @@ class Address(_Base):
         OutputError
             The mode is one for writing.
         """
-        import io
-
         if not set(mode) <= set("rbt"):
             refuse_remote(self)
-        from tracekit.places.reader import ObjectReader
-
         raw = ObjectReader(self, ahead=True)
         if buffering == 0:
             return raw  # type: ignore[return-value]  # a raw stream is an IO, though typeshed says otherwise

@@ -18,8 +18,6 @@ from tracekit.places.reader import ObjectReader, was_opened
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["connect_stores"]
-
 
 def connect_stores(con: duckdb.DuckDBPyConnection) -> None:
     """Let a connection read from every store."""

@@ -20,9 +20,8 @@ from tracekit.places.stores import asked_of, native_path, recorded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.places.names import ObjectName
+    from tracekit.places.stores import ObjectName
 
-__all__ = ["ObjectReader", "forget", "was_opened"]
 
 _AHEAD = 8 << 20
 """Bytes that a stream asks for at once: latency then costs little, and memory stays small."""

@@ -14,7 +14,7 @@ import re
 import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from tracekit.errors import StoreError
@@ -24,9 +24,6 @@ from tracekit.text import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.places.names import ObjectName
-
-__all__ = ["Entry", "Found", "asked_of", "entries", "failure_behind", "look", "native_path", "recorded", "store_of"]
 
 T = TypeVar("T")
 
@@ -94,6 +91,22 @@ _failures: list[StoreError] = []
 """The last failures, for `failure_behind`."""
 _gone: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 """When a store did not answer, by kind and bucket, and what was said."""
+
+
+class ObjectName(Protocol):
+    """What a store needs to know of an object; its text is its address."""
+
+    @property
+    def store(self) -> str:
+        """The kind of store: s3, gs, az or hdfs."""
+
+    @property
+    def bucket(self) -> str:
+        """Bucket, container (with the account behind an @), or host of the store."""
+
+    @property
+    def key(self) -> str:
+        """What stands behind the bucket, '' for the bucket itself."""
 
 
 class Found(NamedTuple):

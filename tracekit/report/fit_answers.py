@@ -12,8 +12,8 @@ import numpy as np
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.fit.arrivals import HOURS_UNKNOWN
+from tracekit.fit.model import score_rows, score_words
 from tracekit.fit.run_times import LEAST_JOBS
-from tracekit.fit.summary import score_rows, score_words
 from tracekit.report.fit_arrivals import PROCESS, RATE, process_answer, rate_answer
 from tracekit.report.fit_curves import chosen_fit, fitted_distribution, observed_points, why_undrawn
 from tracekit.report.phrases import gpu_jobs

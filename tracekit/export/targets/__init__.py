@@ -1,1 +1,1 @@
-"""The targets; each module holds one as TARGET, modules whose name begins with _ are parts of others."""
+"""The targets; each module has its own in MEMBERS, modules whose name begins with _ are parts of others."""

@@ -6,8 +6,6 @@ from tracekit.errors import UsageError
 from tracekit.export.interface import ExportLog, JobSelection, Option, Options
 from tracekit.text import counted, percent
 
-__all__ = ["GPUS_PER_NODE", "NODES", "cluster_groups", "cluster_size", "nodes_for_load"]
-
 _GUESS = 8
 ALL = "all clusters\0"
 """In place of the name of a cluster."""

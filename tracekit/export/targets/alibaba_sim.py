@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit.databases import sql_text
-from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
-from tracekit.export.options import CPU_JOBS, GUARD, Options
+from tracekit.export.interface import CPU_JOBS, GUARD, ExportLog, Field, JobSelection, Option, Options, Output, Target
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_groups, cluster_size
 from tracekit.export.text import whole_seconds, write_csv
 from tracekit.text import counted
@@ -270,4 +269,4 @@ class AlibabaSimTarget(Target):
             write_csv(out.companion(_NODE_LIST), node_rows(jobs, log, options), log, guard=guard)
 
 
-TARGET = AlibabaSimTarget()
+MEMBERS = (AlibabaSimTarget(),)

@@ -21,7 +21,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "BatsimTarget"]
 
 _EXTRA = ("job_id", "cluster", "vc", "user", "gpu_model", "cpu_count", "memory_gib")
 
@@ -109,4 +108,4 @@ def _job(*, new: bool, limits: bool) -> pl.Expr:
     return pl.when((limit > 0) & limits).then(walltime).otherwise(without)
 
 
-TARGET = BatsimTarget()
+MEMBERS = (BatsimTarget(),)

@@ -21,7 +21,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "BloxTarget"]
 
 _ITERATION_S = {
     "alexnet": "0.6",
@@ -125,4 +124,4 @@ def _rows(jobs: JobSelection, model: str, step: float, *, every: bool) -> Iterat
         )
 
 
-TARGET = BloxTarget()
+MEMBERS = (BloxTarget(),)

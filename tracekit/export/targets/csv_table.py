@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit import schema
-from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
-from tracekit.export.options import GUARD, Options
+from tracekit.export.interface import GUARD, ExportLog, Field, JobFilter, JobSelection, Option, Options, Output, Target
 from tracekit.export.text import write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "CsvTarget"]
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")
@@ -164,4 +162,4 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-TARGET = CsvTarget()
+MEMBERS = (CsvTarget(),)

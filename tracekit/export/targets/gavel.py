@@ -23,7 +23,6 @@ from tracekit.export.targets._cluster import GPUS_PER_NODE, cluster_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "GavelTarget"]
 
 _THROUGHPUTS = ".throughputs.json"
 _OWN_TYPE = "tracekit"
@@ -195,4 +194,4 @@ def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
     return {scale: rate for (name, scale), rate in alone[worker].items() if name == kind and rate > 0}
 
 
-TARGET = GavelTarget()
+MEMBERS = (GavelTarget(),)

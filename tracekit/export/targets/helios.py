@@ -17,10 +17,22 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
-from tracekit.export.options import FRACTIONS, GUARD, INCOMPLETE, Options
+from tracekit.export.interface import (
+    FRACTIONS,
+    GUARD,
+    INCOMPLETE,
+    ExportLog,
+    Field,
+    JobFilter,
+    JobSelection,
+    Option,
+    Options,
+    Output,
+    Target,
+)
 from tracekit.export.targets._cluster import nodes_for_load
-from tracekit.export.text import guarded, local_time, whole_seconds
+from tracekit.export.text import local_time, whole_seconds
+from tracekit.spreadsheets import guarded
 from tracekit.text import counted
 from tracekit.timezones import is_known_zone
 
@@ -365,4 +377,4 @@ def _safe_names(table: pl.DataFrame) -> dict[str, str]:
     return dict(zip(table.columns, names["name"], strict=True))
 
 
-TARGET = HeliosTarget()
+MEMBERS = (HeliosTarget(),)

@@ -14,16 +14,23 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
-from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
+from tracekit.export.interface import (
+    CPU_JOBS,
+    FRACTIONS,
+    ExportLog,
+    Field,
+    JobSelection,
+    Option,
+    Options,
+    Output,
+    Target,
+)
 from tracekit.export.targets._cluster import cluster_groups
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-__all__ = ["TARGET", "OpenDCTarget"]
 
 
 _TASKS = {
@@ -128,4 +135,4 @@ def _write(writer: pq.ParquetWriter, frame: pl.DataFrame) -> None:
     writer.write_table(frame.select(writer.schema.names).to_arrow().cast(writer.schema))
 
 
-TARGET = OpenDCTarget()
+MEMBERS = (OpenDCTarget(),)

@@ -21,7 +21,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "TiresiasTarget"]
 
 _SPEC = ".cluster.csv"
 _MODELS = (
@@ -129,4 +128,4 @@ def _with_intervals(rows: pl.DataFrame, following: int) -> pl.DataFrame:
     return rows.with_columns(interval=pl.col("submit_time").shift(-1, fill_value=following) - pl.col("submit_time"))
 
 
-TARGET = TiresiasTarget()
+MEMBERS = (TiresiasTarget(),)

@@ -14,7 +14,7 @@ from tracekit.fit.jobs import read_jobs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.trace import Trace
 
 ROWS: Mapping[str, str] = {

@@ -1,3 +1,3 @@
-"""The guidelines, one module each with an object named `GUIDELINE`; modules that begin with _ are shared parts."""
+"""The guidelines by what they are about; each module has its own in MEMBERS."""
 
 from __future__ import annotations

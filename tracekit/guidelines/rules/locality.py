@@ -1,4 +1,4 @@
-"""Let gangs wait for GPUs that are close together."""
+"""Guidelines about where jobs run: on how many nodes, and next to which others."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import polars as pl
 
 from tracekit.guidelines.interface import (
     Assumption,
+    Evidence,
     Finding,
     Guideline,
     LackingError,
     Measure,
+    Number,
     Practice,
     RuleChange,
     Threshold,
     Trial,
+    day_of,
 )
-from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
-from tracekit.guidelines.rules._sql import day_of
+from tracekit.guidelines.intervals import over_days, pooled_drop, ratio, strata_with_both
 
 if TYPE_CHECKING:
-    from tracekit.calibration.rules import Rules
-    from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
-__all__ = ["GUIDELINE"]
+
+# Let gangs wait for GPUs that are close together.
 
 _MOST_NEIGHBOURS = 3
 """With this many other jobs on a node or more, attempts count as equal."""
@@ -42,7 +42,7 @@ _BY = ("gpu_count", "neighbours")
 
 # The times of a node follow each other without gaps, so the last one that began contains a sample. A gang runs in step:
 # a delay on one of its nodes delays all, so the maximum over its nodes counts.
-_SAMPLES = f"""
+_SPREAD_SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
     FROM placements
@@ -110,7 +110,7 @@ FROM counted AS c
 INNER JOIN gangs AS g ON c.job_id = g.job_id AND c.attempt = g.attempt
 """
 
-_WAITS = f"""
+_WAITS_FOR_PLACES = f"""
 SELECT
     w.gpu_count,
     {day_of("a.start_time")} AS day,
@@ -131,7 +131,7 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
     return both.join(few, on=_BY, how="anti")
 
 
-def _find(evidence: Evidence) -> Finding:
+def _find_wait_for_locality(evidence: Evidence) -> Finding:
     """Return the loss from spreading at equal size and neighbours, and the cost of waiting for fewer nodes.
 
     drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
@@ -144,7 +144,7 @@ def _find(evidence: Evidence) -> Finding:
     over the sum of their run times. The waits of attempts on the fewest nodes do not measure this: they waited for
     other reasons, or found the place free.
     """
-    samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
+    samples = evidence.sql(_SPREAD_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
         raise LackingError("No job size has samples on different numbers of nodes.")
     compared = _comparable(samples)
@@ -154,7 +154,7 @@ def _find(evidence: Evidence) -> Finding:
             "spread attempts, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
-    rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))
+    rows = evidence.answer(_WAITS_FOR_PLACES, also=("nodes", "gpu_utilization", "node_events"))
     waits = rows.frame.join(spread.select("gpu_count").unique(), on="gpu_count", how="semi")
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
@@ -195,18 +195,12 @@ def _spread(level: str) -> Assumption:
 
 
 def _wait(minutes: float) -> RuleChange:
-    def change(rules: Rules) -> Rules:
-        changed = replace(rules, relax_s=60.0 * minutes, fit="place")
-        fault = changed.fault()
-        if fault is not None:
-            raise LackingError(f"Waiting for locality cannot be replayed with these rules: {fault}.")
-        return changed
-
     words = f"at most {minutes:g} min" if minutes else "as long as it takes"
-    return RuleChange(f"jobs wait for the fewest nodes {words}", change)
+    name = f"jobs wait for the fewest nodes {words}"
+    return RuleChange.of(name, "Waiting for locality", relax_s=60.0 * minutes, fit="place")
 
 
-GUIDELINE = Guideline(
+WAIT_FOR_LOCALITY = Guideline(
     id="wait-for-locality",
     title="Wait for locality",
     question="Are GPUs less busy when a job is spread over more nodes, and is the wait for fewer nodes short?",
@@ -236,7 +230,7 @@ GUIDELINE = Guideline(
         "the fewest nodes with as many neighbours. The fewest nodes would have cost them {extra_wait_s} of wait "
         "on average, {extra_wait_share} of their run time."
     ),
-    find=_find,
+    find=_find_wait_for_locality,
     advice=(
         "Let a multi-GPU job wait a limited time for the fewest nodes before it takes GPUs further apart, longer "
         "for long jobs; move a long job when a better set of GPUs becomes free. The expected effect shows which "
@@ -275,3 +269,111 @@ GUIDELINE = Guideline(
         bracket=(_spread("default"), _spread("low"), _spread("high")),
     ),
 )
+
+
+# Keep jobs from disturbing each other on a node.
+
+# The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
+_SHARED_SAMPLES = f"""
+WITH judged AS (
+    SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
+    FROM attempt_samples AS s
+    ASOF LEFT JOIN shared_node_times AS t ON s.node_id = t.node_id AND s.time >= t.since
+),
+
+counted AS (
+    SELECT
+        j.job_id,
+        j.attempt,
+        a.gpu_count,
+        j.worse,
+        {day_of("a.start_time")} AS day,
+        count(*) AS samples,
+        sum(CAST(j.utilization_pct AS DECIMAL(38, 6))) AS total
+    FROM judged AS j
+    INNER JOIN attempts AS a ON j.job_id = a.job_id AND j.attempt = a.attempt
+    WHERE a.gpu_count IS NOT NULL
+    GROUP BY 1, 2, 3, 4, 5
+)
+
+SELECT gpu_count, worse, day, samples, CAST(total AS DOUBLE) AS total FROM counted
+"""
+
+
+def _find_limit_interference(evidence: Evidence) -> Finding:
+    samples = evidence.sql(_SHARED_SAMPLES, merge=("counted",))
+    all_samples = int(samples["samples"].sum())
+    both = strata_with_both(samples)
+    if both.is_empty():
+        raise LackingError("No job size has samples both alone on its node and next to another job.")
+    shared = both.filter("worse")
+    beside = int(samples.filter("worse")["samples"].sum())
+    return Finding(
+        {
+            "drop_pct": pooled_drop(both, len(shared)),
+            "shared_share": Number(beside / all_samples, all_samples),
+        },
+        notes=(
+            (
+                "Each size is compared with itself, sample by sample, as in locality/utilization_by_colocation "
+                "with rule=same_node; the sizes are weighted by their shared samples."
+            ),
+        ),
+        rows=tuple(
+            both.group_by("gpu_count", "worse")
+            .agg(pl.col("samples").sum(), (pl.col("total").sum() / pl.col("samples").sum()).alias("mean_pct"))
+            .sort("gpu_count", "worse")
+            .select("gpu_count", pl.col("worse").alias("beside_others"), "samples", "mean_pct")
+            .iter_rows(named=True)
+        ),
+        rows_title="GPU utilization alone and next to other jobs",
+    )
+
+
+LIMIT_INTERFERENCE = Guideline(
+    id="limit-interference",
+    title="Dedicate nodes, or migrate, against interference",
+    question="Are GPUs less busy while another job uses GPUs of the same node?",
+    measures=(
+        Measure("drop_pct", "loss of GPU utilization next to other jobs", "percent", "attempts next to other jobs"),
+        Measure("shared_share", "share of samples next to other jobs", "share", "samples"),
+    ),
+    thresholds=(
+        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's second guideline (ATC'19)"),
+        Threshold("shared_share", "at least", 0.05, "ours: below, few jobs would gain"),
+    ),
+    finding="GPUs are {drop_pct} less busy while other jobs run on the node; this concerns {shared_share} of the "
+    "samples.",
+    find=_find_limit_interference,
+    advice=(
+        "Give jobs their own nodes if their size allows it, keep small jobs together on few nodes, and move small "
+        "jobs to free whole nodes. On shared nodes give each job its own CPU cores and memory."
+    ),
+    cost="Jobs that need less than a node get a whole node, so some GPUs are idle; moving a job costs a restart.",
+    risk="More fragmentation and longer waits if most jobs are small.",
+    practice=Practice(
+        slurm=(
+            "'--exclusive' for multi-node jobs, or ExclusiveUser=YES of a partition if jobs of one user may share "
+            "a node; a partition for small jobs. TaskPlugin=task/affinity,task/cgroup with ConstrainCores and "
+            "ConstrainRAMSpace in cgroup.conf. Slurm does not move running jobs."
+        ),
+        kubernetes=(
+            "Node pools by job size as Kueue ResourceFlavors; the kubelet's static CPU manager policy, which "
+            "gives Guaranteed pods whole CPUs, and its topology manager. Volcano's binpack plugin collects small "
+            "jobs on few nodes. Its rescheduling plugin instead balances the load of nodes, so use a descheduler "
+            "to move small jobs away."
+        ),
+        yarn=(
+            "An exclusive partition of node labels for multi-node jobs; cgroups for CPU and memory; anti-affinity "
+            "as a placement constraint ('yarn.resourcemanager.placement-constraints.handler' is disabled by "
+            "default). YARN does not move containers."
+        ),
+    ),
+    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),
+    tables=("jobs", "attempts", "placements", "gpu_utilization"),
+    needs=("utilization", "placement", "gpu_index"),
+    no_trial="A replay runs jobs on one node at their recorded speed, so it cannot show the gain.",
+)
+
+
+MEMBERS = (WAIT_FOR_LOCALITY, LIMIT_INTERFERENCE)

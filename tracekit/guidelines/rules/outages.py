@@ -1,0 +1,557 @@
+"""Guidelines about outages of nodes: what they stop, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from tracekit.calibration.losses import ASSUMED, LossChange
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LossTrial,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+    day_of,
+)
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr
+from tracekit.text import shorten
+
+NEEDED_STOPS = 5
+"""Fewest attempts that outages must have stopped; our choice, the same as for the effect."""
+
+_ATTEMPTS = f"""
+SELECT
+    i.job_id,
+    i.attempt,
+    j.status AS job_status,
+    i.node_count AS nodes,
+    i.gpu_count AS gpus,
+    i.run_s,
+    CAST(i.gpu_s AS DOUBLE) AS gpu_s,
+    coalesce(i.interrupted AND i.node_cause IS NOT NULL, FALSE) AS by_event,
+    coalesce(i.interrupted AND (i.node_cause IS NOT NULL OR i.status = 'node_fail'), FALSE) AS stopped,
+    lead(i.attempt) OVER one AS next_attempt,
+    lead(i.wait_s) OVER one AS next_wait_s,
+    {day_of("i.end_time")} AS day
+FROM attempt_interruptions AS i
+INNER JOIN jobs AS j ON i.job_id = j.job_id
+WHERE i.gpu_count > 0 AND i.run_s > 0 AND i.end_time IS NOT NULL
+WINDOW one AS (PARTITION BY i.job_id ORDER BY i.attempt)
+ORDER BY i.job_id, i.attempt
+"""
+
+
+def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
+    """Return one row an attempt with GPUs that ended: whether an outage stopped it, and how long the next one waited.
+
+    job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes failed by the table
+    node_events, as in the view attempt_interruptions), stopped (that, or its status is node_fail, as in failures/ettr),
+    next_attempt and next_wait_s [s] of the same job, NULL if none followed or its wait is unknown, and day.
+
+    Raises
+    ------
+    LackingError
+        The Trace lacks attempts.
+    """
+    return evidence.sql(_ATTEMPTS, also=("placements", "node_events"))
+
+
+# Save the work of gangs as often as their failures ask for.
+
+_EVERY_S = float(ASSUMED.interval_s)
+_SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
+
+
+def _find_checkpoint_interval(evidence: Evidence) -> Finding:
+    attempts = attempts_with_stops(evidence)
+    hit = pl.col("by_event")
+    # As in tracekit.guidelines.effects: a share of the time goes into saving, and a stop costs the unsaved work and a
+    # restart.
+    unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
+    cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
+    costs = attempts.select("day", held="gpu_s", cost=cost)
+    placed = attempts.filter(pl.col("nodes") > 0)
+    stops, node_s = int(placed["by_event"].sum()), float((placed["nodes"] * placed["run_s"]).sum())
+    rows = _intervals_by_nodes(placed, stops / node_s) if stops and node_s else ()
+    held = sum(row["gpu_hours"] for row in rows)
+    gain = sum(row["gpu_hours"] * (row["best_ettr"] - row["assumed_ettr"]) for row in rows)
+    widest = rows[-1] if rows else None
+    none = "No outage stopped an attempt with known nodes, so the log does not show how often to save."
+    return Finding(
+        {
+            "cost_share": over_days(costs, ratio("cost", "held"), n=len(attempts)),
+            "stops": Number(float(stops), len(placed)),
+            "cost_gpu_hours": Number(float(costs["cost"].sum()) / 3600, len(attempts)),
+            "stops_per_1000_node_d": Number(stops / node_s * 86_400_000 if node_s else None, stops),
+            "widest_nodes": Number(float(widest["nodes"]) if widest else None, widest["attempts"] if widest else 0),
+            "best_interval_s": Number(widest["best_interval_s"] if widest else None, stops),
+            "gain_share": Number(gain / held if held else None, stops),
+        },
+        notes=(
+            (
+                f"No log records how often jobs save: the cost assumes {ASSUMED.words}. Ask the teams for their "
+                "values before you change anything."
+            ),
+            (
+                "The best interval is Daly's for the rate of stops, assumed constant and equal for each node; the "
+                "gain is that of long work by renewal theory."
+            ),
+        ),
+        rows=rows,
+        rows_title="Best interval by number of nodes",
+        text="" if stops else none,
+    )
+
+
+def _intervals_by_nodes(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ...]:
+    """Return the theory's values for jobs of each number of nodes, from the stops of a node per second."""
+    rows = []
+    sizes = (
+        attempts.group_by("nodes", maintain_order=True)
+        .agg(pl.len().alias("attempts"), pl.col("gpu_s").sum())
+        .sort("nodes")
+    )
+    for nodes, count, gpu_s in sizes.iter_rows():
+        rate = rate_per_s * nodes
+        best = max(daly_interval(ASSUMED.cost_s, 1 / rate), ASSUMED.cost_s)
+        every, often = (CheckpointRule(s, ASSUMED.cost_s, ASSUMED.restart_s) for s in (_EVERY_S, best))
+        row = {"nodes": nodes, "attempts": count, "gpu_hours": gpu_s / 3600, "hours_between_stops": 1 / rate / 3600}
+        row |= {"best_interval_s": best, "assumed_ettr": expected_ettr(every, rate)}
+        rows.append(row | {"best_ettr": expected_ettr(often, rate)})
+    return tuple(rows)
+
+
+def _best_interval(_: Finding) -> tuple[LossChange, ...]:
+    return (LossChange("checkpoints at the best interval of each job size", replace(ASSUMED, interval_s="daly")),)
+
+
+CHECKPOINT_INTERVAL = Guideline(
+    id="checkpoint-interval",
+    title="Save multi-node jobs as often as their failure rate requires",
+    question="What do outages and checkpoints cost together, and how much less would it be at the best interval?",
+    measures=(
+        Measure("cost_share", "share of GPU-hours that outages and checkpoints cost", "share", "attempts"),
+        Measure("stops", "attempts that outages stopped", "attempts", "attempts with known nodes"),
+        Measure("cost_gpu_hours", "GPU-hours that outages and checkpoints cost", "GPU-hours", "attempts"),
+        Measure("stops_per_1000_node_d", "stops per thousand node-days of attempts", "stops", "stops"),
+        Measure("widest_nodes", "nodes of the largest jobs", "nodes", "their attempts"),
+        Measure("best_interval_s", "best work time between two checkpoints of these jobs", "s", "stops"),
+        Measure("gain_share", "share of GPU-hours that the best intervals would save, by theory", "share", "stops"),
+    ),
+    thresholds=(
+        Threshold(
+            "cost_share",
+            "at least",
+            0.02,
+            "ours: a checkpoint of one minute per hour alone, without any outage, costs 1.6 %",
+        ),
+        Threshold("stops", "at least", NEEDED_STOPS, "ours: with fewer, the rate is too uncertain"),
+        Threshold("gain_share", "at least", 0.005, "ours"),
+    ),
+    finding=(
+        "Outages stopped {stops}. With a checkpoint every hour, outages and checkpoints together cost "
+        "{cost_gpu_hours}, {cost_share} of all. The largest jobs, on {widest_nodes}, should save after "
+        "{best_interval_s} of work. The best interval for each job size would save {gain_share} of the GPU-hours."
+    ),
+    find=_find_checkpoint_interval,
+    advice=(
+        "Let each multi-node job save at the interval that suits its number of nodes: the square root of twice "
+        "the cost of a checkpoint times the time between failures. Give users that time, and measure what a "
+        "checkpoint costs."
+    ),
+    cost="Storage bandwidth and space if jobs save more often; work on programs that save at a fixed step.",
+    risk=(
+        "The numbers change if jobs already save at another interval, or if a checkpoint takes longer. Failures "
+        "that come in bursts make the best interval shorter than the rate suggests."
+    ),
+    practice=Practice(
+        slurm=(
+            "Set the interval in the environment of jobs from their number of nodes, in a job_submit plug-in or a "
+            "TaskProlog, and have scripts pass it to the program; '--requeue' starts them again."
+        ),
+        kubernetes=(
+            "Set it as an environment variable from the number of replicas, in the template of the Job or by an "
+            "admission webhook; mount a volume that outlives the pod for checkpoints. A JobSet with a failure "
+            "policy, or Volcano's RestartJob on PodFailed, starts the job again."
+        ),
+        yarn=(
+            "The launcher sets it from the number of containers; checkpoints go to HDFS, and "
+            "'yarn.resourcemanager.am.max-attempts' above 1 lets the application continue from them."
+        ),
+    ),
+    sources=(
+        "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps (FGCS 22, 2006)",
+        "Young, A first order approximation to the optimum checkpoint interval (CACM 17, 1974)",
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+    ),
+    tables=("jobs", "attempts"),
+    needs=("statuses", "gpu_count", "run_time"),
+    trial=LossTrial(_best_interval),
+)
+
+
+# Start jobs again by themselves after a node fails.
+
+_LATE_S = 3600
+_GOES_ON = ("running", "pending", "completed", "cancelled")
+
+
+def _find_restart_automatically(evidence: Evidence) -> Finding:
+    attempts = attempts_with_stops(evidence).with_columns(job_gpu_s=pl.col("gpu_s").sum().over("job_id"))
+    late = pl.col("stopped") & (pl.col("next_wait_s") > _LATE_S)
+    never = pl.col("stopped") & pl.col("next_attempt").is_null() & ~pl.col("job_status").is_in(_GOES_ON)
+    found = attempts.select(
+        "day",
+        "stopped",
+        held="gpu_s",
+        late=late.fill_null(value=False),
+        never=never.fill_null(value=False),
+        waited=pl.when(late).then(pl.col("next_wait_s") * pl.col("gpus")).otherwise(0.0),
+        dropped=pl.when(never).then("job_gpu_s").otherwise(0.0),
+    )
+    sums = found.select("day", "held", cost=pl.col("waited") + pl.col("dropped"))
+    stops, lates, nevers = (int(found[name].sum()) for name in ("stopped", "late", "never"))
+    return Finding(
+        {
+            "cost_share": over_days(sums, ratio("cost", "held"), n=len(found)),
+            "left": Number(float(lates + nevers), stops),
+            "stopped": Number(float(stops), len(found)),
+            "late": Number(float(lates), stops),
+            "never": Number(float(nevers), stops),
+            "late_gpu_hours": Number(float(found["waited"].sum()) / 3600, lates),
+            "dropped_gpu_hours": Number(float(found["dropped"].sum()) / 3600, nevers),
+        },
+        notes=(
+            (
+                "A stop is an attempt with the status node_fail, or one that ended badly as one of its nodes "
+                "failed. A job that was resubmitted as a new job counts as never started again, because no log "
+                "links the two; jobs that their users cancelled do not count."
+            ),
+            "A late start may also mean a full cluster: the hours are the most that an automatic restart can save.",
+        ),
+        text="" if stops else "No attempt was stopped by an outage.",
+    )
+
+
+RESTART_AUTOMATICALLY = Guideline(
+    id="restart-automatically",
+    title="Restart jobs automatically after a node fails",
+    question="How many jobs stopped by a node failure are restarted late, or never?",
+    measures=(
+        Measure("cost_share", "GPU-hours of these waits and jobs, as a share of all GPU-hours", "share", "attempts"),
+        Measure("left", "stopped attempts that were restarted late or never", "attempts", "stopped attempts"),
+        Measure("stopped", "attempts that outages stopped", "attempts", "attempts"),
+        Measure(
+            "late", "of these, attempts followed by another after more than an hour", "attempts", "stopped attempts"
+        ),
+        Measure(
+            "never",
+            "of these, attempts followed by none, of jobs that did not complete",
+            "attempts",
+            "stopped attempts",
+        ),
+        Measure("late_gpu_hours", "GPU-hours that the late ones waited", "GPU-hours", "late attempts"),
+        Measure("dropped_gpu_hours", "GPU-hours of jobs that were not restarted", "GPU-hours", "such jobs"),
+    ),
+    thresholds=(
+        Threshold("cost_share", "at least", 0.01, "ours"),
+        Threshold("left", "at least", NEEDED_STOPS, "ours: a few may be one user's accident"),
+    ),
+    finding=(
+        "Of {stopped} that outages stopped, {late} continued after more than an hour and waited {late_gpu_hours}. "
+        "{never} were never restarted, and their jobs had used {dropped_gpu_hours}. Together this is {cost_share} "
+        "of all GPU-hours."
+    ),
+    find=_find_restart_automatically,
+    advice=(
+        "Let the scheduler put jobs back into the queue, ahead of new jobs, when one of their nodes fails, and "
+        "let programs restart from their last checkpoint automatically."
+    ),
+    cost="Programs must find their last checkpoint by themselves; jobs that cannot run twice must say so.",
+    risk="A job that breaks its nodes does so again: limit the number of restarts, and exclude bad nodes.",
+    practice=Practice(
+        slurm=(
+            "'JobRequeue=1' puts batch jobs back when a node fails, unless they ask for '--no-requeue'; "
+            "'SLURM_RESTART_COUNT' shows the script that it is a restart. 'srun --no-kill' keeps the allocation."
+        ),
+        kubernetes=(
+            "A Job's 'podFailurePolicy' that ignores the condition DisruptionTarget does not count such failures "
+            "against 'backoffLimit'; JobSet's failure policy, or Volcano's RestartJob on PodFailed, restarts "
+            "multi-pod jobs."
+        ),
+        yarn=(
+            "'yarn.resourcemanager.am.max-attempts' above 1, 'keep-containers-across-application-attempts', and "
+            "'am-failures-validity-interval', after which old failures no longer count."
+        ),
+    ),
+    sources=(
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+        (
+            "Hu et al., Characterization of Large Language Model Development in the Datacenter (NSDI'24): automatic "
+            "recovery"
+        ),
+    ),
+    tables=("jobs", "attempts"),
+    needs=("statuses", "gpu_count", "run_time"),
+    no_trial=(
+        "A replay restarts each stopped job at once, so it cannot show the gain; the saving is computed attempt "
+        "by attempt."
+    ),
+)
+
+
+# Keep spare nodes for multi-node jobs that wait after each failure.
+
+_SPARES = (1, 2, 4)
+
+_DOWN = """
+WITH turn AS (
+    SELECT t, sum(step) AS step
+    FROM (
+        SELECT since AS t, 1 AS step FROM node_outages
+        UNION ALL
+        SELECT until, -1 FROM node_outages
+        UNION ALL
+        SELECT unnest([since, until]), 0 FROM observed_time
+    ) AS turns
+    GROUP BY t
+),
+
+span AS (
+    SELECT sum(step) OVER (ORDER BY t ROWS UNBOUNDED PRECEDING) AS down, lead(t) OVER (ORDER BY t) - t AS us FROM turn
+)
+
+SELECT
+    CAST(down AS BIGINT) AS down,
+    CAST(sum(us) AS DOUBLE) AS us,
+    (SELECT count(*) FROM (SELECT node_id FROM nodes UNION SELECT node_id FROM node_events) AS known) AS nodes
+FROM span
+WHERE us > 0
+GROUP BY down
+ORDER BY down
+"""
+"""How long each number of nodes was out of service at once, as in failures/cluster_availability."""
+
+
+def _find_keep_spares(evidence: Evidence) -> Finding:
+    gangs = attempts_with_stops(evidence).filter(pl.col("nodes") > 1)
+    stopped = gangs.filter(pl.col("stopped") & (pl.col("next_wait_s") >= 0))
+    stalled = pl.when(pl.col("stopped") & (pl.col("next_wait_s") >= 0)).then(pl.col("next_wait_s") * pl.col("gpus"))
+    sums = gangs.select("day", held="gpu_s", stalled=stalled.fill_null(0.0))
+    median = stopped["next_wait_s"].median()
+    widest = int(gangs["nodes"].cast(pl.Int64).to_numpy().max(initial=0))
+    down = evidence.sql(_DOWN, also=("nodes", "node_events"))
+    short = float(down.filter(pl.col("nodes") - pl.col("down") < widest)["us"].sum())
+    every = float(down["us"].sum())
+    return Finding(
+        {
+            "stalled_share": over_days(sums, ratio("stalled", "held"), n=len(gangs)),
+            "stopped": Number(float(len(stopped)), len(gangs)),
+            "median_wait_s": Number(float(median) if isinstance(median, int | float) else None, len(stopped)),
+            "stalled_gpu_hours": Number(float(sums["stalled"].sum()) / 3600, len(stopped)),
+            "widest_nodes": Number(float(widest) if widest else None, len(gangs)),
+            "short_share": Number(short / every if every and widest else None, down.height),
+        },
+        notes=(
+            (
+                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The "
+                "replay with spares shows how much of that wait more reserve nodes would save, and how much "
+                "longer other jobs wait."
+            ),
+        ),
+        text="" if len(stopped) else "No job on two or more nodes was stopped by an outage and continued later.",
+    )
+
+
+def _spares_held(_: Finding) -> tuple[LossChange, ...]:
+    return tuple(
+        LossChange(f"{number} spare{'s' if number > 1 else ''} held free", spares=number, told_by="waited")
+        for number in _SPARES
+    )
+
+
+KEEP_SPARES = Guideline(
+    id="keep-spares",
+    title="Keep spare nodes for multi-node jobs",
+    question="How long do multi-node jobs wait after an outage until they have all their nodes again?",
+    measures=(
+        Measure(
+            "stalled_share",
+            "GPU-hours that multi-node jobs wait after outages, as a share of their GPU-hours",
+            "share",
+            "attempts of multi-node jobs",
+        ),
+        Measure(
+            "stopped",
+            "multi-node jobs that an outage stopped and that continued later",
+            "gangs",
+            "attempts of multi-node jobs",
+        ),
+        Measure("median_wait_s", "their median wait", "s", "such gangs"),
+        Measure("stalled_gpu_hours", "total wait in GPU-hours", "GPU-hours", "such gangs"),
+        Measure("widest_nodes", "nodes of the largest job", "nodes", "attempts of multi-node jobs"),
+        Measure(
+            "short_share", "share of the time in which fewer nodes are in service", "share", "levels of nodes down"
+        ),
+    ),
+    thresholds=(
+        Threshold("stalled_share", "at least", 0.01, "ours"),
+        Threshold("stopped", "at least", NEEDED_STOPS, "ours: a few may be chance"),
+        Threshold("median_wait_s", "at least", 600, "ours: twice the time of a restart in Kokolis et al. (HPCA'25)"),
+    ),
+    finding=(
+        "Outages stopped {stopped} on two or more nodes, which then waited {median_wait_s} in the median and "
+        "{stalled_gpu_hours} in total, {stalled_share} of the GPU-hours of multi-node jobs. For {short_share} of "
+        "the time, fewer nodes are in service than the largest job needs."
+    ),
+    find=_find_keep_spares,
+    advice=(
+        "Keep a few nodes free, or fill them only with jobs that may be stopped at once, so a job that loses a "
+        "node can continue on a spare. 'tracekit plan --gang' computes how many spares a multi-node job needs."
+    ),
+    cost="The spares do no other work, or only work that can be stopped; other jobs wait longer if the cluster is "
+    "full.",
+    risk="Spares save nothing if the jobs wait for other reasons, or if faults take down more nodes at once.",
+    practice=Practice(
+        slurm=(
+            "A reservation with flag MAINT or for the teams with large jobs, 'scontrol create reservation "
+            "nodecnt=N'; or a partition on all nodes whose jobs are preempted (PreemptMode=REQUEUE)."
+        ),
+        kubernetes=(
+            "Pods of a low PriorityClass that request whole nodes and do nothing, which the pods of a multi-node "
+            "job preempt; in Kueue a 'nominalQuota' below the real capacity, so other queues borrow the rest and "
+            "are preempted."
+        ),
+        yarn="A queue with a guaranteed capacity for large jobs, and preemption of what other queues borrow from it.",
+    ),
+    sources=(
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+        "The replay with spares, docs/replay.md",
+    ),
+    tables=("jobs", "attempts", "node_events"),
+    needs=("statuses", "gpu_count", "run_time"),
+    trial=LossTrial(_spares_held),
+)
+
+
+# Repair or replace nodes that go out of service much more often than the others.
+
+_LEMON_COLUMNS = (
+    "node_id",
+    "cluster",
+    "rack",
+    "failures",
+    "worked_h",
+    "expected_failures",
+    "shrunk_per_1000_d",
+    "shrunk_low",
+    "shrunk_high",
+    "probability",
+)
+
+_NAMED = 3
+"""Most nodes named in a sentence."""
+_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} beyond the usual."
+
+
+def _find_repair_lemons(evidence: Evidence) -> Finding:
+    answer = evidence.query("failures/lemon_nodes")
+    lemons = answer.frame.filter("lemon")
+    every = int(answer.frame["failures"].sum())
+    failed, expected = int(lemons["failures"].sum()), float(lemons["expected_failures"].sum())
+    return Finding(
+        {
+            "lemons": Number(float(len(lemons)), len(answer.frame)),
+            "excess_failures": Number(failed - expected, failed),
+            "failures_share": Number(failed / every if every else None, every),
+            "nodes_share": Number(len(lemons) / len(answer.frame) if len(answer.frame) else None, len(answer.frame)),
+        },
+        notes=(
+            *answer.notes,
+            (
+                "A lemon's failure rate is above twice the cluster's with a probability of 95 % or more, given "
+                "the record of all nodes. This guideline is about outages of machines; drain-nodes is about jobs "
+                "that fail on a node."
+            ),
+        ),
+        rows=tuple(lemons.select(_LEMON_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
+        rows_title="Lemon nodes",
+        text=_naming(lemons["node_id"].to_list())
+        if len(lemons)
+        else "No node fails more than twice as often as all nodes do, as far as its record shows.",
+    )
+
+
+def _naming(nodes: list[str]) -> str:
+    """Return the sentence of the guideline with the names of the worst nodes."""
+    # A name is text, even with braces.
+    names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
+    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+    return f"{', '.join(names)}{more} {_SENTENCE}"
+
+
+def _without_lemons(finding: Finding) -> tuple[LossChange, ...]:
+    names = frozenset(str(row["node_id"]) for row in finding.rows)
+    return (LossChange("without the outages of these nodes", without=names),)
+
+
+REPAIR_LEMONS = Guideline(
+    id="repair-lemons",
+    title="Repair or replace nodes that fail too often (lemons)",
+    question="Which nodes go out of service much more often than the others?",
+    measures=(
+        Measure("lemons", "nodes whose failure rate is above twice the cluster's", "nodes", "nodes"),
+        Measure(
+            "excess_failures", "failures there beyond the number expected at the cluster's rate", "failures", "failures"
+        ),
+        Measure("failures_share", "their share of all failures", "share", "failures"),
+        Measure("nodes_share", "their share of all nodes", "share", "nodes"),
+    ),
+    thresholds=(
+        Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
+        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking, as in drain-nodes"),
+    ),
+    finding=f"{{lemons}} {_SENTENCE}",
+    find=_find_repair_lemons,
+    advice=(
+        "Take these nodes out of service, run the vendor's full diagnostics and a burn-in under load, and replace "
+        "what fails. Return a node to the vendor if it comes back a third time. Until then use it only for short "
+        "single-node jobs."
+    ),
+    cost="These nodes are unavailable while they are tested, and parts and labour cost money.",
+    risk=(
+        "A node may fail often because of its jobs or its surroundings: its rack, its switch, its users. It then "
+        "fails again after the repair. The effect assumes a repair that helps for good."
+    ),
+    practice=Practice(
+        slurm=(
+            "'scontrol update nodename=N state=drain reason=lemon'; or its own feature, 'Features=lemon', which "
+            "large jobs exclude, and a low 'Weight' elsewhere, because nodes of the lowest weight are taken first."
+        ),
+        kubernetes=(
+            "'kubectl cordon' and 'kubectl drain'; or a taint 'lemon=true:NoSchedule' that short single-node jobs "
+            "tolerate. Lower 'nominalQuota' of Kueue during that time."
+        ),
+        yarn=(
+            "Put the node into the file of 'yarn.resourcemanager.nodes.exclude-path' and call "
+            "'yarn rmadmin -refreshNodes -g'; or give it a node label that only one queue may use."
+        ),
+    ),
+    sources=(
+        "Robbins (1956), Carlin and Louis (2000), and the notes on them in failures/lemon_nodes",
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+    ),
+    tables=("jobs", "node_events"),
+    least_n=2,
+    trial=LossTrial(_without_lemons),
+)
+
+
+MEMBERS = (CHECKPOINT_INTERVAL, RESTART_AUTOMATICALLY, KEEP_SPARES, REPAIR_LEMONS)

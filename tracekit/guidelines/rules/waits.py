@@ -1,0 +1,561 @@
+"""Guidelines about waits in the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    RuleChange,
+    Threshold,
+    Trial,
+    day_of,
+)
+from tracekit.guidelines.intervals import over_days, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.answer import Answer
+    from tracekit.array_types import Floats
+    from tracekit.calibration.rules import Rules
+
+
+_WAITS = f"""
+SELECT
+    CAST(wait_us AS DOUBLE) / 1e6 AS wait_s,
+    CAST(fair_share_us AS DOUBLE) / 1e6 AS fair_share_s,
+    CAST(fragmentation_us AS DOUBLE) / 1e6 AS fragmentation_s,
+    CAST(other_us AS DOUBLE) / 1e6 AS other_s,
+    {day_of("j.submit_time")} AS day
+FROM wait_causes AS w
+INNER JOIN jobs AS j ON w.job_id = j.job_id
+WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
+"""
+
+
+def waits(evidence: Evidence) -> Answer:
+    """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
+
+    The causes are those of queuing/delay_causes; fragmentation_s is NULL if no nodes are known.
+
+    Raises
+    ------
+    LackingError
+        No wait exists.
+    """
+    answer = evidence.answer(_WAITS)
+    if answer.frame.is_empty():
+        raise LackingError("No job with GPUs has a recorded wait.")
+    return answer
+
+
+# Let later jobs pass one that has no place yet.
+
+_LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
+
+
+def _find_backfill(evidence: Evidence) -> Finding:
+    answer = waits(evidence)
+    frame = answer.frame
+    limits = evidence.sql(_LIMITS)
+    jobs, limited = int(limits["jobs"][0]), int(limits["limited"][0])
+    sums = frame.select("day", "wait_s", "other_s")
+    return Finding(
+        {
+            "placeable_share": over_days(sums, ratio("other_s", "wait_s"), n=len(frame)),
+            "placeable_wait_s": Number(float(frame.select(pl.col("other_s").mean()).item()), len(frame)),
+            "limit_share": Number(limited / jobs if jobs else None, jobs),
+        },
+        notes=(
+            (
+                "Placeable is the part of a wait that queuing/delay_causes explains neither by quota nor by "
+                "fragmentation: enough GPUs were free on the fewest nodes, and the VC was within its quota."
+            ),
+            *answer.notes,
+        ),
+    )
+
+
+def _easy(estimates: str, words: str) -> RuleChange:
+    rules = {"backfill": "easy", "estimates": estimates, "scan": "stop", "queues": "one"}
+    return RuleChange.of(f"EASY backfilling {words}", "Backfilling", **rules)
+
+
+BACKFILL = Guideline(
+    id="backfill",
+    title="Backfill with estimates",
+    question="Do jobs wait while enough GPUs are free for them?",
+    measures=(
+        Measure("placeable_share", "share of waiting time in which the job could have started", "share", "waits"),
+        Measure("placeable_wait_s", "mean of that time over all waits", "s", "waits"),
+        Measure("limit_share", "share of jobs with a time limit, the simplest estimate", "share", "jobs with GPUs"),
+    ),
+    thresholds=(
+        Threshold("placeable_share", "at least", 0.2, "ours"),
+        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
+    ),
+    finding=(
+        "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's VC; "
+        "{limit_share} of jobs have a time limit."
+    ),
+    find=_find_backfill,
+    advice=(
+        "Let later jobs start on free GPUs if they do not delay the first job in the queue (EASY backfilling). "
+        "Take run times from time limits or, better, predict them from earlier jobs of the same name."
+    ),
+    cost="Every job needs an estimate, and users must set time limits close to the real run time.",
+    risk="Bad estimates delay the first job; time limits that are too short end jobs early.",
+    practice=Practice(
+        slurm=(
+            "SchedulerType=sched/backfill, with DefaultTime of the partition and '--time' of the job as "
+            "estimates; bf_window in SchedulerParameters, in minutes, at least as long as the longest time limit "
+            "(43200 at most, 30 days)."
+        ),
+        kubernetes=(
+            "Neither Kueue nor Volcano plans with run times, so neither has true backfilling. Kueue's "
+            "'queueingStrategy: BestEffortFIFO' (the default) lets later workloads overtake, so a large one may "
+            "wait long. Volcano's backfill action places only pods that request nothing; its 'sla' plugin "
+            "('sla-waiting-time') reserves resources for a job that has waited too long."
+        ),
+        yarn=(
+            "YARN has no backfilling by run time. In the Capacity Scheduler a node reserved for a request is "
+            "closed to later requests, while other nodes are not; "
+            "'yarn.scheduler.capacity.reservations-continue-look-all-nodes' (true by default) lets the owner of a "
+            "reservation take another node."
+        ),
+    ),
+    sources=("Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001)",),
+    tables=("jobs", "attempts", "placements"),
+    needs=("queueing", "gpu_count", "placement"),
+    trial=Trial((_easy("limit", "by time limits"), _easy("oracle", "by the true run times")), headline="queue"),
+)
+
+
+# Let short jobs go before long ones.
+
+_LEAST_WAIT_S = 60
+
+_SERVICES = f"""
+SELECT queue_s, run_s, gpu_count * run_s AS service, "user", "name", gpu_count, {day_of("submit_time")} AS day
+FROM jobs
+WHERE gpu_count > 0 AND queue_s IS NOT NULL AND run_s > 0 AND submit_time IS NOT NULL
+"""
+
+
+def _find_order_by_service(evidence: Evidence) -> Finding:
+    jobs = evidence.sql(_SERVICES)
+    if jobs.is_empty():
+        raise LackingError("No job with GPUs has both a known wait and a known run time.")
+    long = (pl.col("queue_s") > pl.col("run_s")) & (pl.col("queue_s") >= _LEAST_WAIT_S)
+    sums = jobs.select("day", one=pl.lit(1), long=long.cast(pl.Int64))
+    p10, p90 = (jobs["service"].quantile(q, interpolation="linear") for q in (0.1, 0.9))
+    keys = ["user", "name", "gpu_count"]
+    named = jobs.drop_nulls(["user", "name"])
+    again = len(named) - named.select(keys).n_unique() if len(named) else 0
+    return Finding(
+        {
+            "waited_longer_share": over_days(sums, ratio("long", "one"), n=len(jobs)),
+            "spread": Number(p90 / p10 if p90 is not None and p10 else None, len(jobs)),
+            "again_share": Number(again / len(jobs), len(jobs)),
+        },
+        notes=("Service is run time times GPUs. A job is a repeat if its user, name and GPUs appeared before.",),
+    )
+
+
+ORDER_BY_SERVICE = Guideline(
+    id="order-by-service",
+    title="Let jobs with little GPU time go first (QSSF, LAS)",
+    question="Do short jobs wait longer than they run, while job sizes differ widely?",
+    measures=(
+        Measure(
+            "waited_longer_share",
+            "share of jobs that waited a minute or more, and longer than they ran",
+            "share",
+            "jobs with GPUs",
+        ),
+        Measure("spread", "90th over 10th percentile of service", "ratio", "jobs with GPUs"),
+        Measure("again_share", "share of jobs that repeat earlier ones", "share", "jobs with GPUs"),
+    ),
+    thresholds=(
+        Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
+        Threshold("spread", "at least", 10, "ours: if jobs are similar, their order changes little"),
+    ),
+    finding=(
+        "{waited_longer_share} of jobs waited a minute or more, and longer than they ran. Service (GPU time) "
+        "differs by a factor of {spread} (90th over 10th percentile). {again_share} of jobs repeat earlier ones, "
+        "so their run time can be predicted."
+    ),
+    find=_find_order_by_service,
+    advice=(
+        "Let jobs with little GPU time go first. If jobs repeat, order them by the GPU time predicted from the "
+        "user's earlier jobs of that name and size (QSSF); if they do not, order them by the GPU time used so far "
+        "(LAS)."
+    ),
+    cost="QSSF needs a predictor next to the scheduler; LAS needs preemption, and jobs that can be stopped and "
+    "resumed.",
+    risk="Long jobs wait longer and may starve: raise their priority with age, and explain to users that the order "
+    "is no longer by submission.",
+    practice=Practice(
+        slurm=(
+            "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the predicted service. "
+            "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. Slurm cannot "
+            "order by attained service: fair share counts the usage of accounts and users, not of a job."
+        ),
+        kubernetes=(
+            "Kueue: a few WorkloadPriorityClasses by predicted service, set by the label "
+            "'kueue.x-k8s.io/priority-class', and 'withinClusterQueue: LowerPriority' to preempt. Volcano: the "
+            "priority plugin and the preempt action, with PriorityClasses that a webhook sets. Neither orders by the "
+            "attained service of a job."
+        ),
+        yarn=(
+            "Application priorities set by the launcher, up to 'yarn.cluster.max-application-priority' (Capacity "
+            "Scheduler, fifo ordering policy). The fair policies consider what an application uses now; none "
+            "orders by attained service."
+        ),
+    ),
+    sources=(
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): QSSF",
+        "Gu et al., Tiresias (NSDI'19): least attained service",
+    ),
+    tables=("jobs",),
+    needs=("queueing", "run_time", "gpu_count"),
+    trial=Trial(("qssf", "las")),
+)
+
+
+# Let VCs use what others leave idle, and give quota to VCs that use it.
+
+
+def _find_lend_quota(evidence: Evidence) -> Finding:
+    answer = evidence.query("utilization/vc", quota="capacity", until="last_submission")
+    known = answer.frame.filter(pl.col("vc").is_not_null() & (pl.col("capacity_gpus") > 0)).drop_nulls(
+        "allocated_share_mean"
+    )
+    if len(known) < 2:
+        raise LackingError("The trace has the quotas of fewer than two VCs.")
+    waited = waits(evidence)
+    frame = waited.frame
+    owned = float(known["capacity_gpus"].sum())
+    # GPUs that a VC borrows do not reduce the idle quota of another VC.
+    unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
+    sums = frame.select("day", "wait_s", "fair_share_s")
+    rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")
+    return Finding(
+        {
+            "quota_wait_share": over_days(sums, ratio("fair_share_s", "wait_s"), n=len(frame)),
+            "quota_wait_s": Number(float(frame.select(pl.col("fair_share_s").mean()).item()), len(frame)),
+            "unused_share": Number(float(known.select(unused).item()) / owned, len(known)),
+        },
+        notes=(*answer.notes, *waited.notes),
+        rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
+        rows_title="Use of each VC's quota, the fullest first",
+    )
+
+
+def _lent(quotas: str, words: str) -> RuleChange:
+    lending = RuleChange.of(f"quotas {words}", "Lending", quotas=quotas, relax_s=0.0)
+
+    def change(rules: Rules) -> Rules:
+        if rules.quotas not in {"partitions", "limits"}:
+            lends = "lends quotas already" if rules.quotas != "none" else "shows no quota that holds jobs back"
+            raise LackingError(f"The log's scheduler {lends}.")
+        return lending.change(rules)
+
+    return RuleChange(lending.name, change)
+
+
+LEND_QUOTA = Guideline(
+    id="lend-quota",
+    title="Lend idle quota, and rebalance quotas",
+    question="Do jobs wait at the quota of their VC while other VCs leave theirs idle?",
+    measures=(
+        Measure("quota_wait_share", "share of waiting time at the VC's own quota", "share", "waits"),
+        Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
+        Measure("unused_share", "share of all quotas that is unused", "share", "VCs"),
+    ),
+    thresholds=(
+        Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
+        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
+        Threshold("unused_share", "at least", 0.1, "ours: below, there is little to lend"),
+    ),
+    finding=(
+        "Jobs wait at their VC's own quota for {quota_wait_share} of the waiting time, while {unused_share} of "
+        "all quotas is unused."
+    ),
+    find=_find_lend_quota,
+    advice=(
+        "Let VCs borrow quota that others leave idle, and return it by preemption or as jobs end. If a VC uses "
+        "little for weeks, move some of its quota to VCs that wait."
+    ),
+    cost="Jobs on borrowed GPUs may be preempted and must be able to start again.",
+    risk="An owner waits for its own quota until borrowers leave; without preemption this may take days.",
+    practice=Practice(
+        slurm=(
+            "GrpTRES=gres/gpu=N of a QOS as the quota (AccountingStorageEnforce=limits), and a second QOS without "
+            "it for the rest. PreemptType=preempt/qos, PreemptMode=REQUEUE of the second QOS, and its name in "
+            "Preempt of the first: the Priority of a QOS does not decide which jobs are preempted."
+        ),
+        kubernetes=(
+            "Kueue ClusterQueues in one cohort with 'borrowingLimit' and 'lendingLimit', and 'reclaimWithinCohort: "
+            "Any' or 'LowerPriority' (Never by default); Volcano queues with 'guarantee', 'deserved', 'capability' "
+            "and 'reclaimable: true', with the capacity plugin instead of proportion, and the reclaim action."
+        ),
+        yarn=(
+            "Capacity Scheduler: 'maximum-capacity' above 'capacity', and "
+            "'yarn.resourcemanager.scheduler.monitor.enable' for preemption; GPUs count only with "
+            "DominantResourceCalculator."
+        ),
+    ),
+    sources=(
+        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): fair-share delay, Table 2",
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 4",
+    ),
+    tables=("jobs", "attempts", "capacity"),
+    needs=("queueing", "gpu_count", "capacity", "tenants"),
+    trial=Trial(
+        (_lent("idle", "lent until the borrower ends"), _lent("reclaim", "lent and taken back by preemption")),
+        headline="queue",
+    ),
+)
+
+
+# Move submissions out of the busy hours.
+
+_BUSY_HOURS = 8
+
+_SUBMISSIONS = f"""
+WITH local_times AS (
+    SELECT submit_time AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS submitted, queue_s
+    FROM jobs
+    WHERE gpu_count > 0 AND submit_time IS NOT NULL AND queue_s IS NOT NULL
+)
+
+SELECT extract(HOUR FROM submitted) AS hour, {day_of("submitted")} AS day, queue_s
+FROM local_times
+"""
+
+
+def _find_spread_submissions(evidence: Evidence) -> Finding:
+    jobs = evidence.sql(_SUBMISSIONS)
+    if jobs.is_empty():
+        raise LackingError("No job with GPUs has a known wait.")
+    counts = jobs.group_by("hour").len().sort("len", "hour", descending=[True, False])
+    hours = counts["hour"].head(_BUSY_HOURS).to_list()
+    busy = pl.col("hour").is_in(hours)
+    sums = jobs.select(
+        "day",
+        jobs=pl.lit(1),
+        busy=busy.cast(pl.Int64),
+        busy_wait=pl.when(busy).then("queue_s").otherwise(0.0),
+        calm_wait=pl.when(busy).then(0.0).otherwise("queue_s"),
+    )
+
+    def times(s: Mapping[str, Floats]) -> Floats:
+        return (s["calm_wait"] / (s["jobs"] - s["busy"])) / (s["busy_wait"] / s["busy"])
+
+    return Finding(
+        {
+            "busy_share": over_days(sums, ratio("busy", "jobs"), n=len(jobs)),
+            "calm_ratio": over_days(sums, times, n=len(jobs)),
+            "busy_wait_s": over_days(sums, ratio("busy_wait", "busy"), n=int(sums["busy"].sum())),
+        },
+        notes=(
+            (
+                f"The 8 busiest hours are {', '.join(f'{hour} h' for hour in sorted(hours))} "
+                f"({evidence.trace.timezone}); they were chosen from the same jobs, so even arrivals give slightly "
+                "more than a third."
+            ),
+        ),
+    )
+
+
+SPREAD_SUBMISSIONS = Guideline(
+    id="spread-submissions",
+    title="Spread submissions over the day",
+    question="Do jobs arrive in a few hours of the day, and wait longer then?",
+    measures=(
+        Measure("busy_share", "share of jobs submitted in the 8 busiest hours of the day", "share", "jobs with GPUs"),
+        Measure("calm_ratio", "mean wait of the other hours over theirs", "ratio", "jobs with GPUs"),
+        Measure("busy_wait_s", "their mean wait", "s", "jobs of the busy hours"),
+    ),
+    thresholds=(
+        Threshold("busy_share", "at least", 0.5, "ours; even arrivals give a third"),
+        Threshold("calm_ratio", "at most", 0.5, "ours"),
+        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
+    ),
+    finding=(
+        "The 8 busiest hours get {busy_share} of the jobs. These jobs wait {busy_wait_s} on average, and jobs of "
+        "the other hours wait {calm_ratio} times as long."
+    ),
+    find=_find_spread_submissions,
+    advice=(
+        "Show users when the cluster is calm, make jobs in calm hours cheaper or give them a higher priority, and "
+        "hold jobs that need no answer today until the evening."
+    ),
+    cost="A price or priority that depends on the hour; users must say which jobs can wait.",
+    risk="The peak moves to the hour at which the price falls; spread that hour by team.",
+    practice=Practice(
+        slurm=(
+            "'--begin' for jobs that can wait; a partition that a cron job opens at night ('scontrol update "
+            "partitionname=P state=up', 'state=down' in the morning: users can still submit, and running jobs end "
+            "normally), with a QOS of a lower UsageFactor. No factor changes by the hour automatically."
+        ),
+        kubernetes=(
+            "Kueue: a ClusterQueue with 'stopPolicy: Hold', which a CronJob sets to None at night; running "
+            "workloads end normally. Volcano: a CronJob changes the 'weight' of a queue (proportion plugin) or "
+            "its 'deserved' (capacity plugin). CronJobs for recurring work. Neither has prices by the hour."
+        ),
+        yarn=(
+            "A script changes the capacity of a queue at night ('yarn rmadmin -refreshQueues'), or the "
+            "ReservationSystem accepts a job for a later time; a workflow tool such as Airflow for recurring work."
+        ),
+    ),
+    sources=("Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 2",),
+    tables=("jobs",),
+    needs=("arrivals", "hour_of_day", "queueing", "gpu_count"),
+    no_trial="A replay takes submissions as they were, so it cannot show the gain.",
+)
+
+
+# Cap or split jobs on so many nodes that a failure is likely to hit them before they end.
+
+_LEAST_JOBS = 10
+"""Fewest jobs of a size; our choice."""
+
+_SIZES = """
+WITH job AS (
+    SELECT
+        a.job_id,
+        CAST(pow(2, greatest(0, ceil(log2(any_value(j.gpu_count)) - 1e-9))) AS BIGINT) AS gpus,
+        max(a.node_count) AS nodes,
+        sum(a.run_s) / 3600 AS run_h
+    FROM attempts AS a
+    INNER JOIN jobs AS j ON a.job_id = j.job_id
+    WHERE j.gpu_count > 0 AND coalesce(j.status, '') NOT IN ('running', 'pending')
+    GROUP BY a.job_id
+    HAVING count(a.run_s) = count(*) AND sum(a.run_s) > 0 AND count(a.node_count) = count(*)
+)
+
+SELECT
+    gpus,
+    count(*) AS jobs,
+    quantile_cont(run_h, 0.5) AS median_run_h,
+    CAST(pow(2, ceil(log2(quantile_cont(nodes, 0.5)))) AS BIGINT) AS nodes
+FROM job
+WHERE nodes > 0
+GROUP BY gpus
+ORDER BY gpus
+"""
+"""Job sizes as in failures/ettr, with their median run time."""
+
+
+def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
+    ettr = evidence.query("failures/ettr", interruptions="node").frame
+    sizes = evidence.sql(_SIZES).filter((pl.col("jobs") >= _LEAST_JOBS) & (pl.col("nodes") > 1))
+    rows: list[dict[str, Any]] = []
+    for size in sizes.iter_rows(named=True):
+        hits = evidence.query("failures/by_gang", within_h=round(size["median_run_h"], 6)).frame
+        hit = hits.filter(pl.col("nodes") == size["nodes"])["hit_share"].to_list()
+        own = ettr.filter(pl.col("gpus") == size["gpus"])["ettr"].to_list()
+        rows.append(size | {"hit_share": hit[0] if hit else None, "ettr": own[0] if own else None})
+    known = [row for row in rows if row["hit_share"] is not None]
+    worst = max(known, key=lambda row: (row["hit_share"], row["gpus"]), default=None)
+    others = ettr.filter(pl.col("gpus") < worst["gpus"]) if worst else ettr.clear()
+    wall = float(others["wall_h"].sum())
+    rest = float(others["productive_h"].sum()) / wall if wall > 0 else None
+    own_ettr = worst["ettr"] if worst else None
+    gap = rest - own_ettr if rest is not None and own_ettr is not None else None
+    jobs = worst["jobs"] if worst else 0
+    none = "No ten jobs of one size ran on two or more nodes long enough to measure how often they are hit."
+    return Finding(
+        {
+            "hit_share": Number(
+                worst["hit_share"] if worst else 0.0, int(sum(row["jobs"] for row in rows)) or len(ettr)
+            ),
+            "gpus": Number(float(worst["gpus"]) if worst else None, jobs),
+            "jobs": Number(float(jobs), jobs),
+            "median_run_s": Number(worst["median_run_h"] * 3600 if worst else None, jobs),
+            "ettr": Number(own_ettr, jobs),
+            "rest_ettr": Number(rest, int(others["jobs"].sum())),
+            "ettr_gap": Number(gap, jobs),
+        },
+        notes=(
+            (
+                "The chance of being hit is that of failures/by_gang for neighbouring nodes, within the median "
+                "run time of such jobs. The training time ratio is that of failures/ettr with a checkpoint every "
+                "hour, counting only interruptions by node failures. It includes the time spent waiting for this "
+                "many nodes."
+            ),
+        ),
+        rows=tuple(rows),
+        rows_title="Multi-node jobs by size",
+        text="" if worst else none,
+    )
+
+
+CAP_WIDE_GANGS = Guideline(
+    id="cap-wide-gangs",
+    title="Cap or split jobs on very many nodes",
+    question="How likely is a job on many nodes to be hit by a failure before it ends, and what does that cost?",
+    measures=(
+        Measure(
+            "hit_share",
+            "chance that one of the job's nodes fails within its run time",
+            "share",
+            "jobs on several nodes",
+        ),
+        Measure("gpus", "GPUs of the jobs that are hit most", "GPUs", "jobs of that size"),
+        Measure("jobs", "jobs of that size", "jobs", "jobs of that size"),
+        Measure("median_run_s", "their median run time", "s", "jobs of that size"),
+        Measure("ettr", "their effective training time ratio", "share", "jobs of that size"),
+        Measure("rest_ettr", "effective training time ratio of all smaller jobs", "share", "smaller jobs"),
+        Measure("ettr_gap", "the difference", "share", "jobs of that size"),
+    ),
+    thresholds=(
+        Threshold("hit_share", "more than", 0.5, "ours: a failure is then more likely than not"),
+        Threshold("ettr_gap", "at least", 0.05, "ours"),
+    ),
+    finding=(
+        "{jobs} on about {gpus} run for {median_run_s} in the median, and with a chance of {hit_share} one of "
+        "their nodes fails in that time. They make progress in {ettr} of the time since submission, smaller jobs "
+        "in {rest_ettr}."
+    ),
+    find=_find_cap_wide_gangs,
+    advice=(
+        "Cap such jobs if the work runs as well on fewer nodes, split it into parts that fail separately, or let "
+        "them shrink and continue without the failed node. Test all nodes of a multi-node job before it starts."
+    ),
+    cost="Work takes longer on fewer nodes, and programs that shrink must be written for it.",
+    risk="A model that needs this many GPUs cannot be split; less waste may still mean a later end.",
+    practice=Practice(
+        slurm=(
+            "MaxNodes of the partition or 'MaxTRESPerJob=node=N' of the QOS; '--nodes=MIN-MAX' lets a job take "
+            "fewer nodes, and 'srun --no-kill' lets an elastic program continue after a node fails."
+        ),
+        kubernetes=(
+            "An elastic PyTorchJob with 'minReplicas' and 'maxReplicas'; Kueue's partial admission with "
+            "'kueue.x-k8s.io/job-min-parallelism'; 'minAvailable' below the number of replicas in Volcano."
+        ),
+        yarn="'maximum-allocation' of the queue for containers, and a cap on their number in the launcher.",
+    ),
+    sources=(
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+        "The definitions in failures/by_gang and failures/ettr",
+    ),
+    tables=("jobs", "attempts", "node_events"),
+    needs=("statuses", "gpu_count", "run_time"),
+    least_n=_LEAST_JOBS,
+    no_trial="We cannot estimate the gain: no log shows how long the work takes on fewer nodes.",
+)
+
+
+MEMBERS = (BACKFILL, ORDER_BY_SERVICE, LEND_QUOTA, SPREAD_SUBMISSIONS, CAP_WIDE_GANGS)
