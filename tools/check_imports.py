@@ -52,6 +52,13 @@ INSIDE = {
         ("backfilling", "capping", "cells", "fractions", "planning", "quotas", "recording", "sharing"),
         ("sweeps",),
     ),
+    "policies": (
+        ("interface", "places", "pools"),
+        ("parameters",),
+        ("tenants",),
+        ("arrival", "gangs", "power_down", "service"),
+        ("literature",),
+    ),
 }
 """Packages and modules of a room from the lowest to the highest; those of one line know nothing of each other. What is
 not named may import, and be imported by, any: files that tie the packages together."""

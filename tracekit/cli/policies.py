@@ -71,7 +71,7 @@ def policies(
 
 def _show_not_replayed(form: TextFormat) -> None:
     from tracekit.cli.display import print_table
-    from tracekit.policies.not_replayed import NOT_REPLAYED
+    from tracekit.policies.literature.not_replayed import NOT_REPLAYED
 
     if form is TextFormat.json:
         print_json([asdict(system) for system in NOT_REPLAYED])
