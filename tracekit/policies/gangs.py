@@ -115,6 +115,7 @@ class Gangs:
         self.view = view
         self.spots: dict[int, Spot] = {}
         """Where each running job is."""
+        self._wake_ms = -1
         self.network.clear()
 
     def choose(self, job: int) -> Spot | None:

@@ -209,7 +209,7 @@ class _Clocked:
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         cap_w = p["cap_w"] or p["share"] * full_w(cluster, models)
-        self.cap = round(min(cap_w * 1000, _MOST_MW))
+        self.cap: int = round(min(cap_w * 1000, _MOST_MW))
         self.power = ClockPower(power_draw_mw(jobs, cluster, models), models.power.s0, self.cap)
         self.table = clock_table(jobs, cluster, models, self.power, p["least"])
         self.pools, self.gpus = make_pools(jobs, cluster, "place"), jobs.devices.astype(np.int64)

@@ -220,8 +220,10 @@ class _Pairs:
         self.demand = Demand(jobs, cluster, models, online.astype(np.int64))
         self.used = np.maximum(np.array(self.demand.used) / FULL, 0.01)
         self.round_ms, self.evict_ms = max(round(p["round"] * 1000), 1), round(p["evict"] * 1000)
-        self.margin, self.stop, self.hysteresis = p["margin"], p["stop"], p["hysteresis"]
-        self.candidates = p["candidates"]
+        self.margin: float = p["margin"]
+        self.stop: float = p["stop"]
+        self.hysteresis: float = p["hysteresis"]
+        self.candidates: int = p["candidates"]
 
     def begin(self, view: View) -> None:
         """Begin a run."""

@@ -203,7 +203,9 @@ class _Tuned(ScoredSeats):
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         super().__init__(Demand(jobs, cluster, models), p["residents"])
-        self.cap, self.kappa, self.tune_ms = round(p["cap"] * FULL), p["kappa"], round(p["tune"] * 1000)
+        self.cap: int = round(p["cap"] * FULL)
+        self.kappa: float = p["kappa"]
+        self.tune_ms: int = round(p["tune"] * 1000)
 
     def begin(self, view: View) -> None:
         super().begin(view)
@@ -365,8 +367,9 @@ class _LeastCompletion(ScoredSeats):
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         super().__init__(Demand(jobs, cluster, models), p["residents"])
         self.type_speed = type_speed_table(models, jobs.models, cluster.models) / FULL
-        self.harm, self.margin, self.blind = p["harm"], p["margin"], p["memory"] == "blind"
-        self.crash_ms = max(round(p["crash"] * 1000), 1)
+        self.harm: float = p["harm"]
+        self.margin: float = p["margin"]
+        self.blind, self.crash_ms = p["memory"] == "blind", max(round(p["crash"] * 1000), 1)
 
     def begin(self, view: View) -> None:
         super().begin(view)

@@ -39,8 +39,9 @@ class _Tiers(Gangs):
     ) -> None:
         super().__init__(jobs, cluster, models, seed, links=p["links"])
         self.tier_of, self.best = self.network.tier_of, self.network.best
-        self.timer_ms = (p["node"] * 1000, p["rack"] * 1000)
-        self.most_ms, self.quantum_ms, self.move_ms = p["most"] * 1000, p["quantum"] * 1000, move_ms
+        self.timer_ms: tuple[float, float] = (p["node"] * 1000, p["rack"] * 1000)
+        self.most_ms: float = p["most"] * 1000
+        self.quantum_ms, self.move_ms = p["quantum"] * 1000, move_ms
         self.tune, self.migrate = p["tune"], p["migrate"]
         alone = self.network.alone_s
         slower = np.stack([alone[:, RACKS] / alone[:, NODE], alone[:, SPINE] / alone[:, RACKS]], axis=1) - 1
