@@ -51,6 +51,13 @@ INSIDE = {
         ("results",),
         ("backfilling", "capping", "cells", "fractions", "planning", "quotas", "recording", "sharing"),
     ),
+    "policies": (
+        ("interface", "places", "pools"),
+        ("parameters",),
+        ("tenants",),
+        ("arrival", "gangs", "power_down", "service"),
+        ("literature",),
+    ),
 }
 """Packages and modules of a room from the lowest to the highest; those of one line know nothing of each other. What is
 not named may import, and be imported by, any: files that tie the packages together."""

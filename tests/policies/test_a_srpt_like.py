@@ -16,7 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.a_srpt_like import virtual_order
+from tracekit.policies.literature.a_srpt_like import virtual_order
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

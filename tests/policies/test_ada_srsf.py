@@ -14,7 +14,7 @@ from tests.effort import tried
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.ada_srsf import sum_of_ends
+from tracekit.policies.literature.contention import sum_of_ends
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

@@ -17,7 +17,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.chronus import Need, Reservations
+from tracekit.policies.literature.chronus import Need, Reservations
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
 

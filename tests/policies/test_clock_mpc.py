@@ -16,8 +16,8 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.clocks import ClockProgram
 from tracekit.policies.interface import parse_policy
+from tracekit.policies.literature.clocks import ClockProgram
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario

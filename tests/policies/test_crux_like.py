@@ -13,7 +13,7 @@ from tests.effort import tried
 from tests.policies.networks import assert_alike, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.crux_like import _levels, intensity
+from tracekit.policies.literature.tiers import _levels, intensity
 from tracekit.replay.assumptions.sections.network import TrafficFamily
 
 if TYPE_CHECKING:

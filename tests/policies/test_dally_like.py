@@ -12,7 +12,7 @@ from tests.effort import tried
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.waits import Waits
+from tracekit.policies.gangs import Waits
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

@@ -18,7 +18,7 @@ from tests.policies.resized import run as run_plain
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.elasticflow import Levels
+from tracekit.policies.literature.deadlines import Levels
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.of_jobs import deadlines_ms
 from tracekit.replay.scenario import Scenario

@@ -15,6 +15,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.outages.away import with_outages
 from tracekit.replay.outages.checkpoints import checkpoints_for
 from tracekit.replay.outages.failures import Outages
@@ -101,6 +103,16 @@ def test_every_policy_does_the_same_again(policy: str) -> None:
     assert timeline_table(JOBS, one).equals(timeline_table(JOBS, two))
     if one.log is not None and two.log is not None:
         assert one.log.tobytes() == two.log.tobytes()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("policy", list(policies()))
+def test_every_mechanism_can_run_again(policy: str) -> None:
+    jobs, models, chosen = recorded_jobs(), load_models(), named_policy(policy)
+    cluster = chosen.borrowed(CLUSTER, jobs, models)
+    mechanism = chosen.mechanism(jobs, cluster, models, 0)
+    one, two = (simulate(jobs, cluster, assign(jobs, cluster), mechanism) for _ in range(2))
+    assert jobs_table(jobs, one).equals(jobs_table(jobs, two))
 
 
 # What the recorded schedule leaves out is not even submitted; its laws are those of its own tests.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.policies.resized import assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.knapsack import take_chains
+from tracekit.policies.literature.optimal import take_chains
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

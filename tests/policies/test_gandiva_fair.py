@@ -16,7 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.gandiva_fair import fill_segments, fill_shares, trade
+from tracekit.policies.literature.gandiva_fair import fill_segments, fill_shares, trade
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario

@@ -14,7 +14,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.gavel_shares import max_min_shares
+from tracekit.policies.literature.gavel_shares import max_min_shares
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario

@@ -18,7 +18,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.gavel_objectives import OBJECTIVES, Active, find_shares
+from tracekit.policies.literature.gavel_shares import OBJECTIVES, Active, find_shares
 from tracekit.replay.assumptions.costs import gpu_prices
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.scenario import Scenario

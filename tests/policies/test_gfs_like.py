@@ -17,8 +17,8 @@ from tests.policies.sharing_runs import lawful, same
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.evictable import cheapest_cover, cheapest_nodes
-from tracekit.policies.gfs_like import Demand, Feedback
+from tracekit.policies.literature.evictable import cheapest_cover, cheapest_nodes
+from tracekit.policies.literature.gfs_like import Feedback, Forecast
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
@@ -107,7 +107,7 @@ def test_the_factor_bounds_the_spot_gpus() -> None:
 
 
 def test_forecasts_by_the_hour_of_the_week() -> None:
-    demand = Demand(np.array([[True], [True]]), 0.5, HOUR * 1000)
+    demand = Forecast(np.array([[True], [True]]), 0.5, HOUR * 1000)
     gpus = np.array([100])
     # Two weeks: series 0 wants 10 GPUs in hour 5 of the first and 20 in that of the second, series 1 always 3.
     demand.change(1, 3)
@@ -122,7 +122,7 @@ def test_forecasts_by_the_hour_of_the_week() -> None:
         demand.end_hour()
     # Hour 4 and hour 5: the median is the mean of 10 and 20, and 3.
     assert demand.forecast(gpus).tolist() == [18.0]
-    sure = Demand(demand.accepts, 0.8413447460685429, HOUR * 1000)
+    sure = Forecast(demand.accepts, 0.8413447460685429, HOUR * 1000)
     sure._peaks, sure.hour, sure.now = demand._peaks, demand.hour, demand.now
     # One deviation more: sqrt(50).
     assert sure.forecast(gpus).tolist() == pytest.approx([18 + 50**0.5])
@@ -130,7 +130,7 @@ def test_forecasts_by_the_hour_of_the_week() -> None:
 
 
 def test_demand_for_any_model_counts_towards_each() -> None:
-    demand = Demand(np.array([[True, True], [False, True]]), 0.5, HOUR * 1000)
+    demand = Forecast(np.array([[True, True], [False, True]]), 0.5, HOUR * 1000)
     demand.change(0, 12)
     demand.change(1, 1)
     assert demand.forecast(np.array([8, 16])).tolist() == [4.0, 9.0]

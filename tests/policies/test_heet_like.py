@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.heet_like import Traders, change_places, match_types, move_to_idle
+from tracekit.policies.literature.heet_like import Traders, change_places, match_types, move_to_idle
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.scenario import Scenario
 

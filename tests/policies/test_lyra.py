@@ -18,8 +18,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
-from tracekit.policies.loans import ON_LOAN, loaned, with_loans
-from tracekit.policies.lyra_servers import Servers
+from tracekit.policies.literature.loans import ON_LOAN, Servers, loaned, with_loans
 from tracekit.policies.places import Spot
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.mechanisms import Plan, Planner

@@ -16,7 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
 from tracekit.errors import UsageError
-from tracekit.policies.miger import Layouts, Resident, Slice
+from tracekit.policies.literature.miger import Layouts, Resident, Slice
 from tracekit.replay.assumptions.models import load_models
 
 if TYPE_CHECKING:

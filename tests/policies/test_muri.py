@@ -17,8 +17,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.matching import heaviest_pairs
-from tracekit.policies.muri import Groups, gains, group_speed, group_time
+from tracekit.policies.literature.optimal import heaviest_pairs
+from tracekit.policies.literature.packing import Groups, Muri, gains, group_speed, group_time
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -179,10 +179,9 @@ def test_the_gain_is_within_what_is_released(peers: Path) -> None:
     three = np.array([next(iter(families[f].values())) for f in drawn.tolist()])
     whole = np.rint(1_000_000 * three / three.sum(axis=1, keepdims=True)).astype(np.int64)
     stages = np.column_stack([whole[:, 0] // 2, whole[:, 0] - whole[:, 0] // 2, whole[:, 1], whole[:, 2]])
-    groups = Groups(
-        jobs, cluster, stages, np.zeros(len(jobs), np.int64), key="srsf", most=4, candidates=12, unpack=True
-    )
-    muri = simulate(jobs, cluster, assign(jobs, cluster), Planner(groups.plan, round_ms=360_000, scope=0, share=4))
+    groups = Groups(Muri(candidates=12).parameters, jobs, cluster, stages, np.zeros(len(jobs), np.int64))
+    planner = Planner(groups.plan, groups.begin, round_ms=360_000, scope=0, share=4)
+    muri = simulate(jobs, cluster, assign(jobs, cluster), planner)
     for rule, (least, most) in FAMILIES.items():
         known = run_engine(jobs, cluster, rule)
         gain = float((known.end_ms - jobs.submit_ms).mean() / (muri.end_ms - jobs.submit_ms).mean())

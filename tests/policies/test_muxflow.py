@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
 from tracekit.errors import UsageError
-from tracekit.policies.matching import best_assignment
+from tracekit.policies.literature.optimal import best_assignment
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.assumptions.of_jobs import online_load
 from tracekit.replay.scenario import Scenario

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tracekit.policies.residents import NodeSearch
+from tests.replay.builders import make_cluster
+from tracekit.policies.places import fewest, pool_of
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -19,7 +20,12 @@ def test_it_finds_what_going_through_the_groups_finds(data: st.DataObject, gpus:
     room = np.array([data.draw(st.integers(0, largest)) for low, high, largest in groups for _ in range(low, high)])
     # Groups that a job does not accept leave gaps.
     some = [group for group in groups if data.draw(st.booleans())]
-    assert NodeSearch.among(some, gpus).find(room) == _by_group(some, gpus, room)
+    racks = [f"r{index}" for index, (count, _) in enumerate(sizes) for _ in range(count)]
+    cluster = make_cluster([largest for count, largest in sizes for _ in range(count)], rack=racks)
+    nodes = np.array([node for low, high, _ in some for node in range(low, high)], np.int64)
+    spot = fewest(pool_of(cluster, nodes, cluster.rack), gpus, room[nodes])
+    found = None if spot is None else sorted(zip(spot.nodes, spot.gpus, strict=True))
+    assert found == _by_group(some, gpus, room)
 
 
 def _by_group(groups: list[tuple[int, int, int]], gpus: int, room: np.ndarray) -> list[tuple[int, int]] | None:

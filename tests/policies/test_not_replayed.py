@@ -10,7 +10,7 @@ import pytest
 
 from tests.command import run
 from tracekit.policies.interface import parse_policy
-from tracekit.policies.not_replayed import NOT_REPLAYED, NotReplayed
+from tracekit.policies.literature.not_replayed import NOT_REPLAYED, NotReplayed
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.registry import policies
 

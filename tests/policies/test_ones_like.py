@@ -16,9 +16,8 @@ from tests.policies.resized import assert_all_work_done, assert_lawful, elastic,
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.divisions import Bounds
-from tracekit.policies.goodput import goodputs
-from tracekit.policies.ones_like import BatchTable, Moment, evolved
+from tracekit.policies.literature.ones_like import BatchTable, Moment, evolved
+from tracekit.policies.literature.pollux import Bounds, goodputs
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.registry import named_policy

@@ -16,8 +16,7 @@ from tests.policies.resized import assert_all_work_done, assert_lawful, elastic,
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.goodput import goodput, goodput_table
-from tracekit.policies.pollux import evolve, power_mean, worths
+from tracekit.policies.literature.pollux import evolve, goodput, goodput_table, worths
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.engine.state import struct_dtype
@@ -37,6 +36,13 @@ if TYPE_CHECKING:
 PLAIN = Application(gpu_h=1, fixed=0.0, sync=0.0, more=0.0, gamma=1.0, noise=(1.0, 1.0), most=1.0)
 """Linear speed, one batch."""
 POWERS = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0])
+
+
+def power_mean(total: float, jobs: int, power: float) -> float:
+    """Return the power mean of the speedups of some jobs whose worths have a sum."""
+    if power == 0:
+        return float(np.exp(total / jobs))
+    return float((total / jobs / np.sign(power)) ** (1 / power))
 
 
 def profiled(application: Application, stages: int = 1) -> Models:

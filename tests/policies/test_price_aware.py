@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
-from tracekit.policies.price_aware import booked_starts
+from tracekit.policies.literature.price_aware import booked_starts
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.prices import PowerPrices, power_prices
 from tracekit.replay.scenario import Scenario

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
-from tracekit.policies.qssf import foretell_ms
+from tracekit.policies.service import foretell_ms
 
 # user, GPUs, name, run time: all of u and v, ended when the others come
 HISTORY = [("u", 1, 7, 10), ("u", 1, 7, 40), ("u", 1, 8, 20), ("u", 2, 7, 90), ("v", 1, 7, 340)]

@@ -15,7 +15,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.shockwave_like import Window, greedy, log_progress, solve
+from tracekit.policies.literature.shockwave_like import Window, greedy, log_progress, solve
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

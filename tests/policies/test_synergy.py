@@ -15,7 +15,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.synergy import make_hosts
+from tracekit.policies.literature.synergy import make_hosts
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.scenario import Scenario
 

@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.themis import best_bundles, best_sizes
+from tracekit.policies.literature.themis import best_bundles, best_sizes
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

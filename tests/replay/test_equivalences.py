@@ -37,7 +37,7 @@ from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.elastic_tiresias import Gittins, gittins_index
+from tracekit.policies.service import Gittins, gittins_index
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.results.tables import jobs_table
 from tracekit.replay.scenario import Scenario

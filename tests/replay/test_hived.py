@@ -18,7 +18,7 @@ from tests.replay.engines import run_engine
 from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.test_against_oracle import agree
 from tracekit.errors import UsageError
-from tracekit.policies.hived import HiveD
+from tracekit.policies.tenants import HiveD
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign

@@ -64,6 +64,28 @@ FAULTS = {
 }
 
 
+def test_begin_is_called_once_before_the_plans_of_every_run() -> None:
+    calls: list[str] = []
+
+    def plan(view: View) -> Plan:
+        calls.append("plan")
+        return Plan(view.job, view.job * 0 + 1)
+
+    planner = Planner(plan, lambda view: calls.append("begin"))
+    jobs, cluster = make_jobs([(0, 1, 10), (5, 1, 10)]), make_cluster((2,))
+    for _ in range(2):
+        calls.clear()
+        simulate(jobs, cluster, assign(jobs, cluster), planner)
+        assert calls[0] == "begin"
+        assert calls.count("begin") == 1
+        assert len(calls) > 2
+
+
+def test_a_begin_that_fails_is_an_error_of_one_line() -> None:
+    with pytest.raises(UsageError, match="the policy toy failed at 0 s: ZeroDivisionError"):
+        run(make_jobs([(0, 1, 10)]), make_cluster((1,)), lambda v: Plan(v.job, v.job), begin=lambda v: 1 // 0)
+
+
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_faulty_plan_is_an_error_of_one_line(case: str) -> None:
     plan: Any = FAULTS[case][0]

@@ -181,7 +181,7 @@ def test_two_policies_of_the_package_cannot_share_a_name(monkeypatch: pytest.Mon
 
     registry._known.cache_clear()
     monkeypatch.setattr(registry, "_members", members)
-    monkeypatch.setattr(registry, "iter_modules", lambda _: [Info("interface"), Info("interface")])
+    monkeypatch.setattr(registry, "walk_packages", lambda *_: [Info("tracekit.policies.interface")] * 2)
     with pytest.raises(ValueError, match="two policies have the name 'same'"):
         policies()
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.sharing import SjfBsbf, SjfFfs
+from tracekit.policies.literature.sharing import SjfBsbf, SjfFfs
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.bracket import Bracket, bracket, points

@@ -16,7 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.turns import Turns, broken, ends_of, run_policy
 from tracekit.errors import UsageError
-from tracekit.policies.quotas import quotas
+from tracekit.policies.tenants import quotas
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate

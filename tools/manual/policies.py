@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, head, plain, sentence, table
 from tracekit.policies.interface import spell
-from tracekit.policies.not_replayed import NOT_REPLAYED
+from tracekit.policies.literature.not_replayed import NOT_REPLAYED
 from tracekit.replay.assumptions.models import load_models, used_assumptions
 from tracekit.replay.registry import policies
 

@@ -30,7 +30,7 @@ def policies(
 
     Example: tracekit policies srtf
     """
-    from tracekit.policies.not_replayed import NOT_REPLAYED
+    from tracekit.policies.literature.not_replayed import NOT_REPLAYED
     from tracekit.replay.assumptions.models import load_models, used_assumptions
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known

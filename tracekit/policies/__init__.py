@@ -1,4 +1,4 @@
-"""Scheduling policies, one module a family; each is found by its name.
+"""Scheduling policies, one module a family; each is found by its name. `literature` has those beyond an operator's run.
 
 Your own policy needs `Policy` and `Card`; `parse_policy` reads 'NAME,key=value'.
 """

@@ -1,45 +1,87 @@
-"""Planners that place gangs one after the other, by tiers and links, and let them run to their end."""
+"""Gangs placed one after the other, by tiers and links, that run to their end; delay scheduling."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+import math
+from collections import deque
+from math import sqrt
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import NOISE, believed, scan
+from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot, place_rows
 from tracekit.replay.assumptions.speeds import PPM, spread_ppm
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from tracekit.policies.links import Network
-    from tracekit.policies.places import Places, Spot
+    from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["Gangs"]
+
+# Parameters that the policies of gangs share, and how long gangs waited lately.
+
+GAP = Parameter("gap", 60.0, "least time between two plans triggered by events [s]")
+
+LINKS = Parameter("links", True, "speeds from tiers and traffic on links (M36 to M38), or from M4 alone")
+
+
+Key: TypeAlias = tuple[int, ...]
+
+
+class Waits:
+    """The last waits by key, such as (GPU model, tier).
+
+    Parameters
+    ----------
+    length : int
+        How many are kept for each key.
+    """
+
+    def __init__(self, length: int = 20) -> None:
+        self._length = length
+        self._of: dict[Key, deque[float]] = {}
+
+    def add(self, key: Key, wait_ms: float) -> None:
+        """Note a wait [ms]."""
+        self._of.setdefault(key, deque(maxlen=self._length)).append(wait_ms)
+
+    def mean(self, key: Key, least: int, otherwise: float) -> float:
+        """Return the mean wait, or another number if too few are known [ms]."""
+        known = self._of.get(key, ())
+        return sum(known) / len(known) if len(known) >= max(least, 1) else otherwise
+
+    def upper(self, key: Key, least: int, otherwise: float) -> float:
+        """Return the mean wait plus one standard deviation, or another number if too few are known [ms]."""
+        known = self._of.get(key, ())
+        if len(known) < max(least, 1):
+            return otherwise
+        mean = sum(known) / len(known)
+        return mean + sqrt(sum((wait - mean) ** 2 for wait in known) / len(known))
+
 
 _CHUNK = 256
 """Jobs between two checks of which jobs still fit."""
 
 
-class Gangs(ABC):
+class Gangs:
     """Plans of a policy that considers waiting jobs one after the other and never stops one for another.
+
+    By itself it starts jobs in the order of submission on the nearest free GPUs; policies override what they change.
 
     Parameters
     ----------
-    jobs : Jobs
-        All jobs.
-    places : Places
-        Places of these jobs and the cluster.
-    network : Network, optional
-        Links of these jobs and the cluster; None leaves speeds to the engine (M4).
-    models : Models
-        Assumptions.
+    jobs, cluster, models, seed
+        The parameters as a policy gets them.
+    links : bool
+        Whether speeds follow from tiers and traffic on links; if not, the engine slows spread gangs (M4).
+    priority : array, optional
+        Whose traffic goes first (see `Network`) (n,).
     stop : bool
         Whether a job that does not start holds up all later jobs in its domain.
     believed_ms : array, optional
@@ -51,51 +93,57 @@ class Gangs(ABC):
     def __init__(
         self,
         jobs: Jobs,
-        places: Places,
-        network: Network | None,
+        cluster: Cluster,
         models: Models,
+        seed: int,
         *,
+        links: bool = True,
+        priority: Floats | None = None,
         stop: bool = False,
-        believed_ms: NDArray[np.int64] | None = None,
+        believed_ms: Ints | None = None,
         look: int = 1_000_000_000,
     ) -> None:
-        self.look = look
-        self.jobs, self.places, self.network, self.models, self.stop = jobs, places, network, models, stop
-        self.gpus = jobs.devices.astype(np.int64)
+        self.jobs, self.models, self.links, self.stop, self.look = jobs, models, links, stop, look
+        self.places = Places(jobs, cluster)
+        self.network = Network(jobs, cluster, models, seed, self.places, priority=priority)
+        self.gpus, self.arrival_ms = jobs.devices.astype(np.int64), jobs.arrival_ms
         self.error_ms = np.zeros(len(jobs), np.int64) if believed_ms is None else believed_ms - jobs.work_ms
-        self._view: View | None = None
         self._runs = np.zeros(len(jobs), np.bool_)
+
+    def begin(self, view: View) -> None:
+        """Begin a run, in which no gang has GPUs yet."""
+        self.view = view
         self.spots: dict[int, Spot] = {}
         """Where each running job is."""
-        self.now_ms = 0
         self._wake_ms = -1
+        self.network.clear()
 
-    @property
-    def view(self) -> View:
-        """The jobs and the cluster while a plan is made."""
-        if self._view is None:
-            raise RuntimeError("no plan is in progress")
-        return self._view
-
-    @abstractmethod
     def choose(self, job: int) -> Spot | None:
         """Return where a waiting job starts now, None if it waits."""
+        found = (self.places.find(job, tier) for tier in (FEWEST, RACK, ANYWHERE))
+        return next((spot for spot in found if spot is not None), None)
 
-    def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
+    def with_room(self, job: int) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the nodes of each GPU model that have enough free GPUs for a job, and their free GPUs."""
+        pool = self.places.pools[int(self.places.job_pool[job])]
+        for low, high, _ in pool.models:
+            nodes = pool.nodes[low:high]
+            free = self.places.free[nodes]
+            if int(free.sum()) >= self.gpus[job]:
+                yield nodes, free
+
+    def order(self, waiting: Ints) -> Ints:
         """Return waiting jobs, given by submission, in the order in which they are considered."""
         return waiting
-
-    def reset(self) -> None:  # noqa: B027 -- most policies remember nothing
-        """Begin a run."""
 
     def moves(self) -> dict[int, Spot]:
         """Return running jobs that move, and their new spots; the old ones leave `places` and `network`."""
         return {}
 
-    def started(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
+    def started(self, job: int, spot: Spot) -> None:
         """Look at a job that starts."""
 
-    def ended(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
+    def ended(self, job: int, spot: Spot) -> None:
         """Process a job that has ended since the last plan."""
 
     def left_ms(self, job: int) -> float:
@@ -104,52 +152,43 @@ class Gangs(ABC):
 
     def speed_on(self, job: int, spot: Spot) -> int:
         """Return the speed that a job without GPUs would have on a spot, with the traffic of the others there [ppm]."""
-        if self.network is not None:
+        if self.links:
             return self.network.speeds_with(job, spot.nodes)[job]
         least = -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max()))
         return int(spread_ppm(self.models, int(self.gpus[job]), len(spot.nodes), least))
 
     def cost_ms(self, job: int, spot: Spot) -> float:
-        """Return the time that a job is expected to take on a spot, and by which it would delay others [ms].
+        """Return the time that a job is expected to take on a spot, and by which it would delay others on links [ms].
 
         Everybody keeps the speed of the moment.
         """
-        if self.network is None:
-            return self.left_ms(job) * PPM / self.speed_on(job, spot)
         then = self.network.speeds_with(job, spot.nodes)
         found = self.left_ms(job) * PPM / then.pop(job)
         for other, speed in then.items():
             found += self.left_ms(other) * (PPM / speed - PPM / self.network.speed(other))
         return found
 
-    def nearest(self, job: int) -> Spot | None:
-        """Return the GPUs of the nearest tier that has enough."""
-        for tier in (FEWEST, RACK, ANYWHERE):
-            spot = self.places.find(job, tier)
-            if spot is not None:
-                return spot
-        return None
-
     def wake(self, time_ms: float) -> None:
         """Ask for a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
 
-    def planner(self, gap_s: float, overhead_ms: NDArray[np.int64] | None = None) -> Planner:
+    def planner(self, gap_s: float, overhead_ms: Ints | None = None) -> Planner:
         """Return the mechanism, which plans at most once per gap if only events ask for it."""
         return Planner(
             self.plan,
+            self.begin,
             gap_ms=round(gap_s * 1000),
             names_nodes=True,
             wide=True,
-            spread=self.network is None,
+            spread=not self.links,
             overhead_ms=overhead_ms,
         )
 
     def plan(self, view: View) -> Plan:
         """Return which jobs start and move now, and the speeds that change."""
         job, running = view.job, view.running
-        self._begin(view, job[running])
+        self._follow(view, job[running])
         changed = self.moves()
         rates = dict.fromkeys(changed, PPM)
         for other in self._candidates(job[~running]):
@@ -161,20 +200,16 @@ class Gangs(ABC):
             self.places.take(spot)
             self.spots[other] = changed[other] = spot
             rates[other] = PPM
-            if self.network is not None:
+            if self.links:
                 self.network.enter(other, spot.nodes)
             self.started(other, spot)
-        if self.network is not None:
+        if self.links:
             changed_speed = self.network.take_changed()
             rates |= zip(changed_speed, self.network.speeds(changed_speed), strict=True)
         return self._written(rates, changed)
 
-    def _begin(self, view: View, running: NDArray[np.int64]) -> None:
-        if view is not self._view:
-            self._view, self.spots = view, {}
-            if self.network is not None:
-                self.network.clear()
-            self.reset()
+    def _follow(self, view: View, running: Ints) -> None:
+        """Begin a plan: jobs that ended leave."""
         self.now_ms, self._wake_ms = view.now_ms, -1
         self._stopped: set[int] = set()
         if len(running) < len(self.spots):
@@ -184,11 +219,10 @@ class Gangs(ABC):
             self._runs[running] = False
             for j in ended:
                 self.ended(j, self.spots.pop(j))
-                if self.network is not None:
-                    self.network.leave(j)
+                self.network.leave(j)
         self.places.renew(view.node_free)
 
-    def _candidates(self, waiting: NDArray[np.int64]) -> Iterator[int]:
+    def _candidates(self, waiting: Ints) -> Iterator[int]:
         """Yield the waiting jobs in order that have enough free GPUs; all of them if one may hold up others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
@@ -204,7 +238,7 @@ class Gangs(ABC):
                     yield job
                     refused += job not in self.spots
 
-    def _that_fit(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _that_fit(self, waiting: Ints) -> Ints:
         """Return the jobs that have enough free GPUs."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
@@ -212,12 +246,150 @@ class Gangs(ABC):
         """Return the plan that gives these speeds, and places to some of the jobs."""
         job = np.fromiter(rates, np.int64, len(rates))
         index = {j: place for place, j in enumerate(rates)}
-        rows = [(index[j], n, g) for j, spot in spots.items() for n, g in zip(spot.nodes, spot.gpus, strict=True)]
         return Plan(
             job,
             self.gpus[job],
             rate=np.fromiter(rates.values(), np.int64, len(rates)),
-            place=np.array(rows, np.int64).reshape(len(rows), 3),
+            place=place_rows((index[j], spot) for j, spot in spots.items()),
             keep=True,
             wake_ms=self._wake_ms,
         )
+
+
+# Delay scheduling: gangs wait a while for nearby GPUs, or as long as waiting pays.
+
+_KNOWN = 5
+"""Number of known waits that a mean needs."""
+
+
+class _Delays(Gangs):
+    """Gangs that wait for a tier."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
+        super().__init__(
+            jobs,
+            cluster,
+            models,
+            seed,
+            links=p["links"],
+            stop=p["scan"] == "stop",
+            believed_ms=believed(jobs, models, p["noise"], seed),
+        )
+        any_ms = p["any"] * 1000
+        self.after_ms, self.cost = (0.0, min(p["rack"] * 1000, any_ms), any_ms), p["cost"]
+
+    def begin(self, view: View) -> None:
+        """Begin a run, in which no waits are known."""
+        super().begin(view)
+        self.waits = Waits()
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return the order of submission; a new plan knows new ends."""
+        self._ends: list[tuple[float, int]] | None = None
+        self._release: dict[int, float] = {}
+        return waiting
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the nearest free GPUs, if the job does not wait for nearer ones."""
+        nearest = self.places.nearest[int(self.places.kind[job])]
+        for tier in range(nearest, ANYWHERE + 1):
+            spot = self.places.find(job, tier)
+            if spot is not None and (tier == nearest or not self._waits(job, spot, tier, nearest)):
+                return spot
+        return None
+
+    def _waits(self, job: int, spot: Spot, tier: int, nearest: int) -> bool:
+        """Return whether a job waits for a nearer tier than that of a possible spot."""
+        due_ms = float(self.arrival_ms[job]) + self.after_ms[tier]
+        if due_ms <= self.now_ms or (self.cost != "off" and not self._pays(job, spot, nearest, due_ms)):
+            return False
+        self.wake(due_ms)
+        return True
+
+    def _pays(self, job: int, spot: Spot, nearest: int, due_ms: float) -> bool:
+        """Return whether a job loses more on a spot than it is expected to wait for the nearest tier."""
+        lost_ms = self.left_ms(job) * (PPM / self.speed_on(job, spot) - 1)
+        kind = int(self.places.kind[job])
+        if self.cost == "oracle":
+            if kind not in self._release:
+                self._release[kind] = self._release_ms(job, nearest)
+            return self._release[kind] - self.now_ms < lost_ms
+        return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
+
+    def _release_ms(self, job: int, tier: int) -> float:
+        """Return when a tier has room if no other job starts and running jobs end at their present speed; inf never."""
+        ends = self._ends_of_running()
+        low, high = 0, len(ends) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            free = self.places.free.copy()
+            for _, other in ends[:middle]:
+                free[self.spots[other].nodes] += self.spots[other].gpus
+            low, high = (low, middle) if self.places.found(job, tier, free) is not None else (middle, high)
+        return ends[high - 1][0] if high <= len(ends) else math.inf
+
+    def _ends_of_running(self) -> list[tuple[float, int]]:
+        """Return the ends of running jobs, ascending [ms], without those that start now."""
+        if self._ends is None:
+            job, rate, overhead, running = self.view.job, self.view.rate, self.view.overhead_ms, self.view.running
+            rows = zip(job[running].tolist(), rate[running].tolist(), overhead[running].tolist(), strict=True)
+            self._ends = sorted((self.now_ms + o + self.left_ms(j) * PPM / max(r, 1), j) for j, r, o in rows)
+        return self._ends
+
+    def started(self, job: int, spot: Spot) -> None:
+        """Note how long a gang waited for its nearest tier."""
+        if self.cost != "mean":
+            return
+        kind = int(self.places.kind[job])
+        if len(spot.nodes) <= -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max())):
+            self.waits.add((kind,), float(self.now_ms - self.arrival_ms[job]))
+
+
+class DelayScheduling(Policy):
+    """First in, first out, where gangs wait for nearby GPUs."""
+
+    card: ClassVar[Card] = Card(
+        name="delay-scheduling",
+        title="gangs wait a while for nearby GPUs (delay scheduling)",
+        rule=(
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of "
+            "one rack at once. After `rack` seconds it takes any nodes of one rack, and after `any` seconds any "
+            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). "
+            "With cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter "
+            "than its remaining run time times the slowdown of the place where it could start now. mean expects "
+            "the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the fifth on, and "
+            "until then the time to the timer. oracle expects the moment at which running jobs have freed enough "
+            "GPUs if no other job starts. A gang that never fits in one rack takes any nodes at once, and a gang "
+            "that could never have the fewest nodes starts with one rack. If racks are not known, all nodes are "
+            "in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other "
+            "traffic on the same links."
+        ),
+        parameters=(
+            Parameter("rack", 600.0, "wait after which a gang takes any nodes of one rack, inf never [s]"),
+            Parameter("any", 1800.0, "wait after which it takes any nodes of one GPU model, inf never [s]"),
+            Parameter("cost", "off", "whether waiting must pay, and which wait is expected", ("off", "mean", "oracle")),
+            scan("skip"),
+            NOISE,
+            LINKS,
+            GAP,
+        ),
+        assumptions=("D1", "M4", "M11", "M36", "M37", "M38"),
+        equal_to=(
+            "With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.",
+            "With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.",
+            "With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.",
+            "With one-GPU jobs all settings are equal.",
+            "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
+        ),
+        sources=(
+            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others go on.",
+            (
+                "Own choices: timers per gang that run from its submission to its start, in seconds instead of "
+                "refusals; the three tiers; the cost test and the wait it expects."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by timers."""
+        return _Delays(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
 
+
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str

@@ -10,27 +10,18 @@ from tracekit.errors import UsageError
 from tracekit.policies.interface import Parameter
 from tracekit.replay.assumptions.costs import overhead_ms
 from tracekit.replay.assumptions.of_jobs import estimates_ms
+from tracekit.replay.keys import by_arrival, shortest, smallest
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
+    from tracekit.array_types import Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = [
-    "CHARGE",
-    "FIT",
-    "FIT_OR_QUOTA",
-    "INTERVAL",
-    "NOISE",
-    "OVERHEAD",
-    "RELAX",
-    "SCOPE",
-    "believed",
-    "charged",
-    "overheads",
-    "scan",
-]
 
 FIT = Parameter(
     "fit", "place", "a job must fit on the nodes, or only needs enough free GPUs in number", ("place", "count")
@@ -73,6 +64,11 @@ SCOPE = Parameter(
 )
 
 
+ORDER = Parameter("order", "fifo", "which jobs go first", ("fifo", "sjf", "ssf"))
+
+_KEYS = {"fifo": by_arrival, "sjf": shortest, "ssf": smallest}
+
+
 def scan(default: str) -> Parameter:
     """Return the parameter `scan` with a default."""
     return Parameter(
@@ -84,7 +80,7 @@ def scan(default: str) -> Parameter:
     )
 
 
-def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
+def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:
     """Return the estimates [ms], None if they are the truth; a job without a time limit has the true run time.
 
     Raises
@@ -101,14 +97,32 @@ def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.in
     return None if np.array_equal(found, jobs.work_ms) else found
 
 
+def start_order(given: Mapping[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
+    """Return the order in which jobs start by the parameters order and scan, and by fit and noise if they exist."""
+    fifo = given["order"] == "fifo"
+    return Ordered(
+        _KEYS[given["order"]],
+        scan=given["scan"],
+        fit=given.get("fit", "place"),
+        drift="none",
+        by_arrival=fifo,
+        estimate_ms=None if fifo or "noise" not in given else estimates_ms(models, jobs.work_ms, seed, given["noise"]),
+    )
+
+
 def charged(models: Models, preset: object, charge: object, jobs: Jobs) -> dict[str, Any]:
     """Return the fields of `Ordered` that charge an overhead preset, for restarts or at every event."""
-    table = overheads(models, preset, jobs)
+    table = overheads(models, preset, jobs.devices)
     if charge == "event":
         return {"stall": True, "value": table[jobs.devices]}
     return {"overhead_ms": table}
 
 
-def overheads(models: Models, preset: object, jobs: Jobs) -> NDArray[np.int64]:
+def relaxed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Ordered` for the parameters relax and relax_to."""
+    return {"relax_after_ms": round(given["relax"] * 1000), "relax_scope": 1 if given["relax_to"] == "rack" else 2}
+
+
+def overheads(models: Models, preset: object, gpus: NDArray[np.integer[Any]]) -> Ints:
     """Return the cost of a preemption by gang size, from 0 to the largest gang [ms]."""
-    return overhead_ms(models, str(preset), np.arange(int(jobs.devices.max(initial=1)) + 1))
+    return overhead_ms(models, str(preset), np.arange(int(gpus.max(initial=1)) + 1))

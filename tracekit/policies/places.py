@@ -1,4 +1,4 @@
-"""Places for gangs by tier: the fewest nodes, one rack, any nodes of one GPU model."""
+"""Places for gangs by tier, the links that they send over, and how fast they run there (M36 to M38)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tracekit.replay.assumptions.network import ring_s, traffic_of
+from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.array_types import Floats, Ints
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ANYWHERE", "FEWEST", "RACK", "Places", "Pool", "Spot", "gathered"]
 
 FEWEST, RACK, ANYWHERE = range(3)
 """How near the GPUs of a gang are: on the fewest nodes of a rack, on nodes of one rack, on nodes of one GPU model."""
@@ -37,20 +40,26 @@ class Spot(NamedTuple):
     gpus: list[int]
 
 
+def place_rows(spots: Iterable[tuple[int, Spot]]) -> Ints:
+    """Return the rows of `Plan.place` for jobs, each by its place in the plan (r, 3)."""
+    rows = [(place, node, gpus) for place, spot in spots for node, gpus in zip(spot.nodes, spot.gpus, strict=True)]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
 @dataclass(frozen=True)
 class Pool:
     """Nodes that jobs of some kinds accept."""
 
     domain: int
-    nodes: NDArray[np.int64]
+    nodes: Ints
     """Their indices, ascending (m,)."""
     racks: list[Run]
     """Those of one GPU model and rack."""
-    rack_low: NDArray[np.int64]
+    rack_low: Ints
     """First of each of these, as an index into `nodes` (r,)."""
-    rack_largest: NDArray[np.int64]
+    rack_largest: Ints
     """GPUs of the largest node of each (r,)."""
-    whole: NDArray[np.int64]
+    whole: Ints
     """GPUs of the largest node of each node's rack (m,)."""
     models: list[Run]
     """Those of one GPU model."""
@@ -88,7 +97,10 @@ class Places:
         """GPUs of each kind (K,)."""
         self.kind_pool: list[int] = kind_pool.ravel().tolist()
         """Pool of each kind (K,)."""
-        self.pools = [_pool(cluster, np.flatnonzero(mask), domain) for mask, domain in zip(masks, domains, strict=True)]
+        self.pools = [
+            pool_of(cluster, np.flatnonzero(mask), cluster.rack, domain)
+            for mask, domain in zip(masks, domains, strict=True)
+        ]
         self.gpus = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
         self.job_pool = kind_pool.ravel()[self.kind] if len(self.kind) else np.zeros(0, np.int64)
@@ -104,7 +116,7 @@ class Places:
         self._none: set[tuple[int, int]] = set()
         self.renew(self.gpus)
 
-    def renew(self, free: NDArray[np.int64]) -> None:
+    def renew(self, free: Ints) -> None:
         """Begin a plan with these free GPUs of the nodes (N,)."""
         self.free = free.copy()
         self.room = (self._member @ self.free).tolist()
@@ -122,12 +134,12 @@ class Places:
             self._none.add((kind, tier))
         return found
 
-    def found(self, job: int, tier: int, free: NDArray[np.int64]) -> Spot | None:
+    def found(self, job: int, tier: int, free: Ints) -> Spot | None:
         """Return GPUs for a job by the rule of a tier among other free GPUs of the nodes (N,)."""
         kind = int(self.kind[job])
         pool, gpus = self.pools[self.kind_pool[kind]], self.kind_gpus[kind]
         own = free[pool.nodes]
-        return _fewest(pool, gpus, own) if tier == FEWEST else _within(pool, gpus, own, near=tier == RACK)
+        return fewest(pool, gpus, own) if tier == FEWEST else _within(pool, gpus, own, near=tier == RACK)
 
     def take(self, spot: Spot) -> None:
         """Let a gang have its GPUs for the rest of the plan."""
@@ -147,20 +159,21 @@ class Places:
     def _nearest(self, kind: int) -> int:
         pool, gpus = self.pools[self.kind_pool[kind]], self.kind_gpus[kind]
         free = self.gpus[pool.nodes]
-        if _fewest(pool, gpus, free) is not None:
+        if fewest(pool, gpus, free) is not None:
             return FEWEST
         return RACK if _within(pool, gpus, free, near=True) is not None else ANYWHERE
 
 
-def _pool(cluster: Cluster, nodes: NDArray[np.int64], domain: int) -> Pool:
-    gpus, model, rack = cluster.gpus[nodes], cluster.model[nodes], cluster.rack[nodes]
-    racks = _runs(gpus, model, rack)
+def pool_of(cluster: Cluster, nodes: Ints, rack: NDArray[np.int32] | Ints, domain: int = -1) -> Pool:
+    """Return the pool of some nodes of a domain, ascending, by the rack of each of all nodes (N,)."""
+    gpus, model = cluster.gpus[nodes], cluster.model[nodes]
+    racks = _runs(gpus, model, rack[nodes])
     low, high, largest = np.array(racks, np.int64).reshape(-1, 3).T
     whole = np.repeat(largest, high - low)
     return Pool(domain, nodes, racks, low, largest, whole, _runs(gpus, model), int(gpus.max(initial=0)))
 
 
-def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32]) -> list[Run]:
+def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32] | Ints) -> list[Run]:
     """Return neighbours that are equal in the columns."""
     if not len(gpus):
         return []
@@ -173,8 +186,17 @@ def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32]) -> list[Run]:
     return [(a, b, int(gpus[a:b].max())) for a, b in zip(low, high, strict=True)]
 
 
-def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
-    """Return the node with least room that has enough; for more than a node, whole nodes of a rack and one more."""
+def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
+    """Return the node with the least room that has enough; for more than a node, whole nodes of a rack and one more.
+
+    Parameters
+    ----------
+    pool : Pool
+    gpus : int
+        Size of the gang.
+    free : array (m,)
+        GPUs that each node of the pool has for it.
+    """
     if gpus <= pool.largest:
         enough = np.where(free >= gpus, free, _MORE)
         node = int(enough.argmin())
@@ -198,7 +220,7 @@ def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
     return None
 
 
-def _within(pool: Pool, gpus: int, free: NDArray[np.int64], *, near: bool) -> Spot | None:
+def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
     """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with the most first."""
     for low, high, _ in pool.racks if near else pool.models:
         here = free[low:high]
@@ -207,12 +229,204 @@ def _within(pool: Pool, gpus: int, free: NDArray[np.int64], *, near: bool) -> Sp
     return None
 
 
-def gathered(
-    nodes: NDArray[np.int64], free: NDArray[np.int64], order: NDArray[np.intp] | Sequence[int], gpus: int
-) -> Spot:
+def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
     """Return the nodes, in an order, that provide this many GPUs; there are enough (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))
     taken = np.minimum(ordered[used], gpus - before[used])
     return Spot(nodes[np.asarray(order)[used]].tolist(), taken.tolist())
+
+
+# Tiers and links: how fast gangs run at their place, given the traffic of others on the same links.
+
+NODE, RACKS, SPINE = range(3)
+"""Tier of a gang: on one node, on nodes of one rack, over several racks."""
+
+_FEW = 4
+"""Number of gangs below which one after the other is faster than all at once."""
+
+
+class Network:
+    """Links of a cluster, the gangs that send over them, and their speeds.
+
+    Every node has a link to its rack, and every rack some parallel links to the spine. A gang on several nodes uses the
+    links of its nodes, and over several racks also those of the racks. If racks are not known, all nodes are in one
+    rack. An iteration lasts as long as its computing plus its ring, and the ring as long as on its slowest link. A
+    job's recorded run time is that of its gang alone, as close together as this cluster allows.
+
+    Parameters
+    ----------
+    jobs, cluster, models, seed
+        As given to a policy.
+    places : Places
+        Of these jobs and this cluster.
+    priority : array, optional
+        Whose traffic goes first, larger first, the earlier job between equals (n,); None shares links evenly.
+    """
+
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, places: Places, *, priority: Floats | None = None
+    ) -> None:
+        speeds, contention = models.links.gbit, models.contention
+        self.rack = cluster.rack.astype(np.int64)
+        """Rack of each node (N,)."""
+        self.nodes = cluster.nodes
+        racked = np.bincount(self.rack, minlength=len(cluster.racks)) * speeds.node_gbit
+        parallel = np.maximum(np.rint(racked / speeds.spine_gbit / models.links.oversubscription), 1.0)
+        self.lanes = np.concatenate([np.ones(self.nodes), parallel])
+        """Links in parallel of each node's link and each rack's (L,)."""
+        self.gbit = np.concatenate([np.full(self.nodes, speeds.node_gbit), np.full(len(parallel), speeds.spine_gbit)])
+        """Bandwidth of each link for one gang alone (L,)."""
+        self.message_mb, self.compute_s = traffic_of(models, jobs, seed)
+        self.gpus = jobs.devices.astype(np.int64)
+        slowest = np.minimum.accumulate([speeds.gpu_gbit, speeds.node_gbit, speeds.spine_gbit])
+        sending = np.stack([ring_s(self.message_mb, self.gpus, gbit) for gbit in slowest.tolist()], axis=1)
+        self.alone_s = self.compute_s[:, None] + sending
+        """Time of an iteration of a gang alone by tier (n, 3) [s]."""
+        self.duty = sending / self.alone_s
+        """Part of it in which the gang sends (n, 3)."""
+        self.best = self._best_tier(places)
+        """Lowest tier at which each job fits with all nodes there and free (n,)."""
+        self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
+        """Time of an iteration at the best that this cluster allows (n,) [s]."""
+        self._ring_gbit = ring_s(self.message_mb, self.gpus, 1.0)
+        self._gpu_cost = 1 / speeds.gpu_gbit
+        self._always, self._factor, self._least = contention.sharing == "always", 1 + contention.extra, contention.least
+        self._priority = priority
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all gangs."""
+        self.load = np.zeros(len(self.gbit))
+        """Gangs on each link, each counted as M38 says (L,)."""
+        self.links: dict[int, Ints] = {}
+        """Links of each gang on several nodes."""
+        self.tier: dict[int, int] = {}
+        """Tier of each of these."""
+        self.on: dict[int, set[int]] = {}
+        """These gangs by link."""
+        self._changed: set[int] = set()
+
+    def _best_tier(self, places: Places) -> Ints:
+        """Return the lowest tier at which each job fits with all nodes there and free (n,)."""
+        by_kind = []
+        for gpus, pool in zip(places.kind_gpus, places.kind_pool, strict=True):
+            nodes = places.pools[pool].nodes
+            inside = np.bincount(self.rack[nodes], places.gpus[nodes]).max(initial=0)
+            by_kind.append(NODE if gpus <= places.pools[pool].largest else RACKS if gpus <= inside else SPINE)
+        return np.array(by_kind, np.int64)[places.kind]
+
+    def links_of(self, nodes: Sequence[int]) -> Ints:
+        """Return the links that a gang on these nodes sends over."""
+        if len(nodes) < 2:
+            return np.zeros(0, np.int64)
+        own = np.array(nodes, np.int64)
+        racks = np.unique(self.rack[own])
+        return np.concatenate([own, self.nodes + racks]) if len(racks) > 1 else own
+
+    def tier_of(self, nodes: Sequence[int]) -> int:
+        """Return the tier of a gang on these nodes."""
+        if len(nodes) < 2:
+            return NODE
+        return RACKS if len({int(self.rack[node]) for node in nodes}) == 1 else SPINE
+
+    def enter(self, job: int, nodes: Sequence[int]) -> None:
+        """Let a gang send from now on."""
+        links = self.links_of(nodes)
+        if not len(links):
+            return
+        self.links[job] = links
+        self.tier[job] = self.tier_of(nodes)
+        self.load[links] += self._weight(job)
+        for link in links.tolist():
+            self.on.setdefault(link, set()).add(job)
+            self._changed |= self.on[link]
+
+    def leave(self, job: int) -> None:
+        """Remove the traffic of a gang."""
+        links = self.links.pop(job, None)
+        if links is None:
+            return
+        self.load[links] -= self._weight(job)
+        del self.tier[job]
+        for link in links.tolist():
+            self.on[link].discard(job)
+            self._changed |= self.on[link]
+        self._changed.discard(job)
+
+    def take_changed(self) -> list[int]:
+        """Return the gangs whose speed may have changed since the last call, ascending."""
+        found = sorted(self._changed)
+        self._changed.clear()
+        return found
+
+    def neighbours(self, nodes: Sequence[int]) -> set[int]:
+        """Return the gangs with which one on these nodes would share a link."""
+        found: set[int] = set()
+        for link in self.links_of(nodes).tolist():
+            found |= self.on.get(link, set())
+        return found
+
+    def speed(self, job: int) -> int:
+        """Return the speed of a gang at its place [ppm of its speed alone, as close together as possible]."""
+        links = self.links.get(job)
+        if links is None:
+            return PPM
+        if self._priority is None:
+            slow = self._shares(self._weight(job), links)
+        else:
+            slow = self._leftovers(job, links, self._priority)
+        slowest = max(self._gpu_cost, float((slow / self.gbit[links]).max()))
+        seconds = self.compute_s[job] + self._ring_gbit[job] * slowest
+        return min(max(round(PPM * float(self.best_s[job] / seconds)), 1), PPM)
+
+    def speeds(self, jobs: Sequence[int]) -> list[int]:
+        """Return the speeds of gangs on several nodes, at their places [ppm]."""
+        if self._priority is not None or len(jobs) < _FEW:
+            return [self.speed(job) for job in jobs]
+        own = [self.links[job] for job in jobs]
+        count = np.array([len(links) for links in own])
+        links = np.concatenate(own)
+        weight = np.repeat([self._weight(job) for job in jobs], count)
+        slow = self._shares(weight, links) / self.gbit[links]
+        slowest = np.maximum(np.maximum.reduceat(slow, np.cumsum(count) - count), self._gpu_cost)
+        chosen = np.array(jobs)
+        seconds = self.compute_s[chosen] + self._ring_gbit[chosen] * slowest
+        speeds: list[int] = np.clip(np.rint(PPM * (self.best_s[chosen] / seconds)), 1, PPM).astype(np.int64).tolist()
+        return speeds
+
+    def speed_alone(self, job: int, nodes: Sequence[int]) -> int:
+        """Return the speed of a gang on nodes if no other gang sent [ppm]."""
+        return min(round(PPM * float(self.best_s[job] / self.alone_s[job, self.tier_of(nodes)])), PPM)
+
+    def speeds_with(self, job: int, nodes: Sequence[int]) -> dict[int, int]:
+        """Return the speeds of a gang, if it were on these nodes, and of the gangs on its links [ppm]."""
+        kept = self._changed.copy()
+        self.enter(job, nodes)
+        found = {other: self.speed(other) for other in sorted(self.neighbours(nodes) | {job})}
+        self.leave(job)
+        self._changed = kept
+        return found
+
+    def _weight(self, job: int) -> float:
+        return 1.0 if self._always else float(self.duty[job, self.tier[job]])
+
+    def _shares(self, weight: float | Floats, links: Ints) -> Floats:
+        """Return how many times as long the traffic of gangs takes on each of their links, by their own weight."""
+        others = np.maximum(self.load[links] - weight, 0.0)
+        found: Floats = 1 + others * self._factor / self.lanes[links]
+        return found
+
+    def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
+        """Return the same if gangs of higher priority take their part of the link first."""
+        own = (-float(priority[job]), job)
+        found = np.ones(len(links))
+        for place, link in enumerate(links.tolist()):
+            before = sum(
+                float(self.duty[other, self.tier[other]])
+                for other in sorted(self.on[link])
+                if (-float(priority[other]), other) < own
+            )
+            found[place] = 1 / max(1 - before / float(self.lanes[link]), self._least)
+        return found

@@ -3,58 +3,94 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.replay.assumptions.speeds import type_speed_table
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.mechanisms import Plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
 
-__all__ = ["Pools", "make_pools", "pool_fits", "pool_speeds", "settle_pools"]
+
+NOTHING = Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
+"""The plan that changes nothing."""
 
 
 @dataclass(frozen=True)
 class Pools:
     """P pools, G groups of nodes, K kinds of demand, n jobs."""
 
-    group_pool: NDArray[np.int64]
+    group_pool: Ints
     """Pool of each group (G,)."""
-    domain: NDArray[np.int64]
+    domain: Ints
     """Domain of each pool (P,)."""
-    model: NDArray[np.int64]
+    model: Ints
     """GPU model of each pool, index into `Cluster.models`; -1 any, if gangs need no places (P,)."""
     kind: NDArray[np.int32]
     """Kind of demand of each job (n,)."""
-    kind_domain: NDArray[np.int64]
+    kind_domain: Ints
     """Domain of each kind, -1 none (K,)."""
-    kind_first: NDArray[np.int64]
+    kind_first: Ints
     """A job of each kind (K,)."""
-    accepts: NDArray[np.bool_]
+    accepts: Bools
     """Whether a kind takes the GPUs of a pool (K, P)."""
 
-    def gpus(self, view: View) -> NDArray[np.int64]:
+    def gpus(self, view: View) -> Ints:
         """Return the GPUs of each pool's present nodes (P,)."""
         return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
 
-    def used(self, pool: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
+    def used(self, pool: Ints, held: Ints) -> Ints:
         """Return the GPUs of running jobs in each pool, including those of nodes that left (P,)."""
         return np.bincount(pool[pool >= 0], held[pool >= 0], len(self.model)).astype(np.int64)
 
-    def held(self, view: View) -> NDArray[np.int64]:
+    def capacity(self, view: View, pool: Ints) -> Ints:
+        """Return the GPUs of each pool, including those of nodes that left while jobs still have them (P,).
+
+        `pool` is where each job of the view runs, -1 if it waits (k,).
+        """
+        return np.maximum(self.gpus(view), self.used(pool, view.held))
+
+    def held(self, view: View) -> Ints:
         """Return the pool in which each job of a view runs; -1 if it waits (k,)."""
         if self.model.max(initial=-1) >= 0:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
-    def best(self, worth: NDArray[np.float64], kind: NDArray[np.int32], most: int) -> NDArray[np.int64]:
+    def largest(self, free: Ints) -> Ints:
+        """Return the most GPUs that are free in one of the pools that each kind accepts (K,)."""
+        found: Ints = np.where(self.accepts, free, 0).max(axis=1, initial=0)
+        return found
+
+    def plan(self, job: Ints, gpus: Ints, pool: Ints, rate: Ints, wake_ms: int = -1, **more: Any) -> Plan:
+        """Return the plan that changes these jobs and leaves the others as they are; a job that finds no place waits.
+
+        Parameters
+        ----------
+        job, gpus : array (m,)
+            The jobs, and the GPUs of each; 0 stops it.
+        pool : array (m,)
+            Pool of each, -1 none.
+        rate : array (m,)
+            Speed of each [ppm]; less than 1 counts as 1.
+        wake_ms : int
+            When to be asked again [ms]; -1 not.
+        **more
+            Further columns of the plan.
+        """
+        model = np.where(pool >= 0, self.model[pool], -1)
+        rate = np.maximum(rate, 1)
+        return Plan(job, gpus, rate=rate, model=model, keep=True, optional=len(job), wake_ms=wake_ms, **more)
+
+    def best(self, worth: Floats, kind: NDArray[np.int32], most: int) -> Ints:
         """Return the places of the most valuable jobs, at most a number in each domain, ascending.
 
         Parameters
@@ -98,7 +134,7 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)
 
 
-def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> NDArray[np.bool_]:
+def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> Bools:
     """Return whether gangs of each kind could have the fewest nodes in each pool, all of them free (K, P)."""
     found = assign(jobs, cluster)
     fits = np.zeros((len(found.kind_devices), len(pools.model)), np.bool_)
@@ -107,26 +143,28 @@ def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> NDArray[np.bool_]:
     return fits
 
 
-def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models) -> NDArray[np.int64]:
-    """Return the speed of each kind of demand in each pool; 0 if it may not run or nothing is known [ppm] (K, P)."""
+def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = True) -> Ints:
+    """Return the speed of each kind of demand in each pool; 0 if it may not run or nothing is known [ppm] (K, P).
+
+    With `any_model` jobs also run on GPU models that they do not ask for, if the speed there is known (D6).
+    """
     table = type_speed_table(models, jobs.models, cluster.models)
     job_models = jobs.model[pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
-    known = _known_ratio(models, jobs.models, cluster.models)[job_models]
-    same = pools.kind_domain[:, None] == pools.domain
-    usable = same & (pools.accepts | known[:, pools.model])
+    usable = pools.accepts
+    if any_model:
+        known = _known_ratio(models, jobs.models, cluster.models)[job_models]
+        usable = usable | ((pools.kind_domain[:, None] == pools.domain) & known[:, pools.model])
     return np.where(usable, table[job_models][:, pools.model], 0).astype(np.int64)
 
 
-def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> NDArray[np.bool_]:
+def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> Bools:
     """Return whether a ratio of speeds is known for jobs that ask for a model on another; the last row is True."""
     ratio = models.type_speed.ratio
     rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
     return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))
 
 
-def settle_pools(
-    before: NDArray[np.int64], pools: Pools, job: NDArray[np.int64], low: NDArray[np.int64], free: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def settle_pools(before: Ints, pools: Pools, job: Ints, low: Ints, free: Ints) -> Ints:
     """Return the pool of each job: its own, or else the usable pool with the most GPUs per job there."""
     found = before.copy()
     kind = pools.kind[job]

@@ -1,4 +1,4 @@
-"""Find policies: the modules of tracekit.policies, installed plug-ins, and single files of the user's."""
+"""Find policies: the modules of tracekit.policies and below, installed plug-ins, and single files of the user's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib import import_module, metadata, util
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
@@ -76,14 +76,12 @@ def find_policy(name: str) -> type[Any]:
 @cache
 def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
     """Return the policies by name and the faults of plug-ins by name."""
-    package = import_module(_PACKAGE)
     found: dict[str, type[Any]] = {}
-    for info in iter_modules(package.__path__):
-        if not info.name.startswith("_"):
-            for member in _members(import_module(f"{_PACKAGE}.{info.name}")):
-                if member.card.name in found:
-                    raise ValueError(f"two policies have the name '{member.card.name}'")
-                found[member.card.name] = member
+    for info in walk_packages(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
+        for member in _members(import_module(info.name)):
+            if member.card.name in found:
+                raise ValueError(f"two policies have the name '{member.card.name}'")
+            found[member.card.name] = member
     broken: dict[str, str] = {}
     for entry in sorted(metadata.entry_points(group=_GROUP), key=lambda e: (e.name, e.value)):
         member, fault = _plugin(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -159,6 +159,7 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
         to_come[mine], to_come[theirs] = other, one
 
 
+_Result = TypeVar("_Result")
 _IDLE_PLANS = 1000
 """Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
 _PLANS = 1000
@@ -192,7 +193,7 @@ def _steps(
     """Return what runs a planner for at most so many instants and plans, and says whether more are to come."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
-    view = View(state, arrays)
+    view = _view(planner, state, arrays, name)
     reader = PlanReader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
     named, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
     idle = 0
@@ -257,14 +258,26 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
-def _ask(planner: Planner, view: View, name: str) -> Plan:
+def _view(planner: Planner, state: EngineState, arrays: Any, name: str) -> View:
+    """Return what a planner sees of a run, after it began the run."""
+    view = View(state, arrays)
+    if planner.begin is not None:
+        _called(planner.begin, view, name)
+    return view
+
+
+def _called(function: Callable[[View], _Result], view: View, name: str) -> _Result:
     try:
-        plan = planner.plan(view)
+        return function(view)
     except TracekitError:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {reason}", hint=HINT) from error
+
+
+def _ask(planner: Planner, view: View, name: str) -> Plan:
+    plan = _called(planner.plan, view, name)
     if not isinstance(plan, Plan):
         raise UsageError(f"the policy {name} returned {type(plan).__name__} at {view.now_ms / 1000:g} s, not a Plan")
     return plan

@@ -45,6 +45,8 @@ class Planner:
 
     plan: Callable[[View], Plan]
     """Called after every event, or in rounds."""
+    begin: Callable[[View], None] | None = None
+    """Called once before the first plan of every run, to forget the run before: a planner may be run more than once."""
     round_ms: int = 0
     """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
     gap_ms: int = 0

@@ -1,0 +1,262 @@
+"""Jobs by arrival or by the log's priorities, with or without backfilling, and the log's own schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT, NOISE, RELAX, SCOPE, believed, relaxed, scan
+from tracekit.policies.tenants import NO_QUOTA, NO_USE_COUNTS, QUEUES, tenants
+from tracekit.replay.keys import by_arrival, most_urgent
+from tracekit.replay.mechanisms import Backfill, Ordered, RecordedSchedule, Tenants
+from tracekit.text import counted, percent
+
+if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Mechanism
+
+
+class Fifo(Policy):
+    """Jobs start in the order of their arrival."""
+
+    card: ClassVar[Card] = Card(
+        name="fifo",
+        title="first in, first out",
+        rule=(
+            "Jobs start in the order of their submission, each as a whole gang, and run to their end. With "
+            "scan=stop a job that cannot start holds up all later jobs. With scan=skip later jobs may overtake "
+            "it, and many-GPU jobs may starve unless age_cap is set. With relax, a gang that has waited this long "
+            "takes GPUs on any nodes. With queues, each VC, user or partition has its own queue, and a job that "
+            "cannot start holds up only that queue."
+        ),
+        parameters=(
+            scan("stop"),
+            FIT,
+            Parameter("age_cap", 0.0, "wait after which a job that cannot start holds up all others; 0: never [s]"),
+            RELAX,
+            SCOPE,
+            QUEUES,
+        ),
+        assumptions=("D1", "M4"),
+        equal_to=(
+            "With one VC, queues=vc gives the schedule of queues=one.",
+            "If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.",
+            "With relax=0 only strict placements are made; then spreading never slows a job.",
+        ),
+        sources=(
+            "The usual baseline.",
+            "Helios (SC'21), Lucid (ASPLOS'23) and Gavel (OSDI'20) stop at the first job that cannot start.",
+            "The simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip it.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
+        """Return keys by submission, in turns if there are several queues."""
+        p = self.parameters
+        if p["queues"] != "one":
+            return self._queues(jobs)
+        return Ordered(
+            by_arrival,
+            scan=p["scan"],
+            fit=p["fit"],
+            drift="none",
+            by_arrival=True,
+            **relaxed(p),
+            age_cap_ms=round(p["age_cap"] * 1000),
+        )
+
+    def _queues(self, jobs: Jobs) -> Tenants:
+        p = self.parameters
+        if p["relax"] or p["age_cap"]:
+            what = "relax" if p["relax"] else "age_cap"
+            raise UsageError(
+                f"the policy fifo: queues={p['queues']} cannot be combined with {what}", hint=f"leave {what} out"
+            )
+        codes = tenants(jobs, p["queues"])
+        count = int(codes.max(initial=0)) + 1
+        return Tenants(
+            Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            codes,
+            np.full((1, count), NO_QUOTA, np.int64),
+            np.zeros(1, np.int64),
+            np.full(count, NO_USE_COUNTS, np.int64),
+            limit="own",
+            reclaim="never",
+            reclaim_others="never",
+        )
+
+
+_OVERRUN = "If a job outlives its estimate, the estimate is doubled, again and again; the job is never stopped (D8)."
+
+
+def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
+    return Ordered(
+        by_arrival,
+        fit=parameters["fit"],
+        estimate_ms=believed(jobs, models, parameters["noise"], seed),
+        **relaxed(parameters),
+    )
+
+
+class Easy(Policy):
+    """Later jobs may overtake the first waiting job if they do not delay it."""
+
+    card: ClassVar[Card] = Card(
+        name="easy",
+        title="EASY backfilling: later jobs start early if they do not delay the first job in the queue",
+        rule=(
+            "Jobs start in the order of their submission, up to the first job that does not fit. The estimates of "
+            "the running jobs give the time and the nodes at which it will fit. A later job may start now if it "
+            "fits now and either should end by that time or takes only GPUs that are free then outside the place "
+            "kept for the first job. " + _OVERRUN
+        ),
+        parameters=(FIT, NOISE, RELAX, SCOPE),
+        assumptions=("D1", "M4", "M11"),
+        equal_to=(
+            "If all jobs have one size, it is fifo,scan=stop.",
+            "If all estimates are 0, it is fifo,scan=skip.",
+            "With fit=count, exact estimates and at most two waiting jobs, it is conservative (no job of length 0).",
+        ),
+        sources=(
+            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
+            "Our choice: the time is found on a map of the nodes, and an estimate that has passed is doubled.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
+        """Return keys by submission, and the estimates."""
+        return Backfill(_order(self.parameters, jobs, models, seed), "easy")
+
+
+class Conservative(Policy):
+    """Later jobs may overtake waiting jobs if they delay none with a reservation."""
+
+    card: ClassVar[Card] = Card(
+        name="conservative",
+        title="conservative backfilling: later jobs start early if they delay no earlier job",
+        rule=(
+            "Each waiting job gets a reservation, in the order of submission: the first time from which enough "
+            "GPUs are free, in number, for its estimated run time, given the reservations before it. Reservations "
+            "are made anew at every event. A job whose reservation is now starts. If it does not fit on the "
+            "nodes, it keeps its reservation and is tried again at the next event. Only the first `depth` waiting "
+            "jobs of a domain have reservations; others start if they delay none of these. " + _OVERRUN
+        ),
+        parameters=(
+            FIT,
+            NOISE,
+            Parameter("depth", 16, "number of waiting jobs per domain that get reservations; 0: all"),
+            RELAX,
+            SCOPE,
+        ),
+        assumptions=("D1", "M4", "M11"),
+        equal_to=(
+            "If all jobs have one size and fit=count, it is fifo,scan=stop.",
+            "If all estimates are 0 and fit=count, it is fifo,scan=skip.",
+            "With fit=count and depth=1, it is easy (no job with an estimate of 0).",
+        ),
+        sources=(
+            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
+            "Our choice: the limit on reservations, and an estimate that has passed is doubled.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
+        """Return keys by submission, the estimates, and how many jobs have reservations."""
+        p = self.parameters
+        return Backfill(_order(p, jobs, models, seed), "conservative", p["depth"])
+
+
+class Priority(Policy):
+    """Jobs start in the order of the priorities that the log gives them."""
+
+    card: ClassVar[Card] = Card(
+        name="priority",
+        title="the log's priorities, first in, first out among equals",
+        rule=(
+            "The job with the highest priority in the log starts first, and among equals the earlier submission. "
+            "A job without a priority has priority 0. Running jobs are never stopped. Priorities do not change: a "
+            "log has one value per job and does not show how it grew while the job waited. With backfill=easy or "
+            "conservative, later jobs start early if they delay no earlier job, as in the policies of these names."
+        ),
+        parameters=(
+            scan("stop"),
+            FIT,
+            Parameter(
+                "backfill", "none", "whether later jobs may start early by estimates", ("none", "easy", "conservative")
+            ),
+            NOISE,
+            RELAX,
+            SCOPE,
+        ),
+        assumptions=("D1", "M4", "M11"),
+        equal_to=(
+            "If all jobs have one priority: fifo with the same scan.",
+            "If all jobs have one priority and backfill=easy or conservative: easy or conservative.",
+        ),
+        sources=("The priority queue of Slurm, PBS and YARN, without aging.",),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
+        """Return keys by priority."""
+        p = self.parameters
+        levels = np.unique(jobs.priority)
+        order = Ordered(
+            most_urgent,
+            scan=p["scan"],
+            fit=p["fit"],
+            drift="none",
+            value=np.searchsorted(levels, jobs.priority).astype(np.int64),
+            estimate_ms=None if p["backfill"] == "none" else believed(jobs, models, p["noise"], seed),
+            **relaxed(p),
+        )
+        return order if p["backfill"] == "none" else Backfill(order, p["backfill"])
+
+
+class Recorded(Policy):
+    """The recorded schedule."""
+
+    card: ClassVar[Card] = Card(
+        name="recorded",
+        title="the recorded schedule: jobs start and end when the log says so",
+        rule=(
+            "Each job starts and ends when the log says so, at its first start and its last end. Only its nodes "
+            "are chosen anew by the placement, anywhere among nodes of one GPU model if it does not fit closely. "
+            "A job for which too few GPUs are free runs anyway, on no node. The schedule is checked against the "
+            "cluster: violations.parquet lists when a node or domain would use more GPUs than it has. Jobs "
+            "without a recorded start are left out and counted."
+        ),
+        equal_to=("With the cluster that the log ran on there are no violations, if the log is correct.",),
+        sources=("The log.",),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> RecordedSchedule:
+        """Return the recorded starts and ends."""
+        unknown = jobs.recorded_start_ms < 0
+        endless = ~unknown & (jobs.recorded_end_ms < jobs.recorded_start_ms)
+        early = ~unknown & ~endless & (jobs.recorded_start_ms < jobs.submit_ms)
+        out = unknown | endless | early
+        if out.all():
+            raise UsageError(
+                "no job has a recorded start and end",
+                where="recorded",
+                hint="a changed load makes them meaningless: use --load 1, or another policy",
+            )
+        gpu_ms = jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli
+        notes = tuple(
+            f"left out {what}: {counted(int(which.sum()), 'jobs')}, with "
+            f"{percent(gpu_ms[which].sum() / max(gpu_ms.sum(), 1))} of the GPU-hours"
+            for which, what in (
+                (unknown, "without a recorded start"),
+                (endless, "without a recorded end"),
+                (early, "recorded as started before their submission"),
+            )
+            if which.any()
+        )
+        return RecordedSchedule(
+            np.where(out, -1, jobs.recorded_start_ms), np.where(out, -1, jobs.recorded_end_ms), notes=notes
+        )

@@ -1,0 +1,1 @@
+"""Policies of the literature, beyond what an operator's run uses."""

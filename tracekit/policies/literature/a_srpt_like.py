@@ -1,0 +1,113 @@
+"""A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would end them."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Policy
+from tracekit.policies.parameters import FIT, NOISE, believed, scan
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.mechanisms import Ordered
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
+    """Return the place of each job in the order in which one virtual machine ends them (n,).
+
+    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, the earlier one
+    among equals. Of two present jobs, the one with less work left ends first, whatever arrives later. The order among
+    the arrived jobs is therefore known before they end, and later arrivals do not change it.
+
+    Parameters
+    ----------
+    arrival_ms : array (n,)
+        Submission times of the jobs, ascending [ms].
+    service : array (n,)
+        Work of each [GPU*ms].
+    gpus : int
+        Size of the machine, above 0.
+    """
+    place = np.zeros(len(arrival_ms), np.int64)
+    left: list[tuple[int, int]] = []
+    ended, now = 0, 0
+    for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
+        # Time is counted in work that the machine can do, so all values are whole numbers.
+        able, now = arrival * gpus - now, arrival * gpus
+        while left and left[0][0] <= able:
+            done, other = heappop(left)
+            able -= done
+            place[other], ended = ended, ended + 1
+        if left:
+            heapreplace(left, (left[0][0] - able, left[0][1]))
+        heappush(left, (work, job))
+    while left:
+        place[heappop(left)[1]], ended = ended, ended + 1
+    return place
+
+
+def by_virtual_end(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """First to end on the virtual machine first."""
+    return value
+
+
+class ASrptLike(Policy):
+    """Order by the ends on a virtual machine."""
+
+    card: ClassVar[Card] = Card(
+        name="a-srpt-like",
+        title="in the order in which a single virtual machine would finish the jobs under shortest remaining time "
+        "(after A-SRPT)",
+        rule=(
+            "A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job "
+            "with the least remaining run time times GPUs, and the earlier submission among equals, so shorter "
+            "jobs that arrive later interrupt longer ones. The real jobs start in the order in which they finish "
+            "on the virtual machine, and running jobs are never stopped. A waiting job makes progress on the "
+            "virtual machine, so short jobs cannot overtake a long job forever, as they can under ssf. A job does "
+            "not have to finish on the virtual machine first: if GPUs are free, it starts at once. Gangs take the "
+            "nodes that --placement names."
+        ),
+        parameters=(scan("stop"), FIT, NOISE),
+        assumptions=("D1", "M11"),
+        equal_to=(
+            "If all jobs are submitted at once: ssf; if all jobs have one size: sjf.",
+            "With equal run times and sizes: fifo.",
+        ),
+        sources=(
+            (
+                "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling (arXiv "
+                "2501.05563), abstract: one virtual machine under preemptive shortest remaining time first, whose "
+                "schedule guides the start of jobs; predicted run times; gangs placed close together."
+            ),
+            (
+                "Own choices: the speed of the virtual machine, one machine for each part of a divided cluster, "
+                "all GPU types counted alike; GPU time as a job's size; starts before the virtual end; run times "
+                "by M11 instead of the random forest; and the placement, because a log has no graph of a model's "
+                "parts."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
+        """Return keys by the place in the virtual order."""
+        p = self.parameters
+        estimate = believed(jobs, models, p["noise"], seed)
+        service = (jobs.work_ms if estimate is None else estimate) * jobs.devices.astype(np.int64)
+        found = assign(jobs, cluster)
+        gpus = np.bincount(found.group_domain, found.group_gpus, found.domains).astype(np.int64)
+        # Whoever never starts is not in the machine's way.
+        able = found.can_ever_fit(p["fit"])
+        place = np.zeros(len(jobs), np.int64)
+        for domain, size in enumerate(gpus.tolist()):
+            own = np.flatnonzero(able & (found.domain == domain))
+            place[own] = virtual_order(jobs.arrival_ms[own], service[own], size)
+        return Ordered(by_virtual_end, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate, value=place)

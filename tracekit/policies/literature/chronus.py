@@ -1,0 +1,393 @@
+"""Chronus: leases promised to jobs with deadlines, the rest to the smallest remaining GPU time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.deadlines import BROKEN, DECLINED, FREE, PROMISED, SLO, UNSEEN, Promises, declined
+from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overheads
+from tracekit.policies.pools import NOTHING
+from tracekit.replay.assumptions.speeds import PPM
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.array_types import Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Future leases, and the GPUs promised in each: reserved as late as possible, moved, or by an integer program.
+
+
+class Need(NamedTuple):
+    """The need of a job before its deadline."""
+
+    job: int
+    pool: int
+    gpus: int
+    leases: int
+    """Leases of all its GPUs."""
+    end: int
+    """The lease that it must not use any more."""
+
+
+class Reservations:
+    """Promised GPUs by pool and lease.
+
+    Parameters
+    ----------
+    pools : int
+        Number of pools.
+    """
+
+    def __init__(self, pools: int) -> None:
+        self.of: dict[int, tuple[Need, Ints]] = {}
+        """The need of each job, and its leases, ascending."""
+        self._used: Ints = np.zeros((pools, 1024), np.int64)
+        self._first = 0
+
+    def reserve(self, need: Need, low: int, capacity: int) -> bool:
+        """Give a job its leases from `low` on, as late as possible; False, and no lease, if there are too few."""
+        used = self._between(need.pool, low, need.end)
+        room = np.flatnonzero(capacity - used >= need.gpus)
+        if len(room) < need.leases:
+            return False
+        self._take(need, low + room[len(room) - need.leases :])
+        return True
+
+    def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
+        """Give a job this many more leases from `low` on; False, and no lease, if there are too few."""
+        need, had = self.of[job]
+        used = self._between(need.pool, low, need.end).copy()
+        used[had[had >= low] - low] = capacity
+        room = np.flatnonzero(capacity - used >= need.gpus)
+        if len(room) < more:
+            return False
+        new = low + room[len(room) - more :]
+        self._used[need.pool, new - self._first] += need.gpus
+        self.of[job] = need, np.sort(np.concatenate([had, new]))
+        return True
+
+    def free(self, jobs: Iterable[int], low: int) -> None:
+        """Remove the leases of jobs from one lease on, and forget these jobs."""
+        for job in jobs:
+            self.drop_first(job, len(self.of[job][1]), low)
+            del self.of[job]
+
+    def drop_first(self, job: int, count: int, low: int) -> None:
+        """Remove a job's first leases from `low` on, up to this number, and its past leases."""
+        need, had = self.of[job]
+        had = had[had >= low]
+        self._used[need.pool, had[:count] - self._first] -= need.gpus
+        self.of[job] = need, had[count:]
+
+    def move_all(self, needs: Sequence[Need], low: int, capacity: Ints) -> bool:
+        """Reserve again for these jobs, which are all that have leases, the least slack first.
+
+        False, without any change, if one finds no room.
+        """
+        self._between(0, low, max(need.end for need in needs))
+        old, used = self.of, self._used.copy()
+        self.of = {}
+        self._used[:, low - self._first :] = 0
+        for need in sorted(needs, key=lambda one: (one.end - one.leases, one.leases, one.job)):
+            if not self.reserve(need, low, int(capacity[need.pool])):
+                self.of, self._used = old, used
+                return False
+        return True
+
+    def solve(self, needs: Sequence[Need], low: int, capacity: Ints, limit: int, cells: int) -> bool:
+        """Reserve again for these jobs, which are all that have leases, anywhere with room (HiGHS).
+
+        Parameters
+        ----------
+        limit : int
+            Most nodes of the search; a program that is not solved by then counts as one without solution.
+        cells : int
+            Most pairs of a job and a lease; a larger program is not tried.
+
+        Returns
+        -------
+        bool
+            Whether all fit; if not, nothing changes.
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        length = np.array([need.end - low for need in needs])
+        if (length <= 0).any() or int(length.sum()) > cells:
+            return False
+        row = np.repeat(np.arange(len(needs)), length)
+        lease = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
+        span = int(length.max())
+        gpus, pool = (np.array([need[i] for need in needs], np.int64)[row] for i in (2, 1))
+        rows = np.concatenate([row, len(needs) + pool * span + lease])
+        data = np.concatenate([np.ones(len(row)), gpus]).astype(np.float64)
+        at = np.arange(len(row))
+        shape = (len(needs) + len(capacity) * span, len(row))
+        matrix: Any = csr_array((data, (rows, np.concatenate([at, at]))), shape=shape)
+        asked = np.array([need.leases for need in needs], np.float64)
+        room = np.repeat(capacity.astype(np.float64), span)
+        limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
+        # The later the better: capacity that is free soon may serve new jobs.
+        options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
+        ones = np.ones(len(row), np.int64)
+        found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
+        if found.x is None:
+            return False
+        chosen = np.asarray(found.x) > 0.5
+        if (np.bincount(row[chosen], minlength=len(needs)) != asked).any():
+            return False
+        self._between(0, low, low + span)
+        self._used[:, low - self._first :] = 0
+        self.of = {}
+        for i, need in enumerate(needs):
+            self._take(need, low + lease[chosen & (row == i)])
+        return True
+
+    def _take(self, need: Need, leases: Ints) -> None:
+        self._used[need.pool, leases - self._first] += need.gpus
+        self.of[need.job] = need, leases
+
+    def _between(self, pool: int, low: int, high: int) -> Ints:
+        """Return the GPUs promised in leases from low to before high; leases long before are forgotten."""
+        width = self._used.shape[1]
+        if high - self._first > width:
+            kept = self._used[:, max(low - self._first, 0) :]
+            self._used = np.zeros((len(self._used), max(2 * (high - low), 1024)), np.int64)
+            self._used[:, : kept.shape[1]] = kept[:, : self._used.shape[1]]
+            self._first = max(low, self._first)
+        return self._used[pool, max(low - self._first, 0) : max(high - self._first, 0)]
+
+
+_DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
+"""Who goes first."""
+
+
+class _Leasing:
+    """Promises, and leases reserved for them, of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+        self.lease_ms = max(round(p["lease"] * 1000), 1)
+        self.admission, self.between, self.last = p["admission"], p["between"], p["declined"] == "last"
+        self.repack, self.nodes, self.cells = p["repack"], p["limit"], p["cells"]
+        self.turns = Turns(jobs, cluster, models)
+        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
+        restart = overheads(models, p["overhead"], jobs.devices)[jobs.devices]
+        whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
+        self.longer: Floats = p["margin"] * whole
+        """Assumed need of a job as a multiple of its run time: a restart in every lease, and the margin (n,)."""
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.promises.begin()
+        self.reserved = Reservations(len(self.turns.pools.model))
+        self.left: Ints = np.zeros(len(self.longer), np.int64)
+        self.seen: Ints = np.full(len(self.longer), -1)
+        if self.admission == "none":
+            self.promises.state[:] = FREE
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs have GPUs until the next lease begins."""
+        job, now = view.job, view.now_ms
+        running = self.turns.pools.held(view)
+        waits = running < 0
+        if not waits.any():
+            return NOTHING
+        state, begins = self.promises.state, now % self.lease_ms == 0
+        left = view.remaining_ms
+        self.left[job] = left + view.overhead_ms
+        fresh = job[waits & (state[job] == UNSEEN)]
+        if len(fresh):
+            self._admit(view, fresh, job)
+        line = np.full(len(job), _BEST_EFFORT)
+        line[state[job] == PROMISED] = _PROMISED
+        if self.last:
+            line[state[job] >= DECLINED] = _LAST
+        only = np.full(len(job), -1)
+        if begins:
+            self._due(view, job, line, only)
+        asked = ~self.promises.waits_for_nothing(job)
+        if not begins:
+            asked &= waits
+        order = np.flatnonzero(asked)
+        order = order[np.lexsort((waits[order], (left * self.turns.gpus[job])[order], line[order]))]
+        free = self.turns.pools.capacity(view, running)
+        chosen = np.full(len(job), -1)
+        if not begins:
+            free -= self.turns.pools.used(running, view.held)
+            chosen = running.copy()
+        if len(order) and (free > 0).any():
+            chosen[order] = self.turns.choose(job, order, running, free, only)[order]
+        idle = (chosen < 0) & ~self.promises.waits_for_nothing(job)
+        wake = next_slice(now, self.lease_ms) if idle.any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _admit(self, view: View, fresh: Ints, job: Ints) -> None:
+        """Admit new jobs to meet their deadlines, or decline them, one after the other."""
+        low = -(-view.now_ms // self.lease_ms)
+        # Who ended needs no leases any more.
+        self.seen[job] = view.now_ms
+        self.reserved.free([j for j in self.reserved.of if self.seen[j] != view.now_ms], low)
+        capacity = self.turns.pools.gpus(view)
+        for j in fresh.tolist():
+            found = any(self._reserve(need, low, capacity) for need in self._needs(j, low))
+            self.promises.state[j] = PROMISED if found else DECLINED
+
+    def _needs(self, j: int, low: int) -> list[Need]:
+        """Return the need of a job in each pool in which it could meet its deadline, the fastest first."""
+        end = int(self.promises.deadline_ms[j]) // self.lease_ms
+        kind = self.turns.pools.kind[j]
+        found = []
+        for pool in np.argsort(self.turns.rank[kind], kind="stable").tolist():
+            leases = self._leases(j, pool)
+            if self.turns.speed[kind, pool] > 0 and leases <= end - low:
+                found.append(Need(j, pool, int(self.turns.gpus[j]), leases, end))
+        return found
+
+    def _leases(self, j: int, pool: int) -> int:
+        """Return how many leases a job still needs in a pool, at least one."""
+        speed = max(int(self.turns.speed[self.turns.pools.kind[j], pool]), 1)
+        return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
+
+    def _reserve(self, need: Need, low: int, capacity: Ints) -> bool:
+        if self.reserved.reserve(need, low, int(capacity[need.pool])):
+            return True
+        if need.gpus > capacity[need.pool] or len(self.reserved.of) >= self.repack:
+            return False
+        # Leases that jobs no longer need, as they ran in others', count for nothing here.
+        all_needs = [
+            had._replace(leases=min(self._leases(j, had.pool), max(had.end - low, 0)))
+            for j, (had, _) in self.reserved.of.items()
+        ]
+        all_needs.append(need)
+        if self.reserved.move_all(all_needs, low, capacity):
+            return True
+        return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
+
+    def _due(self, view: View, job: Ints, line: Ints, only: Ints) -> None:
+        """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
+        low = view.now_ms // self.lease_ms
+        place = {j: i for i, j in enumerate(job.tolist())}
+        capacity = self.turns.pools.gpus(view)
+        gone = []
+        for j, (need, leases) in self.reserved.of.items():
+            at = place.get(j)
+            if at is None:
+                gone.append(j)
+                continue
+            first = int(np.searchsorted(leases, low))
+            if first == len(leases) or leases[first] == low:
+                self._begin(j, need, low, capacity)
+                kept = self.reserved.of[j][1]
+                if len(kept) and kept[0] == low:
+                    line[at], only[at] = _DUE, need.pool
+                elif not len(kept):
+                    gone.append(j)
+                    line[at] = _LAST if self.last else _BEST_EFFORT
+        self.reserved.free(gone, low)
+
+    def _begin(self, j: int, need: Need, low: int, capacity: Ints) -> None:
+        """Bring the leases of a job to the number that it still needs."""
+        _, leases = self.reserved.of[j]
+        had = len(leases) - int(np.searchsorted(leases, low))
+        needed = self._leases(j, need.pool)
+        self.reserved.drop_first(j, max(had - needed, 0), low)
+        if had >= needed:
+            return
+        if need.end > low:
+            self.reserved.extend(j, needed - had, low, int(capacity[need.pool]))
+        if not len(self.reserved.of[j][1]):
+            self.promises.state[j] = BROKEN
+
+
+class Chronus(Policy):
+    """Leases for deadlines."""
+
+    card: ClassVar[Card] = Card(
+        name="chronus",
+        title="leases promised to jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
+        rule=(
+            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can "
+            "be reserved for as many whole leases as it needs before the deadline, as late as possible. If they "
+            "cannot, the leases of all admitted jobs are reserved again, the least slack first, and with "
+            "admission=program by an integer program. We assume that a job needs its run time, the restart "
+            "overhead of each lease and the margin. When a lease begins, all GPUs are handed out again: first to "
+            "the admitted jobs that have this lease, then to best-effort jobs, then to admitted jobs ahead of "
+            "their time. Within each group, the smallest remaining run time times GPUs goes first, and jobs that "
+            "do not fit are skipped. A job keeps its GPUs for the lease or until it ends. GPUs that become free "
+            "during a lease go to waiting jobs in the same order for the rest of the lease (between=on), or stay "
+            "idle. A promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline "
+            "are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run "
+            "times are known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
+            SLO,
+            Parameter(
+                "admission",
+                "greedy",
+                "how leases are reserved; with none, no job is admitted and deadlines are only counted",
+                ("greedy", "program", "none"),
+            ),
+            declined("last"),
+            Parameter("between", True, "also hand out free GPUs between the starts of leases"),
+            Parameter(
+                "margin", 1.1, "a job is assumed to need this many times its run time [1]", minimum=1, maximum=1000
+            ),
+            Parameter(
+                "repack",
+                64,
+                "with this many admitted jobs or more, existing leases stay where they are; 0: always [jobs]",
+            ),
+            Parameter(
+                "limit",
+                100,
+                "most nodes that the program's search visits; if it is still unsolved, the job is declined",
+            ),
+            Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),
+            Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "D7", "M9", "M4"),
+        equal_to=(
+            (
+                "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of "
+                "leases."
+            ),
+            "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
+            "With admission=none: slo=0, but the deadlines of all jobs are counted.",
+        ),
+        sources=(
+            (
+                "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
+                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time "
+                "times GPUs and age, the margin, the overhead per lease, and the overhead of the preset chronus."
+            ),
+            (
+                "Own choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an "
+                "hour if a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a "
+                "best-effort job, while the code puts it last (declined=last); admitted jobs also run ahead of "
+                "their time; jobs are admitted one after the other, the program asks for any solution, and no "
+                "local search places jobs."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by leases."""
+        p = self.parameters
+        leasing = _Leasing(p, jobs, cluster, models, seed)
+        return Planner(
+            leasing.plan,
+            leasing.begin,
+            round_ms=0 if p["between"] else leasing.lease_ms,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+            tell=leasing.promises.tell,
+        )

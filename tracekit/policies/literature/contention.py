@@ -1,0 +1,341 @@
+"""Gangs that avoid the traffic of others: by least cost, by a test of pairs (Ada-SRSF), on quiet links (SJF-BCO)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.gangs import GAP, Gangs
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import NOISE, believed
+from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Spot, gathered
+from tracekit.replay.assumptions.speeds import PPM
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Planner, View
+
+
+# The placement that costs least at the moment, or waiting: the target of a policy that learns contention.
+
+
+class _Greedy(Gangs):
+    """Place gangs where they cost least at the moment."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
+        super().__init__(jobs, cluster, models, seed, look=p["look"])
+        self.waits, self.shortest = p["wait"], p["order"] == "shortest"
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return waiting jobs by submission or run time; a new plan has another next end."""
+        self._next_ms = -1.0
+        if self.shortest:
+            return waiting[np.argsort(self.jobs.work_ms[waiting], kind="stable")]
+        return waiting
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the cheapest of some placements, None if waiting for the next end is cheaper."""
+        least, best = math.inf, None
+        alone = self.left_ms(job)
+        for spot in self._spots(job):
+            cost = alone if len(spot.nodes) == 1 else self.cost_ms(job, spot)
+            if cost < least:
+                least, best = cost, spot
+            if least <= alone:
+                break
+        if best is not None and self.waits and least > alone and self._next_end_ms() - self.now_ms + alone < least:
+            return None
+        return best
+
+    def _spots(self, job: int) -> list[Spot]:
+        """Return the placements that are compared: of each tier, and by the least traffic."""
+        found = [spot for tier in (FEWEST, RACK, ANYWHERE) if (spot := self.places.find(job, tier)) is not None]
+        if not found or len(found[0].nodes) == 1:
+            return found[:1]
+        pool, gpus = self.places.pools[int(self.places.job_pool[job])], int(self.gpus[job])
+        for low, high, _ in (*pool.racks, *pool.models):
+            nodes = pool.nodes[low:high]
+            free = self.places.free[nodes]
+            if int(free.sum()) >= gpus:
+                found.append(gathered(nodes, free, np.lexsort((-free, self.network.load[nodes])), gpus))
+        return found
+
+    def _next_end_ms(self) -> float:
+        """Return when the first job that ran before this plan ends at its present speed; inf if there was none."""
+        if self._next_ms < 0:
+            running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
+            ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
+            self._next_ms = self.now_ms + float(ends[running].min(initial=math.inf))
+        return self._next_ms
+
+
+class ContentionGreedy(Policy):
+    """The least cost of the moment."""
+
+    card: ClassVar[Card] = Card(
+        name="contention-greedy",
+        title="place a gang where it delays itself and others least, or let it wait (a bound for learned contention)",
+        rule=(
+            "Jobs are considered by submission, or with order=shortest by run time. A job that does not start is "
+            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are "
+            "compared: the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each "
+            "rack and model the nodes whose links carry the fewest gangs. The cost of a placement is the gang's "
+            "run time there plus the time by which it delays the gangs that share its links, over all their "
+            "remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by "
+            "starting at the next end of a running job, as close together as possible. Run times are known. A "
+            "policy that learns contention is trained towards this target; this is not such a policy. It "
+            "overstates delays, because the other gangs recover when one ends. Gangs wider than a tier send "
+            "beyond it. If racks are not known, all nodes are in one rack."
+        ),
+        parameters=(
+            Parameter("wait", True, "gangs may wait for the next end if that costs less"),
+            Parameter("order", "arrival", "which job is considered first", ("arrival", "shortest")),
+            Parameter("look", 30, "a plan stops after this many jobs that wait by choice", minimum=1),
+            GAP,
+        ),
+        assumptions=("D1", "M36", "M37", "M38"),
+        equal_to=(
+            "With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
+            "With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.",
+        ),
+        sources=(
+            (
+                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive "
+                "jobs are to contention; a log is not enough to replay its network."
+            ),
+            "Own choices: the placements compared, their cost, and the test for waiting.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by cost."""
+        return _Greedy(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
+
+
+# Ada-SRSF: a gang shares a link with another only if both gain; GPUs with the least work first.
+
+
+def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
+    """Return the sum of the ends of two jobs that start together and slow each other down until one ends.
+
+    Parameters
+    ----------
+    first, second : float
+        Time that each takes alone.
+    slower_first, slower_second : float
+        How many times as long it takes next to the other, at least 1.
+    """
+    early, late = first * slower_first, second * slower_second
+    if early <= late:
+        return early + early + second - early / slower_second
+    return late + late + first - late / slower_first
+
+
+class _Links(Gangs):
+    """Smallest service first, with a test of which gangs may share a link."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
+        estimate = believed(jobs, models, p["noise"], seed)
+        super().__init__(jobs, cluster, models, seed, believed_ms=estimate, look=p["look"])
+        self.accept, self.place, self.kappa = p["accept"], p["place"], p["kappa"]
+        self.service = (self.jobs.work_ms + self.error_ms) * self.gpus
+
+    def begin(self, view: View) -> None:
+        """Begin a run with idle nodes."""
+        super().begin(view)
+        self._ends, self._held = np.zeros(len(self.places.gpus)), np.zeros(len(self.places.gpus))
+        self._end: dict[int, float] = {}
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return waiting jobs by run time times GPUs."""
+        return waiting[np.argsort(self.service[waiting], kind="stable")]
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the GPUs with least work, if the gang may send over their links."""
+        gpus = int(self.gpus[job])
+        for nodes, free in self.with_room(job):
+            spot = gathered(nodes, free, self._node_order(nodes, free, gpus), gpus)
+            if len(spot.nodes) == 1 or self._may_send(job, spot):
+                return spot
+        return None
+
+    def _node_order(self, nodes: Ints, free: Ints, gpus: int) -> NDArray[np.intp]:
+        """Return the order in which a gang takes nodes."""
+        if self.place == "first-fit":
+            return np.arange(len(nodes))
+        work = self._ends[nodes] - self.now_ms * self._held[nodes]
+        if gpus <= self.kappa:
+            return np.argsort(work, kind="stable")
+        # One node that has room for all, else as few nodes as can be, with least work between equals.
+        return np.lexsort((work, np.where(free >= gpus, -(2**40), -free)))
+
+    def _may_send(self, job: int, spot: Spot) -> bool:
+        """Return whether a gang may share the links of a spot with the gangs that send there."""
+        others = self.network.neighbours(spot.nodes)
+        if self.accept == "any" or not others:
+            return True
+        if self.accept == "never":
+            return False
+        on = [len(self.network.on.get(link, ())) for link in self.network.links_of(spot.nodes).tolist()]
+        crowded = np.array(on) > self.network.lanes[self.network.links_of(spot.nodes)]
+        return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
+
+    def _pays(self, job: int, spot: Spot, other: int) -> bool:
+        """Return whether two gangs end earlier in sum if this one starts now than when the other has ended."""
+        together = self.network.speeds_with(job, spot.nodes)
+        now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
+        first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone
+        joined = sum_of_ends(first, second, max(now / together[other], 1.0), max(alone / together[job], 1.0))
+        return joined < first + first + second
+
+    def started(self, job: int, spot: Spot) -> None:
+        """Note how long a job keeps its nodes busy, at the speed with which it starts."""
+        self._end[job] = end = self.now_ms + self.left_ms(job) * PPM / self.network.speed(job)
+        self._ends[spot.nodes] += np.array(spot.gpus) * end
+        self._held[spot.nodes] += spot.gpus
+
+    def ended(self, job: int, spot: Spot) -> None:
+        """Forget it."""
+        self._ends[spot.nodes] -= np.array(spot.gpus) * self._end.pop(job)
+        self._held[spot.nodes] -= spot.gpus
+
+
+class AdaSrsf(Policy):
+    """Smallest remaining service first, and a test of contention."""
+
+    card: ClassVar[Card] = Card(
+        name="ada-srsf",
+        title="smallest GPU time first; a gang shares a link with another only if that helps (Ada-SRSF)",
+        rule=(
+            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, "
+            "and no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger "
+            "gang takes a node that has room for all of it, otherwise the nodes with the most room, and among "
+            "equals those with the least work. The work of a node is the work of its jobs until the ends expected "
+            "when they started. A gang on several nodes starts only if it may send over all its links: with "
+            "accept=never, only if no other gang sends there; with accept=two, next to one other gang for each "
+            "parallel link; with accept=any, always. accept=test applies the rule of two and also tests each gang "
+            "that would be slowed: the two gangs must finish earlier in sum than if the new one waited for the "
+            "other to end. Gangs wider than a node always send, and gangs wider than a rack send over the spine. "
+            "If racks are not known, all nodes are in one rack."
+        ),
+        parameters=(
+            Parameter("accept", "test", "when gangs may send over the same link", ("test", "never", "two", "any")),
+            Parameter(
+                "place", "lwf", "take the nodes with the least work first, or the first nodes", ("lwf", "first-fit")
+            ),
+            Parameter("kappa", 1, "gangs up to this many GPUs are not kept together"),
+            NOISE,
+            Parameter("look", 200, "a plan stops after this many refused jobs", minimum=1),
+            GAP,
+        ),
+        assumptions=("D1", "M11", "M36", "M37", "M38"),
+        equal_to=(
+            "With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.",
+            "With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.",
+            "If every gang fits on one node and must run on one: accept makes no difference.",
+        ),
+        sources=(
+            (
+                "Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test "
+                "for two messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
+            ),
+            (
+                "Own choices: the test uses the remaining work of whole jobs, not messages, because a replay sees "
+                "no iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / "
+                "b)). A GPU runs one job; a gang that may not send waits without GPUs."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by service."""
+        return _Links(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
+
+
+# SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
+
+
+class _Balanced(Gangs):
+    """Gangs that are packed, or kept away from busy links."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
+        super().__init__(jobs, cluster, models, seed, believed_ms=believed(jobs, models, p["noise"], seed))
+        self.place, self.kappa = p["place"], p["kappa"]
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return the smallest gangs first, equal sizes by submission."""
+        return waiting[np.argsort(self.gpus[waiting], kind="stable")]
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the packed or the quiet GPUs of the first GPU model that has enough, by the rule."""
+        for nodes, free in self.with_room(job):
+            return self._chosen(job, nodes, free, int(self.gpus[job]))
+        return None
+
+    def _chosen(self, job: int, nodes: Ints, free: Ints, gpus: int) -> Spot:
+        enough = np.where(free >= gpus, free, 2**62)
+        tightest = int(enough.argmin())
+        packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
+        if free[tightest] >= gpus and (packs or self.place == "best"):
+            # On one node a gang sends over no link, which is optimal.
+            return Spot([int(nodes[tightest])], [gpus])
+        idle = free == self.places.gpus[nodes]
+        packed = gathered(nodes, free, np.lexsort((-free, idle)), gpus)
+        if packs:
+            return packed
+        quiet = gathered(nodes, free, np.lexsort((-free, self.network.load[nodes])), gpus)
+        if self.place != "best":
+            return quiet
+        return min((quiet, packed), key=lambda spot: self.cost_ms(job, spot))
+
+
+class SjfBcoLike(Policy):
+    """Smallest job first, balancing contention and overhead."""
+
+    card: ClassVar[Card] = Card(
+        name="sjf-bco-like",
+        title="smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO)",
+        rule=(
+            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that "
+            "finds too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the "
+            "tightest node with room for all, otherwise nodes in use before idle nodes, most room first; this "
+            "keeps idle nodes whole, but gangs meet on links. Quiet: the nodes whose links carry the fewest gangs "
+            "first, then most room. place=best takes the placement with the smaller sum of the gang's own time "
+            "and the delays of the gangs that it slows, all at the current speeds. kappa packs gangs of at most "
+            "kappa GPUs and looks for quiet links for larger ones. Gangs wider than a node always send, and gangs "
+            "wider than a rack send over the spine. If racks are not known, all nodes are in one rack."
+        ),
+        parameters=(
+            Parameter("place", "best", "which placement is taken", ("best", "kappa", "packed", "quiet")),
+            Parameter("kappa", 4, "place=kappa packs gangs up to this many GPUs"),
+            NOISE,
+            GAP,
+        ),
+        assumptions=("D1", "M11", "M36", "M37", "M38"),
+        equal_to=(
+            "With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.",
+            "With one GPU model and links that slow no job: place makes no difference to waits.",
+            "With place=kappa and kappa above every gang: place=packed; with kappa=0: place=quiet.",
+        ),
+        sources=(
+            (
+                "Yu et al., SJF-BCO (MobiHoc'22, arXiv 2207.07817), abstract: rings of GPUs, smallest job first, "
+                "contention balanced against overhead."
+            ),
+            (
+                "Own choices: the two placements; comparing them instead of solving an approximate integer "
+                "program for the makespan; jobs arrive one by one."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by size."""
+        return _Balanced(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

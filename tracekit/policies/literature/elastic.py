@@ -1,0 +1,566 @@
+"""Elastic jobs: the policies of the open-source Voda scheduler, and Optimus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.optimal import take_chains
+from tracekit.policies.literature.resizing import GAP, RESIZE, Sizes, Wish, ragged
+from tracekit.policies.parameters import FIT
+from tracekit.policies.service import read_thresholds
+from tracekit.replay.assumptions.speeds import elastic_ppm, ppm, server_speed
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.policies.literature.resizing import Wish
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# The minimum of each job in order, then the remaining GPUs one by one.
+
+_SOURCES = (
+    "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan every 30 s.",
+    (
+        "Own choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so long lists do "
+        "not make them stop and start; preemption by GPU counts, with places chosen afterwards."
+    ),
+)
+
+
+class _Elastic(Policy):
+    """Minimum first in an order, then growth."""
+
+    shortest: ClassVar[bool]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by the list."""
+        p = self.parameters
+        rigid = not p["elastic"]
+        sizes = Sizes(jobs, cluster, models, p["fit"], rigid=rigid)
+        requested = sizes.requested
+
+        def order_of(view: View) -> Ints:
+            if not self.shortest:
+                return np.arange(len(view.job))
+            return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
+
+        def queue(view: View) -> Plan:
+            """Let jobs of fixed size start if there is room for them."""
+            order = order_of(view)
+            waiting = view.job[order[view.held[order] == 0]]
+            return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))
+
+        def divide(view: View) -> Plan:
+            wish, order = sizes.wish(view), order_of(view)
+            job, held, gpus = wish.job, wish.held, wish.gpus
+            least, most, doubling = sizes.low[job], sizes.high[job], p["steps"] == "double"
+            sizes.give(wish, order, least, most, running_first=not p["preempt"], doubling=doubling)
+            model = sizes.pools.model[wish.pool]
+            named = order[((gpus != held) | (wish.pool != wish.before))[order]]
+            if rigid:
+                # Who was promised GPUs may find no place for them: whoever waits may then have them.
+                late = order[((gpus == 0) & (held == 0))[order]]
+                return Plan(
+                    np.concatenate([job[named], job[late]]),
+                    np.concatenate([gpus[named], requested[job[late]]]),
+                    model=np.concatenate([model[named], np.full(len(late), -1)]),
+                    keep=True,
+                    optional=len(named) + len(late),
+                )
+            # Large gangs first, as they are harder to place.
+            named = named[np.argsort(-gpus[named], kind="stable")]
+            rate = np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1)
+            return Plan(job[named], gpus[named], rate=rate, model=model[named], keep=True, optional=len(named))
+
+        return sizes.planner(p, queue if rigid and not p["preempt"] else divide, scope=0 if rigid else 2)
+
+
+def _parameters(preempt: str) -> tuple[Parameter, ...]:
+    return (
+        Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
+        Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
+        Parameter("steps", "one", "jobs grow by one GPU, or they double", ("one", "double")),
+        Parameter("gap", 30.0, "least time between two plans [s]"),
+        Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+        Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+        FIT,
+    )
+
+
+_RULE = (
+    "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get "
+    "their minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in "
+    "the same order, get one GPU more each, or double, again and again, up to their maximum. With preempt=off "
+    "running jobs get their minimum before waiting ones. With preempt=on running jobs are stopped if the jobs "
+    "before them leave nothing. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could "
+    "not run on the GPUs they ask for are rejected. With elastic=off minimum and maximum are what a job asks for, "
+    "in one place as in other policies."
+)
+
+
+class ElasticFifo(_Elastic):
+    """Elastic jobs in the order of submission."""
+
+    shortest = False
+    card: ClassVar[Card] = Card(
+        name="elastic-fifo",
+        title="elastic jobs, first in, first out",
+        rule=_RULE.format(order="their submission"),
+        parameters=_parameters("off"),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "With elastic=off and gap=0: fifo,scan=skip.",
+            "With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+class ElasticSrjf(_Elastic):
+    """Elastic jobs by the run time that is left."""
+
+    shortest = True
+    card: ClassVar[Card] = Card(
+        name="elastic-srjf",
+        title="elastic jobs, shortest remaining job first",
+        rule=_RULE.format(order="their remaining run time on the GPUs that they ask for"),
+        parameters=_parameters("on"),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "With elastic=off, preempt=off, gap=0: sjf,scan=skip.",
+            "With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+# Elastic Tiresias: least GPU time first in queues; the GPUs that are left go where they speed jobs up most.
+
+_NEVER = 1 << 60
+
+
+class ElasticTiresias(Policy):
+    """Tiresias' queues with elastic jobs."""
+
+    card: ClassVar[Card] = Card(
+        name="elastic-tiresias",
+        title="elastic jobs, least GPU time so far first (Voda's elastic Tiresias)",
+        rule=(
+            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. "
+            "A job that has waited promote times its last run starts over in the first queue. At most once every "
+            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the "
+            "job that started first; each gets what it asks for, and a job that finds too few free GPUs is "
+            "skipped. If more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink "
+            "to their minimum. The GPUs that are left go where each adds the most speed: to jobs without GPUs, "
+            "whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to their "
+            "maximum. Run times need not be known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
+            Parameter(
+                "promote",
+                8.0,
+                "a job that has waited this many times its last run starts over in the first queue; 0: never",
+            ),
+            Parameter("crowd", 10, "with more jobs than this without GPUs, the jobs behind the first queue shrink"),
+            GAP,
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
+        ),
+        sources=(
+            "The open-source Voda scheduler: queues, thresholds, order, the shrinking and its limit of 10 jobs.",
+            (
+                "Own choices: speed comes from M8 and is not measured; the cost of a change; the order of the "
+                "queues between equal gains; a crowd is counted per domain."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by queue."""
+        p = self.parameters
+        sizes = Sizes(jobs, cluster, models, p["fit"])
+        gap_ms = round(p["gap"] * 1000)
+        queues = _Queues(np.array(read_thresholds(p["queues"]), np.int64), p["promote"])
+
+        def plan(view: View) -> Plan:
+            wish = sizes.wish(view)
+            queue = queues.find(view, wish)
+            first = view.table["first"][wish.job]
+            order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
+            sizes.give(wish, order, sizes.requested[wish.job])
+            _shrink(sizes, wish, queue, p["crowd"])
+            # Of jobs without GPUs the smallest come first: their minimum is fastest for its GPUs. On a concave curve
+            # that is more than any further GPU adds.
+            waits = order[wish.gpus[order] == 0]
+            least = sizes.low[wish.job]
+            density = sizes.speed[least[waits]] / least[waits]
+            if len(waits):
+                sizes.give(wish, waits[np.argsort(-density, kind="stable")], least)
+            place, gpus = sizes.steps(wish)
+            sizes.grow(wish, place, sizes.speed[gpus + 1] - sizes.speed[gpus], order)
+            due = queues.next_ms(view, wish)
+            return sizes.plan(wish, wake_ms=max(due, view.now_ms + gap_ms) if due >= 0 else -1)
+
+        return sizes.planner(p, plan, begin=queues.begin)
+
+
+@dataclass
+class _Queues:
+    """The queue of each job, by its GPU time since it started over."""
+
+    thresholds: Ints
+    """Ends of all queues except the last [GPU*ms]."""
+    promote: float
+    """A job that waits this many times its last run starts over; 0: never."""
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.base = np.zeros(len(view.table), np.int64)
+        """GPU time that does not count any more (n,) [GPU*ms]."""
+
+    def find(self, view: View, wish: Wish) -> Ints:
+        """Return the queue of each job, after jobs that have waited long start over (k,)."""
+        table, job = view.table, wish.job
+        attained = table["attained"]
+        waits = job[wish.held == 0]
+        late = waits[self._patience_ms(view, waits, np.zeros(len(waits), np.bool_)) <= view.now_ms]
+        self.base[late] = attained[late]
+        return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
+
+    def next_ms(self, view: View, wish: Wish) -> int:
+        """Return when, if no job arrives or ends, a job falls or starts over [ms]; -1 never."""
+        had = view.table["attained"][wish.job] - self.base[wish.job]
+        queue = np.searchsorted(self.thresholds, had, side="right")
+        runs = np.flatnonzero((wish.gpus > 0) & (queue < len(self.thresholds)))
+        falls = view.now_ms - (had[runs] - self.thresholds[queue[runs]]) // wish.gpus[runs]
+        idle = (wish.gpus == 0) & (had > 0)
+        waits = self._patience_ms(view, wish.job[idle], wish.held[idle] > 0)
+        due = np.concatenate([falls, waits[waits > view.now_ms]])
+        return int(due.min()) if len(due) and due.min() < _NEVER else -1
+
+    def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
+        """Return when jobs that wait, or stop now, have waited long enough [ms]."""
+        if self.promote == 0 or not len(job):
+            return np.full(len(job), _NEVER)
+        begun, stopped = view.table["begun"][job], view.table["stopped"][job]
+        stopped = np.where(stops, view.now_ms, stopped)
+        due = stopped + np.minimum((stopped - begun) * self.promote, _NEVER // 2).astype(np.int64)
+        return np.where(view.table["first"][job] >= 0, due, _NEVER)
+
+
+def _shrink(sizes: Sizes, wish: Wish, queue: Ints, crowd: int) -> None:
+    """Shrink jobs behind the first queue to their minimum in domains with too many jobs without GPUs."""
+    domain = sizes.pools.kind_domain[sizes.pools.kind[wish.job]]
+    crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > crowd
+    mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])
+    least = sizes.low[wish.job[mine]]
+    np.add.at(wish.free, wish.pool[mine], wish.gpus[mine] - least)
+    wish.gpus[mine] = least
+
+
+# AFS-L: the next GPU goes to a shorter or a longer job, depending on what it adds to each.
+
+
+class AfsL(Policy):
+    """Apathetic future share with known lengths."""
+
+    card: ClassVar[Card] = Card(
+        name="afs-l",
+        title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
+        rule=(
+            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at "
+            "a time. A job's first step is its minimum. Two jobs are compared by the time they have left on the "
+            "GPUs they have received so far. The longer one is preferred if the GPU raises its speed more, "
+            "relative to its speed afterwards, than it raises the shorter one's speed, relative to its speed "
+            "before. If neither has GPUs, the shorter one is preferred. The GPU goes to the job that wins all "
+            "rounds of a knock-out in the order of submission, until no GPU is left or all jobs have their "
+            "maximum. The jobs whose minima fit take part, the shortest first; the others are skipped. Jobs that "
+            "end up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            GAP,
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
+        ),
+        sources=(
+            "Hwang et al., AFS (NSDI'21): the comparison; Voda's port of it: the planning, minimum and maximum.",
+            (
+                "Own choices: each job's remaining time depends on its own GPUs (Voda's port uses the first "
+                "job's); the comparison can be circular, so the order of the pairs matters and is fixed; speed "
+                "comes from M8."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by comparison."""
+        p = self.parameters
+        sizes = Sizes(jobs, cluster, models, p["fit"])
+
+        def plan(view: View) -> Plan:
+            from tracekit.replay.kernel import divide_by_pairs
+
+            wish = sizes.wish(view)
+            low, high = sizes.low[wish.job], sizes.high[wish.job]
+            work = view.remaining_ms * sizes.speed[sizes.requested[wish.job]]
+            sizes.give(wish, np.argsort(work / sizes.speed[low], kind="stable"), low)
+            for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
+                line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
+                free = int(wish.free[pool] + wish.gpus[line].sum())
+                if high[line].sum() <= free:
+                    wish.gpus[line] = high[line]
+                    continue
+                wish.gpus[line] = 0
+                room = np.zeros(2 * len(line), np.int64)
+                divide_by_pairs(line, work, low, high, sizes.speed, free, wish.gpus, room)
+            return sizes.plan(wish)
+
+        return sizes.planner(p, plan)
+
+
+# The FfDL optimizer: GPUs for the largest sum of the jobs' speedups.
+
+
+class FfdlOptimizer(Policy):
+    """Largest sum of speedups."""
+
+    card: ClassVar[Card] = Card(
+        name="ffdl-optimizer",
+        title="elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer)",
+        rule=(
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the "
+            "earliest submitted jobs, as many jobs as there are GPUs. Each job gets no GPU, or any number from "
+            "its minimum to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its "
+            "speed on one GPU. GPUs go where each adds most, a minimum at once; among equals minima go first, "
+            "then earlier jobs. If the next such step does not fit, an integer program decides again over the "
+            "core jobs on either side of it, unless it can add less than a thousandth. A job that gets no GPU "
+            "waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter(
+                "core",
+                12,
+                "an integer program decides over this many jobs on either side of the first that does not fit",
+            ),
+            GAP,
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "If the maxima of all jobs fit: every job gets its maximum.",
+            "With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.",
+        ),
+        sources=(
+            "Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.",
+            "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.",
+            (
+                "Own choices: minima count (Voda's port takes any number from one on), so a job may get nothing; "
+                "an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by the sum of speedups."""
+        p = self.parameters
+        sizes = Sizes(jobs, cluster, models, p["fit"])
+
+        def plan(view: View) -> Plan:
+            wish = sizes.wish(view)
+            # The earliest jobs, as many jobs as GPUs, take part: each is promised one.
+            sizes.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
+            for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
+                _divide(sizes, wish, pool, p["core"])
+            return sizes.plan(wish)
+
+        return sizes.planner(p, plan)
+
+
+def _divide(sizes: Sizes, wish: Wish, pool: int, core: int) -> None:
+    """Divide a pool among the jobs that have a GPU of it."""
+    line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
+    low, high = sizes.low[wish.job[line]], sizes.high[wish.job[line]]
+    capacity = int(wish.free[pool] + wish.gpus[line].sum())
+    if high.sum() <= capacity:
+        wish.gpus[line] = high
+        return
+    # A step to the minimum, and one for each further GPU.
+    row, step = ragged(high - low + 1)
+    size = np.where(step == 0, low[row], 1)
+    after = low[row] + step
+    gain = sizes.speed[after] - np.where(step == 0, 0.0, sizes.speed[after - size])
+    taken = take_chains(row, size, gain, capacity, rows=len(line), core=core)
+    wish.gpus[line] = np.where(taken > 0, low + taken - 1, 0)
+
+
+# Optimus: each GPU, or parameter server, to the job whose remaining time it shortens most.
+
+# Gains are equal that differ by less than this part, which is rounding.
+_TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The order in which jobs of each size take workers and servers; K sizes, rows of steps side by side."""
+
+    size: Ints
+    """Row of each job (n,)."""
+    first: Ints
+    """First step of each row (K,)."""
+    count: Ints
+    """Steps (K,)."""
+    gain: Floats
+    """Time that each step saves per unit of work; it never rises inside a row."""
+    worker: Ints
+    """1 for a worker, 0 for a server."""
+
+
+class Optimus(Policy):
+    """Marginal gain of one worker or server more."""
+
+    card: ClassVar[Card] = Card(
+        name="optimus",
+        title="each GPU to the job whose remaining time it shortens most (Optimus)",
+        rule=(
+            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their "
+            "remaining run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to "
+            "the job whose remaining time falls most, up to its maximum, until no time falls or the next job in "
+            "line finds no GPU. With servers=on each job also has one parameter server, and each step may add a "
+            "server instead of a GPU: a job takes whichever helps it more, and the division ends when the next "
+            "job in line finds no GPU or no place for a server. Remaining times are the true ones. Gangs may be "
+            "spread over nodes."
+        ),
+        parameters=(
+            Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
+            Parameter("servers", False, "jobs have parameter servers, whose number is chosen as well (M28)"),
+            RESIZE,
+            Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M28", "M9", "M4"),
+        equal_to=(
+            "If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+            "If more GPUs make no job faster (sigma = 1): every job gets its minimum.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
+        ),
+        sources=(
+            (
+                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute "
+                "gain, at least one worker and one server, an end at the first job that does not fit."
+            ),
+            (
+                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by "
+                "least remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
+            ),
+        ),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without servers not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans at intervals."""
+        p = self.parameters
+        sizes = Sizes(jobs, cluster, models, p["fit"])
+        interval_ms = round(p["interval"] * 1000)
+        paths = _paths(sizes, models) if p["servers"] else None
+
+        def plan(view: View) -> Plan:
+            wish = sizes.wish(view)
+            # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
+            left = view.remaining_ms
+            order = np.argsort(left, kind="stable")
+            if paths is None:
+                sizes.give(wish, order, sizes.low[wish.job])
+                place, gpus = sizes.steps(wish)
+                work = left * sizes.speed[sizes.requested[wish.job]]
+                sizes.grow(wish, place, work[place] * (1 / sizes.speed[gpus] - 1 / sizes.speed[gpus + 1]))
+                rate, also = None, None
+            else:
+                servers = _with_servers(sizes, paths, wish, order, left, models.servers.per_gpu)
+                # Relative to a job with as many workers and servers as the request has GPUs.
+                asked = sizes.requested[wish.job]
+                speed = server_speed(models, np.maximum(wish.gpus, 1), servers)
+                rate, also = ppm(speed / server_speed(models, asked, asked)), wish.gpus > 0
+            wake = view.now_ms + interval_ms if interval_ms and (also is not None or sizes.unfinished(wish)) else -1
+            return sizes.plan(wish, rate, also=also, wake_ms=wake)
+
+        return sizes.planner(p, plan, round_ms=interval_ms)
+
+
+def _paths(sizes: Sizes, models: Models) -> _Paths:
+    """Return the steps of every size of job: at each the larger of both gains, a worker between equals."""
+    requested, size = np.unique(sizes.requested, return_inverse=True)
+    place = np.zeros(len(requested), np.int64)
+    place[size] = np.arange(len(size))
+    count, gains, workers = [], [], []
+    for low, high in zip(sizes.low[place].tolist(), sizes.high[place].tolist(), strict=True):
+        w, p, worth, steps = low, 1, np.inf, 0
+        while True:
+            now = 1 / float(server_speed(models, w, p))
+            by_worker = now - 1 / float(server_speed(models, w + 1, p)) if w < high else -1.0
+            by_server = now - 1 / float(server_speed(models, w, p + 1)) if p < high else -1.0
+            best = max(by_worker, by_server)
+            if best <= 0:
+                break
+            # A large gain behind a small one is taken at once after it, and no sooner.
+            worth = min(worth, best)
+            gains.append(worth)
+            workers.append(int(by_worker >= by_server * (1 - _TIE)))
+            w, p, steps = w + workers[-1], p + 1 - workers[-1], steps + 1
+        count.append(steps)
+    counts = np.array(count, np.int64)
+    return _Paths(size, np.cumsum(counts) - counts, counts, np.array(gains), np.array(workers, np.int64))
+
+
+def _with_servers(sizes: Sizes, paths: _Paths, wish: Wish, order: Ints, left: Ints, per_gpu: float) -> Ints:
+    """Divide GPUs and places for servers; return the servers of each job that has GPUs, one for others (k,)."""
+    places = (wish.free * per_gpu).astype(np.int64)
+    sizes.give(wish, order, sizes.low[wish.job])
+    # Every job has a server, so a pool runs at most as many jobs as it has places.
+    for p in range(len(places)):
+        mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
+        wish.free[p] += int(wish.gpus[mine].sum())
+        wish.gpus[mine] = 0
+    places -= np.bincount(wish.pool[wish.gpus > 0], minlength=len(places))
+    runs = np.flatnonzero(wish.gpus > 0)
+    kind = paths.size[wish.job[runs]]
+    row, step = ragged(paths.count[kind])
+    at, place = paths.first[kind][row] + step, runs[row]
+    one = server_speed(sizes.models, sizes.requested[wish.job], sizes.requested[wish.job])
+    line = np.argsort(-(left * one)[place] * paths.gain[at], kind="stable")
+    servers = np.ones(len(wish.job), np.int64)
+    for p in range(len(places)):
+        mine = line[wish.pool[place[line]] == p]
+        worker = paths.worker[at[mine]]
+        room = (np.cumsum(worker) <= wish.free[p]) & (np.cumsum(1 - worker) <= places[p])
+        mine, worker = mine[room], worker[room]
+        wish.free[p] -= int(worker.sum())
+        wish.gpus += np.bincount(place[mine], worker, len(wish.job)).astype(np.int64)
+        servers += np.bincount(place[mine], 1 - worker, len(wish.job)).astype(np.int64)
+    return servers

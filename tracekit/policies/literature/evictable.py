@@ -1,0 +1,264 @@
+"""Running jobs that may be evicted: their places, and the harm of evicting them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.policies.places import Spot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.array_types import Bools, Ints
+    from tracekit.policies.places import Pool
+
+
+# Which running jobs to evict to place a gang with the least harm.
+
+
+def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
+    """Return the least harm that frees this many GPUs of a node, and the jobs that do; None if all are too few.
+
+    A knapsack over the few GPUs of one node: a program for each node would cost milliseconds.
+
+    Parameters
+    ----------
+    gpus : list of int
+        GPUs of each job on the node, at least 1.
+    harm : list of int
+        Cost of each eviction, at least 1.
+    need : int
+        At least 1.
+    """
+    best: list[tuple[int, list[int]] | None] = [(0, []), *[None] * need]
+    for job, (size, cost) in enumerate(zip(gpus, harm, strict=True)):
+        for freed in range(need, 0, -1):
+            before = best[max(freed - size, 0)]
+            if before is not None:
+                now = best[freed]
+                total = before[0] + cost
+                if now is None or total < now[0]:
+                    best[freed] = total, [*before[1], job]
+    return best[need]
+
+
+def cheapest_nodes(
+    free: Ints, part: Ints, harm: Ints, largest: int, gpus: int, limit: int = 0
+) -> tuple[list[int], list[int], list[int]] | None:
+    """Return whole nodes, and one more for the rest, that a gang gets with the least harm, by an integer program.
+
+    Parameters
+    ----------
+    free : array (m,)
+        Free GPUs of each node.
+    part : array (m, k)
+        GPUs of each job that may be evicted on each node.
+    harm : array (k,)
+        Cost of each eviction, at least 1.
+    largest : int
+        GPUs of a whole node.
+    gpus : int
+        Size of the gang.
+    limit : int
+        Most nodes of the program's search, 0 any number; the best found by then counts.
+
+    Returns
+    -------
+    nodes, their GPUs for the gang, and the jobs that leave; None if no place is found.
+    """
+    whole, rest = divmod(gpus, largest)
+    room = free + part.sum(axis=1)
+    if int((room >= largest).sum()) < whole or int((room >= (rest or largest)).sum()) < whole + (rest > 0):
+        return None
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import coo_array
+
+    count, jobs = part.shape
+    on_node, job = np.nonzero(part)
+    # Variables: whole nodes, the node of the rest, evictions. A whole node needs every job on it to leave.
+    size = 2 * count + jobs
+    links = np.arange(len(job))
+    leave = coo_array(
+        (np.repeat([1.0, -1.0], len(job)), (np.tile(links, 2), np.concatenate([on_node, 2 * count + job]))),
+        shape=(len(job), size),
+    )
+    nodes = np.arange(count)
+    columns = np.concatenate([count + nodes, 2 * count + job])
+    values = np.concatenate([np.full(count, -float(rest)), part[on_node, job]])
+    enough = coo_array((values, (np.concatenate([nodes, on_node]), columns)), shape=(count, size))
+    once = coo_array((np.ones(2 * count), (np.tile(nodes, 2), np.arange(2 * count))), shape=(count, size))
+    sums = np.zeros((2, size))
+    sums[0, :count], sums[1, count : 2 * count] = 1, 1
+    upper = np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)])
+    options: Any = {"mip_rel_gap": 0.0} | ({"node_limit": limit} if limit else {})
+    found: Any = milp(
+        np.concatenate([np.zeros(2 * count), harm / max(int(harm.max(initial=1)), 1)]),
+        integrality=np.ones(size, np.int64),
+        bounds=Bounds(0, upper.astype(np.float64)),
+        constraints=[
+            LinearConstraint(leave.tocsr(), ub=0),
+            LinearConstraint(enough.tocsr(), lb=-free.astype(np.float64)),
+            LinearConstraint(once.tocsr(), ub=1),
+            LinearConstraint(sums, lb=[whole, rest > 0], ub=[whole, rest > 0]),
+        ],
+        options=options,
+    )
+    if found.x is None:
+        return None
+    chosen = np.asarray(found.x) > 0.5
+    taken = [(node, largest) for node in np.flatnonzero(chosen[:count]).tolist()]
+    taken += [(node, rest) for node in np.flatnonzero(chosen[count : 2 * count]).tolist()]
+    taken.sort()
+    return [node for node, _ in taken], [size for _, size in taken], np.flatnonzero(chosen[2 * count :]).tolist()
+
+
+_FAR = 1 << 60
+"""Longer than any time [ms]."""
+
+
+class Evictable:
+    """The spot jobs that run; n jobs, N nodes.
+
+    Parameters
+    ----------
+    p : dict
+        The parameters of gfs-like: guarantee, checkpoint [s], harm [GPU*s] and limit [nodes of a search].
+    gpus : array (n,)
+        GPUs of each job.
+    nodes : int
+        N.
+    restart_ms : array
+        Cost of a restart by gang size [ms].
+    """
+
+    def __init__(self, p: dict[str, Any], gpus: Ints, nodes: int, restart_ms: Ints) -> None:
+        self.gpus, self.each, self.limit = gpus, round(p["harm"] * 1000), p["limit"]
+        self.guarantee_ms = int(min(p["guarantee"] * 1000, _FAR))
+        self.checkpoint_ms = int(min(p["checkpoint"] * 1000, _FAR))
+        self.on = np.zeros(nodes, np.int64)
+        """GPUs of spot jobs on each node (N,)."""
+        self.where: dict[int, Spot] = {}
+        self._node = np.full(len(gpus), -1)
+        """The node of each job that runs on one (n,)."""
+        self._gangs: set[int] = set()
+        self._start_ms = np.zeros(len(gpus), np.int64)
+        self._cost_ms = restart_ms[gpus]
+        self._idle_ms = np.zeros(len(gpus), np.int64)
+        """Cost of restarts that each job has still to serve when it starts [ms] (n,)."""
+
+    def put(self, job: int, spot: Spot, now_ms: int) -> None:
+        """Let a job run."""
+        self.where[job] = spot
+        self.on[spot.nodes] += spot.gpus
+        if len(spot.nodes) == 1:
+            self._node[job] = spot.nodes[0]
+        else:
+            self._gangs.add(job)
+            self._node[job] = -1
+        self._start_ms[job] = now_ms
+
+    def evict(self, job: int, now_ms: int) -> tuple[Spot, int]:
+        """Remove a job that will start again; return its place, and the run time that it loses [ms]."""
+        lost = int(self.lost_ms(np.array([job]), now_ms)[0])
+        served = now_ms - self._start_ms[job]
+        self._idle_ms[job] = max(self._idle_ms[job] - served, 0) + self._cost_ms[job]
+        return self.take(job), lost
+
+    def take(self, job: int) -> Spot:
+        """Remove a job, and return its place."""
+        spot = self.where.pop(job)
+        self.on[spot.nodes] -= spot.gpus
+        self._gangs.discard(job)
+        return spot
+
+    def lost_ms(self, jobs: Ints, now_ms: int) -> Ints:
+        """Return the run time since the last checkpoint of some jobs, including repeated work [ms]."""
+        if self.checkpoint_ms == 0:
+            return np.zeros(len(jobs), np.int64)
+        done = now_ms - self._start_ms[jobs] - self._idle_ms[jobs]
+        return np.asarray(np.maximum(done, 0) % self.checkpoint_ms)
+
+    def harm(self, jobs: Ints, now_ms: int) -> Ints:
+        """Return the harm of evicting each of some jobs, at least 1 [GPU*ms]."""
+        harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
+        past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
+        # One more, so the fewest jobs are evicted among equals.
+        return np.asarray(np.where(past, harm // 2, harm) + 1)
+
+    def cheapest(self, pool: Pool, gpus: int, free: Ints, there: Bools, now_ms: int) -> tuple[Spot, list[int]] | None:
+        """Return the place that a gang gets with the least harm, and the jobs that leave for it; None without one.
+
+        Parameters
+        ----------
+        pool : Pool
+            Nodes that the gang may have; it does not fit among them now.
+        gpus : int
+            Size of the gang.
+        free : array (N,)
+            Free GPUs of each node.
+        there : array of bool (N,)
+            Nodes that take jobs.
+        """
+        room = np.where(there, free + self.on, 0)
+        fits = np.zeros(len(room), np.bool_)
+        fits[pool.nodes] = room[pool.nodes] >= gpus
+        if fits.any():
+            return self._one_node(fits, gpus, free, now_ms)
+        best: tuple[int, Spot, list[int]] | None = None
+        for low, high, largest in pool.racks:
+            nodes = pool.nodes[low:high]
+            if gpus > largest and int(room[nodes].sum()) >= gpus:
+                found = self._several(nodes[there[nodes]], largest, gpus, free, now_ms)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found
+        return None if best is None else best[1:]
+
+    def _rows(self, fits: Bools) -> tuple[Ints, Ints, Ints]:
+        """Return jobs, nodes and GPUs of everything that runs on some nodes."""
+        jobs = np.fromiter(self.where, np.int64, len(self.where))
+        jobs = jobs[self._node[jobs] >= 0]
+        more = [(job, *held) for job in sorted(self._gangs) for held in zip(*self.where[job], strict=True)]
+        gangs = np.array(more, np.int64).reshape(-1, 3)
+        job = np.concatenate([jobs, gangs[:, 0]])
+        node = np.concatenate([self._node[jobs], gangs[:, 1]])
+        held = np.concatenate([self.gpus[jobs], gangs[:, 2]])
+        mine = fits[node]
+        return job[mine], node[mine], held[mine]
+
+    def _one_node(self, fits: Bools, gpus: int, free: Ints, now_ms: int) -> tuple[Spot, list[int]]:
+        """Return the node on which a gang gets its GPUs with the least harm, and the jobs that leave."""
+        job, node, held = self._rows(fits)
+        harm = self.harm(job, now_ms)
+        # No choice on a node costs less than if a part of its cheapest job could leave.
+        least = np.full(len(fits), np.inf)
+        np.minimum.at(least, node, harm / held)
+        least *= np.where(fits, gpus - free, 1)
+        candidates = np.flatnonzero(np.isfinite(least) & fits)
+        best, found, victims = _FAR, -1, list[int]()
+        for at in candidates[np.argsort(least[candidates], kind="stable")].tolist():
+            if least[at] > best * (1 + 1e-9):
+                break
+            own = np.flatnonzero(node == at)
+            cover = cheapest_cover(held[own].tolist(), harm[own].tolist(), gpus - int(free[at]))
+            if cover is not None and cover[0] < best:
+                best, found, victims = cover[0], at, job[own[cover[1]]].tolist()
+        return Spot([found], [gpus]), victims
+
+    def _several(
+        self, nodes: Ints, largest: int, gpus: int, free: Ints, now_ms: int
+    ) -> tuple[int, Spot, list[int]] | None:
+        """Return harm, place and victims for a gang of several of some nodes."""
+        place = np.full(len(free), -1)
+        place[nodes] = np.arange(len(nodes))
+        job, node, held = self._rows(place >= 0)
+        known, column = np.unique(job, return_inverse=True)
+        part = np.zeros((len(nodes), len(known)), np.int64)
+        part[place[node], column] = held
+        harm = self.harm(known, now_ms)
+        found = cheapest_nodes(free[nodes], part, harm, largest, gpus, self.limit)
+        if found is None:
+            return None
+        at, sizes, leave = found
+        return int(harm[leave].sum()), Spot(nodes[at].tolist(), sizes), known[leave].tolist()

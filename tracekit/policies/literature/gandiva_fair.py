@@ -1,0 +1,300 @@
+"""Gandiva_fair: GPU time by tickets, gang-aware stride in slices, and trading of GPU types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overheads
+from tracekit.policies.pools import NOTHING
+from tracekit.policies.tenants import WEIGHT, tenants, weights
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Shares by tickets: how many GPUs each tenant is entitled to, on which GPU type, after trading.
+
+_SLACK = 1e-9
+
+
+def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats) -> Floats:
+    """Return shares in proportion to weights, none above its limit; what limits leave goes to the others.
+
+    Parameters
+    ----------
+    segment : array (k,)
+        Whose capacity each shares in.
+    limit : array (k,)
+        Most that each can use.
+    weight : array (k,)
+        Above 0.
+    capacity : array (S,)
+        GPUs that each segment can give.
+    """
+    if not len(segment):
+        return np.zeros(0)
+    need = limit / weight
+    by = np.lexsort((need, segment))
+    seg, most, worth = segment[by], limit[by], weight[by]
+    start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
+    count = np.diff(np.append(start, len(seg)))
+    # Before each: the share taken by those with less need, and the weight that is left from here on.
+    taken = np.cumsum(most) - most
+    taken -= np.repeat(taken[start], count)
+    passed = np.cumsum(worth) - worth
+    passed -= np.repeat(passed[start], count)
+    total = np.repeat(np.add.reduceat(worth, start), count)
+    level = (capacity[seg] - taken) / (total - passed)
+    short = need[by] > level
+    # The level of a segment is that at its first place whose need is above it; infinite if there is none.
+    first = np.full(len(capacity), np.inf)
+    first[seg[short][::-1]] = level[short][::-1]
+    found = np.empty(len(seg))
+    found[by] = np.minimum(most, np.maximum(worth * first[seg], 0.0))
+    return found
+
+
+def fill_shares(limit: Floats, weight: Floats, capacity: float) -> Floats:
+    """Return the same for one segment."""
+    return fill_segments(np.zeros(len(limit), np.int64), limit, weight, np.array([capacity]))
+
+
+def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
+    """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
+
+    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one buys
+    from the tenant with the smallest. The price is the second-largest speedup, in slow GPUs for a fast one. They trade
+    as long as the largest is at least 1 + margin times the smallest. No tenant is worse off: the seller gets at least
+    its own speedup, and the buyer pays at most its own.
+
+    Parameters
+    ----------
+    have : array (T, J)
+        GPUs of each tenant on each type.
+    speedup : array (T, J)
+        Speed of the tenant's jobs on each type; 0 if they do not run there.
+    margin : float
+        Least gain for which a deal is made.
+    """
+    have = have.copy()
+    deals = 0
+    tenants, types = have.shape
+    mean = np.array([speedup[speedup[:, j] > 0, j].mean() if (speedup[:, j] > 0).any() else 0.0 for j in range(types)])
+    pairs = [
+        (f, s)
+        for f in range(types)
+        for s in range(types)
+        if f != s and mean[f] >= mean[s] > 0 and (f < s or mean[f] > mean[s])
+    ]
+    pairs.sort(key=lambda p: (-mean[p[0]] / mean[p[1]], p))
+    for fast, slow in pairs:
+        able = (speedup[:, fast] > 0) & (speedup[:, slow] > 0)
+        ratio = np.where(able, speedup[:, fast] / np.where(able, speedup[:, slow], 1.0), 0.0)
+        order = [int(t) for t in np.lexsort((np.arange(tenants), -ratio)) if able[t]]
+        buyers, sellers = list(order), list(reversed(order))
+        while buyers and sellers:
+            buyer, seller = buyers[0], sellers[0]
+            if buyer == seller or ratio[buyer] < ratio[seller] * (1 + margin):
+                break
+            rest = [ratio[t] for t in order if t != buyer]
+            price = min(max(rest), ratio[buyer])
+            amount = min(have[seller, fast], have[buyer, slow] / price)
+            if amount > _SLACK:
+                have[buyer, fast] += amount
+                have[seller, fast] -= amount
+                have[buyer, slow] -= amount * price
+                have[seller, slow] += amount * price
+                deals += 1
+            if have[buyer, slow] <= _SLACK:
+                buyers.pop(0)
+            elif have[seller, fast] <= _SLACK:
+                sellers.pop(0)
+            else:
+                break
+    return np.maximum(have, 0.0), deals
+
+
+_LEAST = 1e-6
+"""An entitlement that counts as zero [GPUs]."""
+
+
+class _Stride:
+    """Entitlements and passes of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        self.slice_ms = max(round(p["quantum"] * 1000), 1)
+        self.margin = p["margin"] if p["trade"] else np.inf
+        self.turns = Turns(jobs, cluster, models, any_model=True)
+        self.owner = tenants(jobs, p["of"]).astype(np.int64)
+        self.table, self.times, self.worth = weights(jobs, cluster, models, p["of"], p["weight"])
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        n = len(self.owner)
+        self.home: Ints = np.full(n, -1, np.int64)
+        """The pool in which each job takes its turns; -1 not yet (n,)."""
+        self.due: Floats = np.full(n, _LEAST)
+        """GPUs to which each is entitled (n,)."""
+        self.passed: Floats = np.zeros(n)
+        """Time that each ran, divided by its entitlement [ms] (n,)."""
+        self.now_ms = 0
+        self.known = 0
+        self.ran: Ints = np.zeros(0, np.int64)
+        self.active: Ints = np.zeros(0, np.int64)
+        self.free: Ints = np.zeros(0, np.int64)
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs run until the next slice or event."""
+        job, running = view.job, self.turns.pools.held(view)
+        self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
+        self.now_ms = view.now_ms
+        pools = self.turns.pools.gpus(view)
+        ticks = view.now_ms % self.slice_ms == 0
+        split = int(np.searchsorted(job, self.known))
+        if split < len(job):
+            # A job begins level with the jobs that are furthest behind.
+            self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
+            self.due[job[split:]] = self.turns.gpus[job[split:]]
+        self.known = view.submitted
+        if ticks and not (np.array_equal(job, self.active) and np.array_equal(pools, self.free)):
+            self._entitle(job, pools)
+            self.active, self.free = job, pools
+        if not ticks and (running >= 0).all():
+            # Nobody waits: all go on.
+            self.ran = job
+            return NOTHING
+        free = self.turns.pools.capacity(view, running)
+        chosen = running.copy()
+        if not ticks:
+            free -= self.turns.pools.used(running, view.held)
+            asked = np.flatnonzero(running < 0)
+        else:
+            asked = np.arange(len(job))
+        asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
+        found = self.turns.choose(job, asked, running, free, self.home[job])
+        # GPUs that no home job can use go to jobs of other pools, in the same order.
+        rest = asked[found[asked] < 0]
+        if len(rest) and (free > 0).any():
+            more = self.turns.choose(job, rest, running, free)
+            found = np.where(found >= 0, found, more)
+        chosen[asked] = found[asked]
+        self.ran = job[chosen >= 0]
+        wake = next_slice(view.now_ms, self.slice_ms) if (chosen < 0).any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _tickets(self) -> Floats:
+        if self.worth is not None:
+            return self.worth.astype(np.float64)
+        row = max(int(np.searchsorted(self.times, self.now_ms, side="right")) - 1, 0)
+        found: Floats = np.maximum(self.table[row].astype(np.float64), _LEAST)
+        return found
+
+    def _entitle(self, job: Ints, pools: Ints) -> None:
+        """Compute each tenant's entitlement in each pool, the pools of its jobs, and the due share of each job."""
+        turns, layout = self.turns, self.turns.pools
+        speed = turns.speed[layout.kind[job]]
+        domain = layout.kind_domain[layout.kind[job]]
+        gpus, owner = turns.gpus[job], self.owner[job]
+        tickets = self._tickets()
+        for d in np.unique(domain[domain >= 0]).tolist():
+            low, high = np.searchsorted(layout.domain, [d, d + 1])
+            own = np.flatnonzero(domain == d)
+            who, index = np.unique(owner[own], return_inverse=True)
+            demand = np.bincount(index, gpus[own]).astype(np.float64)
+            share = fill_shares(demand, tickets[who], float(pools[low:high].sum()))
+            total = np.stack([np.bincount(index, speed[own, p], len(who)) for p in range(low, high)], axis=1)
+            mean = total / np.bincount(index)[:, None].astype(np.float64)
+            part = np.where(mean > 0, pools[low:high], 0).astype(np.float64)
+            part /= np.maximum(part.sum(axis=1, keepdims=True), _LEAST)
+            have, _ = trade(share[:, None] * part, mean, self.margin)
+            self._send_home(job[own], index, have, int(low), speed[own, low:high])
+            segment = index * (high - low) + self.home[job[own]] - low
+            self.due[job[own]] = fill_segments(segment, gpus[own].astype(np.float64), np.ones(len(own)), have.ravel())
+        self.due[job] = np.maximum(self.due[job], _LEAST)
+
+    def _send_home(self, job: Ints, index: Ints, have: Floats, low: int, speed: Ints) -> None:
+        """Give new jobs the pool in which their tenant has most left; move one job per tenant to a pool with more.
+
+        `index` is the tenant of each job by its row in `have`.
+        """
+        gpus = self.turns.gpus[job]
+        settled = self.home[job] >= 0
+        old = np.flatnonzero(settled)
+        left = have.copy()
+        np.subtract.at(left, (index[old], self.home[job[old]] - low), gpus[old])
+        if len(left.T) > 1:
+            over = left[index[old], self.home[job[old]] - low] <= -gpus[old]
+            seen: set[int] = set()
+            for i in old[over].tolist():
+                best = int(np.where(speed[i] > 0, left[index[i]], -np.inf).argmax())
+                if int(index[i]) not in seen and left[index[i], best] >= gpus[i]:
+                    seen.add(int(index[i]))
+                    left[index[i], best] -= gpus[i]
+                    self.home[job[i]] = low + best
+        for i in np.flatnonzero(~settled).tolist():
+            best = int(np.where(speed[i] > 0, left[index[i]], -np.inf).argmax())
+            left[index[i], best] -= gpus[i]
+            self.home[job[i]] = low + best
+
+
+class GandivaFair(Policy):
+    """Tickets, stride and trading."""
+
+    card: ClassVar[Card] = Card(
+        name="gandiva-fair",
+        title="GPU time by tickets: gang-aware stride scheduling in slices, and trading of GPU types",
+        rule=(
+            "Tenants with jobs share the GPUs by their tickets, in proportion to the GPUs of each type; no tenant "
+            "gets more than its jobs ask for. With trade=on the tenant whose jobs gain most from the faster of "
+            "two types buys GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in "
+            "slow GPUs, is the second-largest gain. They trade until either has nothing left to give, as long as "
+            "the largest gain is 1 + margin times the smallest. A tenant's share of a type is divided evenly "
+            "among its jobs there, and no job gets more than it asks for. A job goes to the type of which its "
+            "tenant has most left, and moves when it has too little there and enough elsewhere. At each multiple "
+            "of quantum the jobs of a type run in the order of their pass, which grows by GPUs times time over "
+            "the job's due share. A job that does not fit is skipped, keeps its pass and so moves to the front. A "
+            "new job begins with the smallest pass, and gets a type with the next slice. GPUs that the jobs of a "
+            "type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be "
+            "spread over nodes."
+        ),
+        parameters=(
+            Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
+            Parameter("of", "user", "the tenants that have tickets: virtual clusters or users", ("vc", "user")),
+            WEIGHT,
+            Parameter("trade", True, "tenants trade GPU types"),
+            Parameter("margin", 0.1, "least gain of the buyer over the seller for a trade [1]"),
+            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "D6", "D9", "M9", "M4"),
+        equal_to=(
+            "If all jobs fit: every job starts at once and none is stopped.",
+            "With one GPU type, or one gain for all: trade=off.",
+            "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
+        ),
+        sources=(
+            (
+                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, "
+                "the second-largest gain, as in an independent reimplementation."
+            ),
+            (
+                "Own choices: one circle for all nodes of a type, including wide gangs, instead of one per node "
+                "and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a type "
+                "is the mean over its jobs."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans at events and slices."""
+        p = self.parameters
+        stride = _Stride(p, jobs, cluster, models)
+        cost_ms = overheads(models, p["overhead"], jobs.devices)
+        return Planner(stride.plan, stride.begin, any_model=True, overhead_ms=cost_ms)

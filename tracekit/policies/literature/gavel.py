@@ -1,0 +1,353 @@
+"""Gavel: shares of time on the GPU types that are best for an objective, and rounds that approach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.gavel_shares import OBJECTIVES, PACKABLE, Active, find_shares, isolated_speed
+from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.pools import Pools, make_pools, pool_speeds
+from tracekit.replay.assumptions.costs import gpu_prices
+from tracekit.replay.assumptions.of_jobs import deadlines_ms, memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Rounds that approximate shares of time: each job's entitlement and use, and which job runs next.
+
+_LEVELS = 5
+"""Levels of GPU utilization that distinguish pairs of jobs."""
+
+
+@dataclass
+class _Book:
+    """Shares and times of the rounds so far, of one run; columns are the types, and packed on each of them again."""
+
+    entitled_ms: Floats
+    """Sum of each job's shares over time on each type [ms] (n, 2 J)."""
+    had: Floats
+    """Time that it ran there [ms] (n, 2 J)."""
+    share: Floats
+    """Its shares now (n, 2 J)."""
+    met: Bools
+    """Whether its shares have been computed yet (n,)."""
+    partner: Ints
+    """The partner with which it shares its GPUs in the last plan that named it; -1 none (n,)."""
+    left_ms: Floats
+    """Run time left when shares were found last (n,) [ms]."""
+    isolated: Floats
+    """Its speed then on an equal part of the cluster; 0 never found (n,)."""
+    isolated_ms: Floats
+    """Time that its work until then would have taken there (n,) [ms]."""
+    kind: Ints
+    """Kind of each job when shares were found last, for pairs (n,)."""
+    pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """Rows (kind, other kind, pool) that have time packed (R, 3)."""
+    now_ms: int = 0
+    found_ms: int = -1
+    """When shares were found last; -1 never."""
+    active: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Jobs there at that time."""
+    gpus: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """GPUs of the pools at that time."""
+
+
+class Rounds:
+    """Plans of rounds."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+        self.p, self.packed, self.models = p, p["packed"], models
+        self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
+        prices = gpu_prices(models, cluster.models)
+        self.price = prices / prices.max()
+        """Price of a GPU of each model of the cluster, as a part of the highest."""
+        self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
+        """Deadlines [ms] (n,)."""
+        self.gpus, self.submit_ms = jobs.devices.astype(np.int64), jobs.submit_ms
+        self.tenant = jobs.tenant.astype(np.int64)
+        self.pools: Pools = make_pools(jobs, cluster, "place")
+        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+        # Columns of the books are the types within a domain.
+        low = np.searchsorted(self.pools.domain, self.pools.domain)
+        self.column = np.arange(len(low)) - low
+        self.types = int(self.column.max(initial=0)) + 1
+        self.utilization = utilization_ppm(models, jobs)
+        self.load = np.minimum(self.utilization * _LEVELS // 1_000_000, _LEVELS - 1)
+        self.small = memory_ppm(models, jobs) * 2 <= 1_000_000
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        n, width = len(self.gpus), self.types * (2 if self.packed else 1)
+        self.book = _Book(
+            entitled_ms=np.zeros((n, width)),
+            had=np.zeros((n, width)),
+            share=np.zeros((n, width)),
+            met=np.zeros(n, np.bool_),
+            partner=np.full(n, -1),
+            left_ms=np.zeros(n),
+            isolated=np.zeros(n),
+            isolated_ms=np.zeros(n),
+            kind=np.full(n, -1),
+        )
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs run in the next round, and where."""
+        job, running = view.job, self.pools.held(view)
+        book = self.book
+        place_of = np.full(len(self.gpus), -1)
+        place_of[job] = np.arange(len(job))
+        known = book.partner[job]
+        # A job that ended, was stopped or found no place is no longer a partner.
+        place = np.where(known >= 0, place_of[known], -1)
+        together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
+        self._settle(view.now_ms, job, running, together)
+        capacity = self.pools.gpus(view)
+        changed = not np.array_equal(job, book.active) or not np.array_equal(capacity, book.gpus)
+        if changed and (book.found_ms < 0 or view.now_ms - book.found_ms >= self.again_ms):
+            self._find(job, capacity, view.remaining_ms)
+        chosen, partner = self._chosen(job, running, together, capacity)
+        whom = np.where(partner >= 0, job[partner], -1)
+        named = np.flatnonzero((chosen != running) | (partner != together) | (whom != known))
+        book.partner[job[named]] = whom[named]
+        gpus = np.where(chosen >= 0, self.gpus[job], 0)
+        follows = (partner >= 0) & _second(partner, running, chosen)
+        named = named[np.lexsort((-gpus[named], follows[named]))]
+        pool = np.maximum(chosen[named], 0)
+        rate = self.speed[self.pools.kind[job[named]], pool]
+        beside = None
+        if self.packed:
+            mine, other = self.utilization[job[named]], self.utilization[job[partner[named]]]
+            slower = np.where(partner[named] >= 0, interference_ppm(self.models, mine, other), 1_000_000)
+            rate = rate * slower // 1_000_000
+            # If two jobs separate and both continue alone, the later one moves.
+            parts = (together >= 0) & (chosen >= 0) & (chosen[together] >= 0) & ~follows & ~follows[together]
+            moves = parts & (partner != together) & (together < np.arange(len(job)))
+            at = np.where(moves, job, -1)
+            beside = np.where(follows, whom, at)[named]
+        # Shares on paper change while jobs wait, and so does the time that the others had.
+        wake = view.now_ms + self.round_ms if (chosen < 0).any() else -1
+        return self.pools.plan(job[named], gpus[named], chosen[named], rate, wake, beside=beside)
+
+    def _settle(self, now_ms: int, job: Ints, running: Ints, together: Ints) -> None:
+        """Record what happened since the last round."""
+        book = self.book
+        elapsed = now_ms - book.now_ms
+        book.now_ms = now_ms
+        book.entitled_ms[job] += book.share[job] * elapsed
+        runs = np.flatnonzero(running >= 0)
+        column = self.column[running[runs]] + self.types * (together[runs] >= 0)
+        book.had[job[runs], column] += elapsed
+
+    def _find(self, job: Ints, capacity: Ints, left_ms: Ints) -> None:
+        """Find the shares of the jobs of a moment."""
+        book, p, packed = self.book, self.p, self.packed
+        book.found_ms, book.active, book.gpus = book.now_ms, job.copy(), capacity
+        met = book.isolated[job] > 0
+        done = np.where(met, book.left_ms[job] - left_ms, 0.0)
+        book.isolated_ms[job] += done / np.where(met, book.isolated[job], 1.0)
+        book.left_ms[job] = left_ms
+        kind = self.pools.kind[job]
+        domains = self.pools.kind_domain[kind]
+        shares = np.zeros((len(job), book.share.shape[1]))
+        rows, kinds = [book.pairs[:0]], 0
+        for d in np.unique(domains[domains >= 0]).tolist():
+            own = np.flatnonzero(domains == d)
+            low, high = np.searchsorted(self.pools.domain, [d, d + 1])
+            speed = self.speed[kind[own], low:high] / 1e6
+            speed[self.gpus[job[own], None] > capacity[low:high]] = 0.0
+            load = np.where(self.small[job[own]], self.load[job[own]], -1) if packed else np.zeros(len(own), np.int64)
+            active = Active(
+                gpus=self.gpus[job[own]],
+                speed=speed if p["aware"] else (speed > 0).astype(np.float64),
+                capacity=capacity[low:high].astype(np.float64),
+                price=self.price[self.pools.model[low:high]],
+                left_ms=left_ms[own].astype(np.float64),
+                age_ms=(book.now_ms - self.submit_ms[job[own]]).astype(np.float64),
+                isolated_ms=book.isolated_ms[job[own]],
+                due_ms=(self.due_ms[job[own]] - book.now_ms).astype(np.float64),
+                tenant=self.tenant[job[own]],
+                load=load,
+                beside=self._beside if packed else None,
+            )
+            found = find_shares(p["objective"], active, once=p["leftover"] == "rounds", inside=p["inside"])
+            book.isolated[job[own]] = isolated_speed(active)
+            shares[own, : high - low] = found.alone
+            if packed:
+                shares[own, self.types : self.types + high - low] = found.packed
+                book.kind[job[own]] = np.where(found.kind >= 0, found.kind + kinds, -1)
+                rows.append(found.pairs + np.array([kinds, kinds, low]))
+                kinds += int(found.kind.max(initial=-1)) + 1
+        book.pairs = np.concatenate(rows)
+        book.share[job] = shares
+        # A job begins as if it had had its share of half a round.
+        fresh = job[~book.met[job]]
+        half = self.round_ms / 2
+        book.met[fresh] = True
+        book.entitled_ms[fresh] += half * np.maximum(book.share[fresh], 1e-9)
+        book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
+
+    def _beside(self, one: int, other: int) -> tuple[float, float]:
+        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) if memory is too small."""
+        if one < 0 or other < 0:
+            return 0.0, 0.0
+        a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
+        return int(interference_ppm(self.models, a, b)) / 1e6, int(interference_ppm(self.models, b, a)) / 1e6
+
+    def _chosen(self, job: Ints, running: Ints, together: Ints, capacity: Ints) -> tuple[Ints, Ints]:
+        """Return the pool in which each job runs in the next round, -1 it waits, and the place of its partner."""
+        from tracekit.replay.kernel import choose_types
+
+        book = self.book
+        share = book.share[job]
+        priority = np.where(share > 0, book.entitled_ms[job] / np.maximum(book.had[job], 1e-6), 0.0)
+        place, pool = map(np.ascontiguousarray, np.nonzero(self.speed[self.pools.kind[job]] > 0))
+        column = self.column[pool]
+        other = np.full(len(place), -1)
+        stays = (running[place] == pool) & (together[place] < 0)
+        rank, part = priority[place, column], share[place, column]
+        if len(book.pairs):
+            pairs = self._pairs(job, running, together, priority)
+            column = self.column[pairs[:, 2]] + self.types
+            place, other = np.concatenate([place, pairs[:, 0]]), np.concatenate([other, pairs[:, 1]])
+            pool = np.concatenate([pool, pairs[:, 2]])
+            stays = np.concatenate([stays, together[pairs[:, 0]] == pairs[:, 1]])
+            rank = np.append(rank, np.minimum(priority[pairs[:, 0], column], priority[pairs[:, 1], column]))
+            part = np.append(part, np.minimum(share[pairs[:, 0], column], share[pairs[:, 1], column]))
+        order = np.lexsort((other, pool, place, -part, ~stays, -rank))
+        chosen, partner = np.full(len(job), -1), np.full(len(job), -1)
+        # GPUs that nodes took with them are still their jobs'.
+        kept = (running >= 0) & (together < np.arange(len(job)))
+        used = np.bincount(running[kept], self.gpus[job[kept]], len(capacity)).astype(np.int64)
+        choose_types(order, self.gpus[job], place, other, pool, np.maximum(capacity, used), chosen, partner)
+        return chosen, partner
+
+    def _pairs(self, job: Ints, running: Ints, together: Ints, priority: Floats) -> Ints:
+        """Return the pairs that may run: rows (place, other place, pool), running pairs first, then by priority."""
+        kind, rows = self.book.kind[job], []
+        for a, b, pool in self.book.pairs.tolist():
+            column = int(self.column[pool]) + self.types
+            ours = np.flatnonzero(kind == a)
+            runs = ours[(running[ours] == pool) & (together[ours] >= 0)]
+            runs = runs[kind[together[runs]] == b]
+            runs = runs[runs < together[runs]] if a == b else runs
+            rows.append(np.column_stack([runs, together[runs], np.full(len(runs), pool)]))
+            taken = np.concatenate([runs, together[runs]])
+            lines = []
+            for k in (a, b):
+                line = np.setdiff1d(np.flatnonzero(kind == k), taken)
+                lines.append(line[np.argsort(-priority[line, column], kind="stable")])
+            one, two = (lines[0][::2], lines[0][1::2]) if a == b else lines
+            size = min(len(one), len(two))
+            rows.append(np.column_stack([one[:size], two[:size], np.full(size, pool)]))
+        return np.concatenate(rows)
+
+
+def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
+    """Return which of two partners joins the other: the one that does not run there, or the later."""
+    place = np.arange(len(partner))
+    here, there = running == chosen, running[partner] == chosen
+    return np.where(here == there, partner < place, there)
+
+
+class Gavel(Policy):
+    """Shares over GPU types for an objective, in rounds."""
+
+    card: ClassVar[Card] = Card(
+        name="gavel",
+        title="shares of time on the GPU types that best meet an objective, in rounds",
+        rule=(
+            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares "
+            "of time on the GPU types. objective=max_min maximizes the least normalized speed, then the next "
+            "least, and so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs "
+            "of each type. makespan: the last of the present jobs ends as early as possible. "
+            "finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the cluster is "
+            "as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. "
+            "cost: the same, divided by the price of a GPU of the type. slo: as cost, and jobs that can still "
+            "meet their deadlines get the speed they need, unless all together cannot. hierarchical: max_min over "
+            "the VCs, where a VC counts the sum of its jobs, and inside a VC max_min over its jobs, or its first "
+            "jobs in order of submission. With packed=on two jobs with the same number of GPUs may have shares of "
+            "time together on the same GPUs. In rounds, each job then runs on the type where it lags most: the "
+            "time that its share entitles it to over the time it ran there, both starting with half a round's "
+            "share. Running jobs go first among equals. A job that does not fit is skipped, a job runs on one "
+            "type in a round, and a job without computed shares gets what is left over. Gangs may be spread over "
+            "nodes of a type."
+        ),
+        parameters=(
+            Parameter("objective", "max_min", "objective of the shares", OBJECTIVES),
+            Parameter("round", 360.0, "length of a round [s]", minimum=0.001),
+            Parameter("again", 1920.0, "least time between two computations of the shares [s]"),
+            Parameter(
+                "leftover",
+                "shares",
+                "for max_min: GPUs that cannot raise the least normalized speed are shared by the same rule again "
+                "(shares), or belong to no share and go in each round to the job that is first then (rounds)",
+                ("shares", "rounds"),
+            ),
+            Parameter("inside", "fair", "for hierarchical: how the part of a VC is divided", ("fair", "fifo")),
+            Parameter("packed", False, f"two jobs may share GPUs ({', '.join(PACKABLE)})"),
+            Parameter("aware", True, "shares use the speeds on the types; off: all types count as equally fast"),
+            OVERHEAD,
+        ),
+        assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
+        equal_to=(
+            "With one type, if all jobs fit: every job runs from the next round on, and none is stopped.",
+            "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
+            "If all jobs have one size and there is one type: leftover=rounds is leftover=shares.",
+            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical are max_min.",
+            "With one VC: objective=hierarchical is max_min.",
+            "With one price: objective=cost is throughput.",
+            "If no two jobs fit in a GPU's memory: packed=on is packed=off, except for ties of the program.",
+            "If all speeds are equal: aware=off is aware=on.",
+        ),
+        sources=(
+            "Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.",
+            (
+                "Own choices: the leftover of the max-min program is shared by the same rule again. "
+                "leftover=rounds is the released behaviour: one program, and in each round the left-over GPUs go "
+                "by priority, with jobs without a share last; makespan and finish_time_fairness work like this "
+                "here too. The time ran counts from a job's entry and not from the last program. A type that a "
+                "job does not name is used if its speed there is known. Types on which all jobs are equally fast "
+                "count as one."
+            ),
+            (
+                "Own choices of the other objectives: if all jobs fit where they are fastest they run there, "
+                "except under cost and slo; run times and required speeds within a quarter of each other count as "
+                "equal, at the larger value; makespan is one linear program, while the released code bisects to 5 "
+                "%, and the search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, "
+                "because speeds are relative to the recorded one; a deadline that can no longer be met is "
+                "dropped, and all deadlines are dropped if they are too much together; VCs have equal weight, and "
+                "their GPUs are divided in two steps, while the released code changes the weights of jobs; "
+                "remaining run times are known. Pairs are formed among five levels of GPU utilization; jobs that "
+                "lag most are paired first, and what a job gains from its partner's end comes with the next round."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in rounds."""
+        p = self.parameters
+        if p["packed"] and p["objective"] not in PACKABLE:
+            raise UsageError(
+                f"gavel: packed=on cannot be combined with objective={p['objective']}",
+                hint=f"pairs are found for {', '.join(PACKABLE)}",
+            )
+        rounds = Rounds(p, jobs, cluster, models, seed)
+        return Planner(
+            rounds.plan,
+            rounds.begin,
+            round_ms=rounds.round_ms,
+            any_model=True,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+            share=2 if p["packed"] else 1,
+        )

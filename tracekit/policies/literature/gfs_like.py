@@ -1,0 +1,435 @@
+"""GFS, as far as its rule is known: spot jobs within a forecast quota, evicted where that does least harm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import chain
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.evictable import Evictable
+from tracekit.policies.literature.residents import Lines
+from tracekit.policies.parameters import overheads, scan
+from tracekit.policies.places import FEWEST, Places, Spot, place_rows
+from tracekit.policies.pools import make_pools
+from tracekit.policies.tenants import tenants
+from tracekit.replay.assumptions.of_jobs import classes
+from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.native import kernel
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.policies.places import Pool
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, by their demand up to now.
+#
+# Guaranteed demand is the GPUs that guaranteed jobs hold or wait for. It is followed for each tenant and each set of
+# pools that its jobs accept: a series. Hours count from the first submission.
+
+HOUR_MS = 3_600_000
+_WEEK = 168
+_WEEKS = 4
+_DAY = 24
+
+
+class Forecast:
+    """Guaranteed demand hour by hour, and a forecast of it; S series, P pools.
+
+    Parameters
+    ----------
+    accepts : array of bool (S, P)
+        The pools that the jobs of each series may use.
+    q : float
+        Quantile of the peak that is forecast [0..1], neither end.
+    span_ms : int
+        Guaranteed time of a spot job [ms].
+    """
+
+    def __init__(self, accepts: Bools, q: float, span_ms: int) -> None:
+        self.accepts = accepts
+        self._z = NormalDist().inv_cdf(q)
+        # A job that starts as the hour ends is to be left alone in the hours after it.
+        self._hours = 1 + min(-(-span_ms // HOUR_MS), _WEEK - 1)
+        series = len(accepts)
+        self.now: Ints = np.zeros(series, np.int64)
+        """Demand of each series [GPUs] (S,)."""
+        self.hour = 0
+        """Hours that are over."""
+        self._peak = self.now.copy()
+        self._peaks = np.zeros((_WEEKS * _WEEK, series))
+
+    def change(self, series: int, gpus: int) -> None:
+        """Let the demand of a series grow, or shrink."""
+        self.now[series] += gpus
+        self._peak[series] = max(self._peak[series], self.now[series])
+
+    def end_hour(self) -> None:
+        """Let an hour be over: its peaks are known."""
+        self._peaks[self.hour % len(self._peaks)] = self._peak
+        self._peak = self.now.copy()
+        self.hour += 1
+
+    def forecast(self, gpus: Ints) -> Floats:
+        """Return the quantile of the peak demand in each pool from this hour on [GPUs] (P,).
+
+        A series that takes several pools wants each in proportion to its GPUs. Series are taken for independent, and
+        their sum for normal.
+
+        Parameters
+        ----------
+        gpus : array (P,)
+            GPUs of each pool.
+        """
+        there = self.accepts * gpus
+        part = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        worst = np.zeros(len(gpus))
+        for hour in range(self.hour, self.hour + self._hours):
+            mean, variance = self._hour(hour)
+            worst = np.maximum(worst, mean @ part + self._z * np.sqrt(variance @ part**2))
+        return np.clip(worst, 0, gpus)
+
+    def _hour(self, hour: int) -> tuple[Floats, Floats]:
+        """Return mean and variance of the peak of each series in a future hour (S,), (S,)."""
+        past = hour - _WEEK * np.arange(1, _WEEKS + 1)
+        past = past[past >= 0]
+        if len(past) > 1:
+            seen = self._peaks[past % len(self._peaks)]
+            return seen.mean(axis=0), seen.var(axis=0, ddof=1)
+        # Less than two weeks are known: as now, with the changes from hour to hour of the last day.
+        last = np.arange(max(self.hour - _DAY, 0), self.hour)
+        changes = np.diff(self._peaks[last % len(self._peaks)], axis=0)
+        return self.now.astype(np.float64), (changes**2).sum(axis=0) / max(len(changes), 1)
+
+
+class Feedback:
+    """The hourly factor of the quota, corrected by evictions and by the waits of spot jobs.
+
+    Parameters
+    ----------
+    factor : float
+        The first one.
+    target : float
+        Share of the spot starts of a day that may end by an eviction [0..1].
+    wait_ms : float
+        Wait of a spot job from which on the quota grows [ms].
+    """
+
+    LOW, HIGH = 0.2, 1.2
+    DOWN, UP = 0.9, 1.05
+
+    def __init__(self, factor: float, target: float, wait_ms: float) -> None:
+        self.factor, self.target, self.wait_ms = factor, target, wait_ms
+        self.starts = self.evictions = 0
+        """In this hour."""
+        self._day: list[tuple[int, int]] = []
+
+    def end_hour(self, longest_ms: int) -> None:
+        """Let an hour be over; `longest_ms` is the longest wait of a spot job at its end, 0 without one [ms]."""
+        self._day = [*self._day[1 - _DAY :], (self.starts, self.evictions)]
+        self.starts = self.evictions = 0
+        starts, evictions = (sum(column) for column in zip(*self._day, strict=True))
+        if evictions > self.target * starts:
+            self.factor = max(self.factor * self.DOWN, min(self.LOW, self.factor))
+        elif longest_ms > self.wait_ms:
+            self.factor = min(self.factor * self.UP, max(self.HIGH, self.factor))
+
+
+# Guaranteed jobs and spot jobs on the same nodes: which start where, and which are evicted.
+
+_FULL = 1_000_000
+_MANY = 1 << 40
+"""More than any number of GPUs."""
+_LONGEST_S = 1e9
+
+
+class SpotJobs:
+    """The books of one run at a time; n jobs, N nodes, P pools.
+
+    Parameters
+    ----------
+    parameters : dict
+        Those of the card of gfs-like.
+    spot : array of bool (n,)
+        Which jobs are spot jobs.
+    overhead_ms : array
+        Cost of a preemption by gang size [ms].
+    """
+
+    def __init__(
+        self, parameters: dict[str, Any], jobs: Jobs, cluster: Cluster, spot: Bools, overhead_ms: Ints
+    ) -> None:
+        self.p, self.jobs, self.cluster, self.overhead_ms = parameters, jobs, cluster, overhead_ms
+        self.rule, self.skip, self.adapt = parameters["quota"], parameters["scan"] == "skip", parameters["adapt"]
+        self.spot: list[bool] = spot.tolist()
+        self.gpus: list[int] = jobs.devices.tolist()
+        self.places, self.pools = Places(jobs, cluster), make_pools(jobs, cluster, "place")
+        self.kind: list[int] = self.places.kind.tolist()
+        accepts, of_kind = np.unique(self.pools.accepts, axis=0, return_inverse=True)
+        code = tenants(jobs) * len(accepts) + of_kind.ravel()[self.places.kind]
+        known, series = np.unique(code, return_inverse=True)
+        self.series: list[int] = series.ravel().tolist()
+        self.series_accepts = accepts[known % max(len(accepts), 1)]
+        """The pools that the jobs of each series may use."""
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        p = self.p
+        self.view = view
+        self.node_pool = self.pools.group_pool[view.node_group]
+        span_ms = math.ceil(min(p["guarantee"], _LONGEST_S) * 1000)
+        self.demand = Forecast(self.series_accepts, p["q"], span_ms)
+        self.feedback = Feedback(p["factor"], p["target"], p["wait"] * 1000)
+        domains = max((pool.domain for pool in self.places.pools), default=0) + 1
+        self.guaranteed = [Lines(self.kind) for _ in range(domains)]
+        self.waiting = Lines(self.kind)
+        self.hosts: set[int] = set()
+        """Guaranteed jobs that run."""
+        self.spots = Evictable(p, self.jobs.devices.astype(np.int64), self.cluster.nodes, self.overhead_ms)
+        self.since: dict[int, int] = {}
+        """Since when each waiting spot job waits [ms]."""
+        self.spot_in = np.zeros(len(self.pools.model), np.int64)
+        """GPUs of spot jobs in each pool (P,)."""
+        self.limit: Ints = np.zeros(len(self.pools.model), np.int64)
+        """The quota of each pool [GPUs] (P,)."""
+        self._known = -1, b""
+        self._submitted = 0
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs start and which are evicted now."""
+        self._follow(view)
+        self.free = view.node_free.copy()
+        self.there = view.node_gpus > 0
+        self.named: dict[int, Spot] = {}
+        self.lost: dict[int, int] = {}
+        for line in self.guaranteed:
+            if len(line):
+                line.start(self._start_guaranteed, skip=self.skip)
+        if len(self.waiting) and self.rule != "none":
+            self._set_limit(view)
+            self.waiting.start(self._start_spot)
+        wakes = bool(len(self.waiting)) and self.rule == "forecast"
+        return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
+
+    def _follow(self, view: View) -> None:
+        """Remove ended jobs, and let new jobs wait."""
+        status, names = view.status, kernel()
+        count = len(self.hosts) + len(self.spots.where)
+        if view.running_jobs < count:
+            running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
+            ended = running[status[running] != names.RUNNING]
+            # No plan is requested while nothing runs or waits: an hour may have ended since.
+            failed = status[ended] == names.WAITING
+            end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
+            for at in np.lexsort((ended, end_ms)).tolist():
+                self._end_hours(int(end_ms[at]))
+                self._end(int(ended[at]))
+                if failed[at]:
+                    self._let_wait(int(ended[at]))
+        self._end_hours(view.now_ms)
+        for job in range(self._submitted, view.submitted):
+            if status[job] == names.WAITING:
+                self._let_wait(job)
+        self._submitted = view.submitted
+
+    def _end(self, job: int) -> None:
+        """Take a job that ended out."""
+        if self.spot[job]:
+            self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.gpus[job]
+        else:
+            self.hosts.discard(job)
+            self.demand.change(self.series[job], -self.gpus[job])
+
+    def _let_wait(self, job: int) -> None:
+        if self.spot[job]:
+            self.waiting.add(job)
+            self.since[job] = self.view.now_ms
+        else:
+            self.guaranteed[self._pool(job).domain].add(job)
+            self.demand.change(self.series[job], self.gpus[job])
+
+    def _pool(self, job: int) -> Pool:
+        return self.places.pools[self.places.kind_pool[self.kind[job]]]
+
+    def _end_hours(self, now_ms: int) -> None:
+        while (self.demand.hour + 1) * HOUR_MS <= now_ms:
+            self.demand.end_hour()
+            end = self.demand.hour * HOUR_MS
+            longest = end - min(self.since.values(), default=end)
+            if self.adapt:
+                self.feedback.end_hour(longest)
+
+    def _set_limit(self, view: View) -> None:
+        """Update the quotas if an hour has passed, or nodes arrived or left."""
+        gpus = self.pools.gpus(view)
+        known = self.demand.hour, gpus.tobytes()
+        if known == self._known:
+            return
+        self._known = known
+        if self.rule == "all":
+            self.limit = np.full(len(gpus), _MANY)
+        else:
+            left = gpus - self.demand.forecast(gpus)
+            # Rounded first: a sum of many fractions should be whole if it is meant to be.
+            self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
+
+    def _start_spot(self, job: int) -> bool:
+        """Start a spot job on the node with most of them, if the quota of the pool allows it."""
+        gpus = self.gpus[job]
+        open_pool = self.spot_in + gpus <= self.limit
+        nodes = self._pool(job).nodes
+        free = np.where(open_pool[self.node_pool[nodes]], self.free[nodes], 0)
+        fits = free >= gpus
+        if fits.any():
+            key = np.where(fits, free - self.spots.on[nodes] * _FULL, _MANY)
+            spot: Spot | None = Spot([int(nodes[key.argmin()])], [gpus])
+        else:
+            spot = self.places.found(job, FEWEST, np.where(open_pool[self.node_pool], self.free, 0))
+        if spot is None:
+            return False
+        del self.since[job]
+        self._put(job, spot)
+        return True
+
+    def _start_guaranteed(self, job: int) -> bool:
+        """Start a guaranteed job, by evicting spot jobs if necessary."""
+        gpus, nodes = self.gpus[job], self._pool(job).nodes
+        free, spots = self.free[nodes], self.spots.on[nodes]
+        fits = free >= gpus
+        if fits.any():
+            key = np.where(fits, free + (spots > 0) * _FULL, _MANY)
+            self._put(job, Spot([int(nodes[key.argmin()])], [gpus]))
+            return True
+        found = self.places.found(job, FEWEST, np.where(self.spots.on == 0, self.free, 0))
+        if found is None:
+            found = self.places.found(job, FEWEST, self.free)
+        if found is None and spots.any():
+            found = self._evict_for(job)
+        if found is None:
+            return False
+        self._put(job, found)
+        return True
+
+    def _evict_for(self, job: int) -> Spot | None:
+        """Evict spot jobs with the least harm, and return the place that a guaranteed job then has."""
+        now = self.view.now_ms
+        found = self.spots.cheapest(self._pool(job), self.gpus[job], self.free, self.there, now)
+        if found is None:
+            return None
+        place, victims = found
+        for victim in victims:
+            spot, self.lost[victim] = self.spots.evict(victim, now)
+            self.spot_in[self.node_pool[spot.nodes[0]]] -= self.gpus[victim]
+            self.feedback.evictions += 1
+            self.free[spot.nodes] += np.where(self.there[spot.nodes], spot.gpus, 0)
+            self._let_wait(victim)
+        return place
+
+    def _put(self, job: int, spot: Spot) -> None:
+        self.named[job] = spot
+        self.free[spot.nodes] -= spot.gpus
+        if not self.spot[job]:
+            self.hosts.add(job)
+            return
+        self.spot_in[self.node_pool[spot.nodes[0]]] += self.gpus[job]
+        self.spots.put(job, spot, self.view.now_ms)
+        self.feedback.starts += 1
+
+    def _written(self, wake_ms: int) -> Plan:
+        """Return the plan that starts and stops these jobs."""
+        names = [job for job in self.lost if job not in self.named]
+        stopped = len(names)
+        names += self.named
+        return Plan(
+            np.array(names, np.int64),
+            np.array([0] * stopped + [self.gpus[job] for job in names[stopped:]], np.int64),
+            place=place_rows(enumerate(self.named.values(), stopped)),
+            keep=True,
+            wake_ms=wake_ms,
+            lost_ms=np.array([self.lost.get(job, 0) for job in names], np.int64),
+        )
+
+
+class GfsLike(Policy):
+    """Guaranteed jobs at once, spot jobs within a quota."""
+
+    card: ClassVar[Card] = Card(
+        name="gfs-like",
+        title="spot jobs within a quota from a forecast of guaranteed demand, evicted with least harm (after GFS)",
+        rule=(
+            "Guaranteed jobs start first, by submission: on nodes without spot jobs if they fit there, otherwise "
+            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times "
+            "the run time since the last checkpoint, plus `harm` for each job, and half of that for a job that "
+            "has run for its guaranteed time; fewer jobs among equals. For a gang of several nodes an integer "
+            "program chooses the nodes. Evicted jobs wait again by submission and repeat their lost time. A spot "
+            "job starts on the node with the most spot GPUs where it fits, while the spot GPUs of that domain and "
+            "GPU model stay within the quota: factor * (GPUs there - the quantile q of the peak of guaranteed "
+            "demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait for. It is "
+            "forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in "
+            "the last four weeks or, until two weeks are known, the demand now and the hourly changes of the last "
+            "day. VCs are assumed to be independent and their sum to be normal. The factor is then multiplied by "
+            "0.9 if more than target of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot "
+            "job has waited longer than wait; it stays between 0.2 and 1.2."
+        ),
+        parameters=(
+            Parameter(
+                "quota",
+                "forecast",
+                "how many GPUs spot jobs may use: what the forecast leaves, all that are free, or none",
+                ("forecast", "all", "none"),
+            ),
+            Parameter("q", 0.9, "quantile of the peak of guaranteed demand [1]", minimum=0.001, maximum=0.999),
+            Parameter("guarantee", 3600.0, "guaranteed time of a spot job, and how far the forecast looks ahead [s]"),
+            Parameter("factor", 1.0, "initial factor of the quota [1]", maximum=10),
+            Parameter("adapt", True, "the factor follows evictions and waits"),
+            Parameter("target", 0.05, "share of spot starts that may end by eviction [1]", maximum=1),
+            Parameter("wait", 3600.0, "wait of a spot job above which the factor grows [s]"),
+            Parameter("harm", 3600.0, "harm of an eviction in addition to the lost time [GPU*s]", maximum=1e9),
+            Parameter("checkpoint", 1800.0, "run time between two checkpoints; 0: nothing is lost, inf: all of it [s]"),
+            Parameter(
+                "limit",
+                1000,
+                "most nodes that the program's search visits; then its best solution so far counts, and without "
+                "one the gang waits; 0: no limit",
+            ),
+            scan("skip"),
+            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "M4", "M9", "M10"),
+        equal_to=(
+            "Without spot jobs: fifo with the same scan.",
+            "With quota=none: spot jobs never start, and the other jobs run as if there were none.",
+            (
+                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, in "
+                "which the spot job that started last makes room and starts over."
+            ),
+        ),
+        sources=(
+            (
+                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of "
+                "each organization's demand, a spot quota with a guaranteed time, preemption with least harm."
+            ),
+            (
+                "Own choices, because we could not read the formulas: the forecast, the quota and its factor, the "
+                "harm, the placement and the order of victims. A job that accepts several GPU models counts "
+                "towards each by its GPUs. Spot jobs are the preemptible ones, by M10 if the trace does not say."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the nodes of every job."""
+        p = self.parameters
+        spot = classes(models, jobs, seed) == 1
+        # `checkpoint` already gives the work that a stopped job repeats, so M9's share of it is not charged as well.
+        restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
+        overhead_ms = overheads(restarts, p["overhead"], jobs.devices)
+        books = SpotJobs(p, jobs, cluster, spot, overhead_ms)
+        return Planner(books.plan, books.begin, scope=0, names_nodes=True, overhead_ms=overhead_ms)

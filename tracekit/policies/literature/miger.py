@@ -1,0 +1,380 @@
+"""MIGER without its inner rule: GPUs cut into slices, slices shared, online jobs kept apart."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.residents import Demand, Lines, Residents
+from tracekit.replay.assumptions.of_jobs import online_services
+from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.mechanisms import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.array_types import Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.assumptions.sections.sharing import Slices
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
+
+
+# A GPU cut into slices: every way to cut it, and the best one for the jobs that it has.
+
+_WHOLE = 1_000_000
+
+
+class Slice(NamedTuple):
+    """A slice of a GPU."""
+
+    start: int
+    compute: int
+    memory: int
+
+
+class Resident(NamedTuple):
+    """A job of one GPU as a partition sees it."""
+
+    used: int
+    """Utilization of a whole GPU [ppm]."""
+    memory: int
+    """Memory of a whole GPU [ppm]."""
+    online: bool
+    """Whether it has its own slice, which is large enough and never changes."""
+
+
+class Cut(NamedTuple):
+    """The split of a GPU, and the places of its jobs."""
+
+    place: tuple[Slice, ...]
+    """The slice of each job."""
+    speed: tuple[int, ...]
+    """Speed of each [ppm]."""
+
+
+class Layouts:
+    """All ways to cut a GPU (M32), and the best for some jobs."""
+
+    def __init__(
+        self, slices: Slices, beside: Callable[[int, int], int], *, most: int, slack: float, whole_only: bool = False
+    ) -> None:
+        """Set M32, the speed of a job next to another by utilization [ppm], and the largest number of jobs per slice.
+
+        `slack` is how much larger than its load an online job's slice is, as a share of the load; with `whole_only` a
+        GPU is one slice.
+        """
+        self.compute, self.memory = slices.compute, slices.memory
+        self.beside, self.most, self.slack = beside, most, slack
+        found = [
+            Slice(start, profile.compute, profile.memory)
+            for profile in slices.profiles.values()
+            for start in profile.starts
+            if not whole_only or profile.compute == slices.compute
+        ]
+        self.layouts = _maximal(sorted(found))
+        self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
+
+    def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
+        """Return a split with the largest sum of speeds; None if the jobs do not fit together.
+
+        Parameters
+        ----------
+        jobs : tuple
+            Who is to be there.
+        fixed : tuple
+            The slice that each keeps, None any.
+        """
+        key = jobs, fixed
+        if key not in self._best:
+            self._best[key] = self._found(jobs, fixed)
+        return self._best[key]
+
+    def _found(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
+        best: tuple[tuple[int, int], Cut] | None = None
+        for layout in self.layouts:
+            choices = [
+                [piece for piece in layout if (keep is None or keep == piece) and self._suits(job, piece)]
+                for job, keep in zip(jobs, fixed, strict=True)
+            ]
+            for place in product(*choices):
+                speed = self._speeds(jobs, place)
+                if speed is None:
+                    continue
+                # Between equals the smallest slices for online jobs, which keep them.
+                kept = sum(piece.compute for job, piece in zip(jobs, place, strict=True) if job.online)
+                if best is None or (sum(speed), -kept) > best[0]:
+                    best = (sum(speed), -kept), Cut(place, speed)
+        return None if best is None else best[1]
+
+    def _suits(self, job: Resident, piece: Slice) -> bool:
+        """Return whether a slice has the memory that a job needs, and for an online one enough to compute with."""
+        if job.memory * self.memory > piece.memory * _WHOLE:
+            return False
+        needed = min(job.used * (1 + self.slack), _WHOLE)
+        return not job.online or needed * self.compute <= piece.compute * _WHOLE
+
+    def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
+        """Return the speed of each job; None if a slice has too many jobs, or more than it can serve well."""
+        speeds = []
+        for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
+            others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
+            if others:
+                memory = job.memory + sum(other.memory for other in others)
+                crowded = len(others) >= self.most or memory * self.memory > piece.memory * _WHOLE
+                if crowded or job.online or any(other.online for other in others):
+                    return None
+            speeds.append(self._speed(job, piece, others))
+        for piece in set(place):
+            there = [i for i, other in enumerate(place) if other == piece]
+            alone = max(self._speed(jobs[i], piece, []) for i in there)
+            if len(there) > 1 and sum(speeds[i] for i in there) <= alone:
+                return None
+        return tuple(speeds)
+
+    def _speed(self, job: Resident, piece: Slice, others: list[Resident]) -> int:
+        part = piece.compute * _WHOLE // self.compute
+        speed = min(_WHOLE, part * _WHOLE // max(job.used, 1))
+        for other in others:
+            speed = speed * self.beside(_scaled(job.used, part), _scaled(other.used, part)) // _WHOLE
+        return max(speed, 1)
+
+
+def _scaled(used: int, part: int) -> int:
+    """Return the utilization of a slice by a job that uses so much of a whole GPU, in whole percent [ppm]."""
+    return min(used * _WHOLE // part // 10_000 * 10_000, _WHOLE)
+
+
+def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
+    """Return the maximal sets of slices that do not overlap in memory."""
+
+    @cache
+    def cells(piece: Slice) -> frozenset[int]:
+        return frozenset(range(piece.start, piece.start + piece.memory))
+
+    found: list[tuple[Slice, ...]] = []
+
+    def grow(chosen: tuple[Slice, ...], at: int) -> None:
+        held = frozenset[int]().union(*(cells(piece) for piece in chosen))
+        free = [piece for piece in slices if not cells(piece) & held]
+        if not free:
+            found.append(chosen)
+        for piece in free:
+            index = slices.index(piece)
+            if index >= at:
+                grow((*chosen, piece), index + 1)
+
+    grow((), 0)
+    return found
+
+
+_STEP = 50_000
+"""Steps in which utilization and memory count [ppm]."""
+
+
+class _Cuts:
+    """Plans of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+        online = online_services(models, jobs, seed)
+        self.demand = Demand(jobs, cluster, models, online.astype(np.int64))
+        peak = round(models.online.load * (1 + models.online.swing) * 1_000_000)
+        used = np.where(online, min(peak, 1_000_000), np.array(self.demand.used, np.int64))
+        rows = zip(_steps(used), _steps(self.demand.memory), online.tolist(), strict=True)
+        self.kinds = [Resident(*row) for row in rows]
+
+        def beside(one: int, other: int) -> int:
+            return int(interference_ppm(models, one, other))
+
+        whole = p["slices"] == "whole"
+        self.layouts = Layouts(models.slices, beside, most=p["mps"], slack=p["slack"], whole_only=whole)
+        self.residents = p["residents"]
+        self.reconfigure_ms, self.horizon_ms = round(p["reconfigure"] * 1000), round(p["horizon"] * 1000)
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.books = Residents(self.demand, view)
+        self.online, self.offline = Lines(self.demand.type), Lines(self.demand.type)
+        self.cut: dict[int, Cut] = {}
+        """How each GPU with jobs of one GPU is cut, places in the order of `Residents.on`."""
+        self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
+        self.code = np.zeros(len(self.demand.node), np.int64)
+        """GPUs with equal numbers have equal jobs and slices: 0 idle, -1 fully taken by a gang (T,)."""
+        self.order: dict[int, list[int]] = {}
+        """Jobs of each GPU when it was cut last, in the order of the places."""
+        self.stopped: dict[int, int] = {}
+        """Time until which jobs pause because their GPU is split again [ms]."""
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs start where, and the current speed of every job."""
+        new, ended = self.books.follow(view)
+        left = {gpu for gpus in ended.values() for gpu in gpus}
+        for job in [job for job, until in self.stopped.items() if until <= view.now_ms or job not in self.books.of]:
+            del self.stopped[job]
+            self.books.touch(self.books.of.get(job, ()))
+        for gpu in sorted(left):
+            self._again(gpu)
+        for job in new:
+            (self.online if self.kinds[job].online else self.offline).add(job)
+        for line in (self.online, self.offline):
+            if len(line):
+                line.start(self._start)
+        return self.books.plan(self._speed, min(self.stopped.values(), default=-1))
+
+    def _speed(self, job: int, gpu: int) -> int:
+        if job in self.stopped:
+            return 1
+        on = self.books.on[gpu]
+        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else 1_000_000
+
+    def _start(self, job: int) -> bool:
+        if self.demand.gpus[job] > 1:
+            found = self.books.idle_gpus(job)
+            if found is None:
+                return False
+            self.books.put(job, found)
+            self.code[found] = -1
+            return True
+        best: tuple[int, int, int] | None = None
+        cuts: dict[int, Cut] = {}
+        for gpu in self._candidates(job):
+            on = self.books.on[gpu]
+            cut = self._cut(gpu, [*on, job], self.cut[gpu].place if gpu in self.cut else ())
+            if cut is None:
+                continue
+            gain = sum(cut.speed) - sum(self.cut[gpu].speed if on else ())
+            if gain > 0 and (best is None or (gain, len(on), -gpu) > best):
+                best, cuts[gpu] = (gain, len(on), -gpu), cut
+        if best is None:
+            return False
+        gpu = -best[2]
+        self._stop_moved(gpu, cuts[gpu])
+        self.books.put(job, [gpu])
+        self._set(gpu, cuts[gpu])
+        return True
+
+    def _candidates(self, job: int) -> list[int]:
+        """Return the GPUs that a job may join, one of each group of equal ones."""
+        found = []
+        for own in self.demand.gpus_of(job):
+            there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
+            there = there[(self.code[there] >= 0) & (self.books.count[there] < self.residents)]
+            codes, first = np.unique(self.code[there], return_index=True)
+            found += [int(gpu) for code, gpu in zip(codes.tolist(), there[first].tolist(), strict=True) if code]
+            empty = there[self.code[there] == 0]
+            if len(empty):
+                found.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+        return found
+
+    def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
+        """Return how to split a GPU for some jobs, the first of which have slices now; None if that is impossible.
+
+        It is split again only if the gain is larger than the loss of the pause.
+        """
+        kinds = tuple(self.kinds[job] for job in jobs)
+        rest = (None,) * (len(jobs) - len(now))
+        kept = self.layouts.best(kinds, (*now, *rest))
+        online = tuple(piece if kind.online else None for piece, kind in zip(now, kinds, strict=False))
+        anew = self.layouts.best(kinds, (*online, *rest))
+        if anew is None or (kept is not None and sum(kept.speed) >= sum(anew.speed)):
+            return kept
+        before = self.cut[gpu].speed if now else ()
+        moved = [at for at, piece in enumerate(now) if piece != anew.place[at]]
+        speeds = before if len(before) == len(now) else (kept.speed if kept else anew.speed)
+        cost = self.reconfigure_ms * sum(speeds[at] for at in moved)
+        gain = sum(anew.speed) - (sum(kept.speed) if kept else sum(before))
+        return anew if gain * self.horizon_ms > cost else kept
+
+    def _stop_moved(self, gpu: int, cut: Cut) -> None:
+        """Pause jobs whose slice changes while the GPU is split again."""
+        if not self.reconfigure_ms or gpu not in self.cut:
+            return
+        for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):
+            if old != new:
+                self.stopped[job] = self.books.view.now_ms + self.reconfigure_ms
+
+    def _again(self, gpu: int) -> None:
+        """Look at a GPU that somebody left."""
+        on = self.books.on[gpu]
+        old = self.cut.pop(gpu, None)
+        if not on or old is None:
+            self.code[gpu] = 0
+            return
+        # Who is left has kept the order.
+        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.books.of]
+        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.books.of)
+        self.cut[gpu] = Cut(tuple(staying), speeds)
+        cut = self._cut(gpu, on, tuple(staying))
+        if cut is not None:
+            self._stop_moved(gpu, cut)
+            self._set(gpu, cut)
+
+    def _set(self, gpu: int, cut: Cut) -> None:
+        self.cut[gpu] = cut
+        self.order[gpu] = list(self.books.on[gpu])
+        key = tuple(self.kinds[job] for job in self.books.on[gpu]), cut
+        self.code[gpu] = self.alike.setdefault(key, len(self.alike) + 1)
+        self.books.touch([gpu])
+
+
+class MigerLike(Policy):
+    """Slices by need, shared where that increases the sum of speeds."""
+
+    card: ClassVar[Card] = Card(
+        name="miger-like",
+        title="GPUs split into slices by need, slices shared, online jobs in their own slices",
+        rule=(
+            "Online jobs are taken first, then by submission. A job that cannot start is skipped, and so are all "
+            "identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer "
+            "than residents jobs. For the jobs there and the new job together, the policy finds the split with "
+            "the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on a "
+            "slice if their speeds add up to more than one alone. An online job has its own slice, larger than "
+            "its load by slack, and keeps it. A slice of c of 7 parts gives min(1, c / 7 / u), times M1 with the "
+            "utilizations of the slice. If the slices of other jobs change, those jobs stop for reconfigure "
+            "seconds; this happens only if the gain over horizon seconds is larger. When a job ends, its GPU is "
+            "considered again. Among equals, the GPU with the most jobs is taken, then the first. Gangs get idle "
+            "GPUs in one place. Utilization and memory are counted in steps of 5 %."
+        ),
+        parameters=(
+            Parameter("slices", "all", "which slices are used: all of M32, or whole GPUs only", ("all", "whole")),
+            Parameter("mps", 2, "most jobs on a slice", minimum=1, maximum=4),
+            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=4),
+            Parameter(
+                "slack", 0.2, "how much larger than its load the slice of an online job is, as a share of the load [1]"
+            ),
+            Parameter("reconfigure", 10.0, "time that a new split takes [s]"),
+            Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
+        ),
+        assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
+        equal_to=(
+            "With slices=whole, mps=1 and no online jobs: fifo,scan=skip.",
+            "With residents=1 and no online jobs: the same.",
+        ),
+        sources=(
+            (
+                "Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with "
+                "online jobs protected. The geometry is NVIDIA's."
+            ),
+            (
+                "Own choices, because we had no access to the inner rule: the objective, exact search for few "
+                "jobs, the speed of a slice, one job at a time, every number among the parameters; an online "
+                "job's load is the maximum of M33."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        cuts = _Cuts(self.parameters, jobs, cluster, models, seed)
+        return Planner(cuts.plan, cuts.begin, scope=0, names_nodes=True, share=max(cuts.residents, 2))
+
+
+def _steps(values: Ints | list[int]) -> list[int]:
+    """Return values in steps of 5 %, rounded up to the next."""
+    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, 1_000_000).tolist()
+    return found

@@ -1,0 +1,177 @@
+"""Optimal choices: matchings, and multiple-choice knapsacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Floats, Ints
+
+
+def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return the edges of a matching whose weights sum to the most, by Edmonds' blossoms.
+
+    Parameters
+    ----------
+    edges : sequence of (weight, one, other)
+        Whole weights; pairs with a weight of 0 or less are in no matching.
+
+    Returns
+    -------
+    list
+        The edges chosen, each with the smaller end first, by that end.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((one, other, weight) for weight, one, other in edges if weight > 0)
+    found = nx.max_weight_matching(graph)
+    return sorted(
+        ((int(graph[one][other]["weight"]), min(one, other), max(one, other)) for one, other in found),
+        key=lambda edge: edge[1],
+    )
+
+
+def best_assignment(weight: Floats) -> list[tuple[int, int]]:
+    """Return the pairs (row, column) whose weights sum to the most, each row and column at most once.
+
+    Parameters
+    ----------
+    weight : array (R, C)
+        Weights; pairs at or below 0 are never made.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(np.maximum(weight, 0.0), maximize=True)
+    return [(r, c) for r, c in zip(rows.tolist(), columns.tolist(), strict=True) if weight[r, c] > 0]
+
+
+# Multiple-choice knapsacks: how many steps of each row are worth most together, within a capacity.
+#
+# A row is a chain of steps, each with a size and a gain; any number of steps from the first on may be taken.
+
+_SLIGHT = 1e-3
+
+
+def take_chains(
+    row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
+) -> Ints:
+    """Return how many steps of each row to take, for the largest sum of gains.
+
+    Steps are taken by their gain for the size, earlier steps of a row first among equals, until one does not fit. An
+    integer program over the rows near that step uses what is left over, unless it can add less than a thousandth; the
+    other rows keep their steps.
+
+    Parameters
+    ----------
+    row : array (s,)
+        Row of each step, ascending; steps in their order.
+    size : array (s,)
+        At least 1.
+    gain : array (s,)
+        Gain for the size never rises inside a row; steps with a gain of 0 or less are not taken.
+    capacity : int
+        Sum of sizes that there is room for.
+    rows : int
+        Number of rows.
+    core : int
+        Rows on either side of the first step that does not fit; the program decides over them. With the number of all
+        rows the result is the optimum.
+    limit_s : float
+        Time limit of the program [s]; the best solution by then is used, or else the steps that fit, one after the
+        other.
+    """
+    taken = np.zeros(rows, np.int64)
+    worth = np.flatnonzero(gain > 0)
+    further = np.append(np.False_, row[1:] == row[:-1])[: len(row)]
+    order = worth[np.lexsort((further[worth], -(gain / size)[worth]))]
+    fits = np.cumsum(size[order]) <= capacity
+    stop = len(order) if fits.all() else int(fits.argmin())
+    taken += np.bincount(row[order[:stop]], minlength=rows)
+    left = capacity - int(size[order[:stop]].sum())
+    if left == 0 or stop == len(order):
+        return taken
+    # No choice gains more than if a part of the step that does not fit could be taken.
+    bound = left * float(gain[order[stop]] / size[order[stop]])
+    greedy, filled = _filled(row, size, gain, taken, order[stop:], left)
+    if not core or bound - filled < _SLIGHT * float(gain[order[:stop]].sum()):
+        return greedy
+    near = np.unique(np.concatenate([_last(row[order[:stop][::-1]], core), _last(row[order[stop:]], core)]))
+    better = _program(row, size, gain, taken, near, left, filled, limit_s)
+    if better is None:
+        return greedy
+    taken[near] = better
+    return taken
+
+
+def _filled(row: Ints, size: Ints, gain: Floats, taken: Ints, order: Ints, left: int) -> tuple[Ints, float]:
+    """Return the steps taken plus those of an order that fit into what is left, and their gain."""
+    found, gained, closed = taken.copy(), 0.0, set()
+    for step in order.tolist():
+        r = int(row[step])
+        if size[step] > left:
+            # The steps behind it in its row must wait for it.
+            closed.add(r)
+        elif r not in closed:
+            found[r] += 1
+            left -= int(size[step])
+            gained += float(gain[step])
+        if left == 0:
+            break
+    return found, gained
+
+
+def _last(rows: Ints, count: int) -> Ints:
+    """Return the first different rows of a list, up to a number."""
+    first = np.sort(np.unique(rows, return_index=True)[1])[:count]
+    return rows[first]
+
+
+def _program(
+    row: Ints, size: Ints, gain: Floats, taken: Ints, near: Ints, left: int, beat: float, limit_s: float
+) -> Ints | None:
+    """Return the best steps of the rows `near` within their own steps and what is left.
+
+    None if nothing adds more than `beat`.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    first = np.searchsorted(row, near)
+    count = np.searchsorted(row, near, side="right") - first
+    mine = np.repeat(np.arange(len(near)), count)
+    step = np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
+    at = first[mine] + step
+    # A choice is a number of steps of a row: sizes and gains of all steps up to it.
+    size_to, gain_to = _summed(size[at], step), _summed(gain[at], step)
+    before = taken[near]
+    room = left + int(size[at][step < before[mine]].sum())
+    one = np.zeros((len(near), len(mine)))
+    one[mine, np.arange(len(mine))] = 1.0
+    found: Any = milp(
+        -gain_to / max(float(gain_to.max()), 1e-300),
+        integrality=np.ones(len(mine), np.int64),
+        bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(one, ub=1.0), LinearConstraint(size_to[None, :].astype(float), ub=float(room))],
+        options={"time_limit": limit_s, "mip_rel_gap": 1e-6},
+    )
+    if found.x is None:
+        return None
+    chosen = np.flatnonzero(np.asarray(found.x) > 0.5)
+    best = np.zeros(len(near), np.int64)
+    best[mine[chosen]] = step[chosen] + 1
+    now = float(gain[at][step < before[mine]].sum())
+    return best if gain_to[chosen].sum() > now + beat and size_to[chosen].sum() <= room else None
+
+
+def _summed(values: NDArray[Any], step: Ints) -> NDArray[Any]:
+    """Return sums from the start of each row; step 0 starts one."""
+    total = np.cumsum(values)
+    start = np.flatnonzero(step == 0)
+    before = np.repeat(total[start] - values[start], np.diff(np.append(start, len(step))))
+    return np.asarray(total - before)

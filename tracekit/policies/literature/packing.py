@@ -1,0 +1,520 @@
+"""Jobs packed onto the same GPUs: pairs that slow each other little (Lucid), groups that take turns (Muri)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import lru_cache
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.optimal import heaviest_pairs
+from tracekit.policies.literature.residents import FULL, Demand, Lines, Residents, rounded_use
+from tracekit.policies.parameters import NOISE, OVERHEAD, believed, overheads
+from tracekit.policies.pools import make_pools
+from tracekit.replay.assumptions.of_jobs import memory_ppm, sharing_class
+from tracekit.replay.assumptions.speeds import stages_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Lucid: small jobs are profiled first, then jobs are packed in pairs that hardly hurt each other.
+
+_CHECK_MS = 100_000
+"""Time between two looks at the arrivals."""
+_WINDOW_MS = 600_000
+"""Arrivals to consider."""
+_WIDEST = 8
+"""GPUs of the largest jobs that are packed."""
+
+
+class _Packing:
+    """Plans of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+        self.p, self.demand = p, Demand(jobs, cluster, models)
+        self.score: list[int] = sharing_class(models, self.demand.used).tolist()
+        estimate = believed(jobs, models, p["noise"], seed)
+        work = jobs.work_ms if estimate is None else estimate
+        self.value: list[int] = (work * jobs.devices.astype(np.int64)).tolist()
+        """Expected GPU time of each job [GPU*ms]."""
+        self.submit: list[int] = jobs.submit_ms.tolist()
+        self.profile_ms = round(p["time"] * 1000)
+        self.nodes = _profiler(cluster, p["profile"])
+        per_node = int(cluster.gpus.max(initial=1))
+        # As in the released code: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
+        self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        demand = self.demand
+        self.books = Residents(demand, view)
+        # In the profiler the smallest jobs come first, then the earliest.
+        self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
+        self.main = Lines(demand.type, self.value)
+        self.profiled: dict[int, int] = {}
+        """Until when each job is in the profiler [ms]."""
+        self.partner: dict[int, int] = {}
+        self.alone: dict[tuple[int, int], dict[int, None]] = {}
+        """Jobs that run alone, in the order of their starts, by kind of place and GPUs."""
+        self.listed: dict[int, tuple[int, int]] = {}
+        """The key under which each is filed."""
+        self.fits: dict[int, bool] = {}
+        """Whether jobs of a kind fit on the profiler's present nodes."""
+        self.there: Ints | None = None
+        self.packing, self.checked_ms = False, -1
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs start, and the speed of pairs."""
+        new, ended = self.books.follow(view)
+        for job in ended:
+            self._left(job)
+        for job in [job for job, until in self.profiled.items() if until <= view.now_ms]:
+            self.books.stop(job)
+            del self.profiled[job]
+            self.main.add(job)
+        for job in new:
+            (self.fresh if self._profiles(job) else self.main).add(job)
+        if len(self.fresh):
+            self.fresh.start(self._profile, skip=False)
+        self._look(view)
+        if len(self.main):
+            self.main.start(self._start, skip=self.packing)
+        wakes = list(self.profiled.values())
+        if self.p["pack"] == "auto" and len(self.main):
+            wakes.append(self.checked_ms + _CHECK_MS)
+        return self.books.plan(self._speed, min(wakes, default=-1))
+
+    def _look(self, view: View) -> None:
+        """Decide whether jobs are packed."""
+        if self.p["pack"] != "auto":
+            self.packing = self.p["pack"] == "on"
+        elif self.checked_ms < 0 or view.now_ms >= self.checked_ms + _CHECK_MS:
+            self.checked_ms = view.now_ms
+            since = bisect_left(self.submit, view.now_ms - _WINDOW_MS)
+            self.packing = view.submitted - since > self.p["calm"]
+
+    def _profiles(self, job: int) -> bool:
+        """Return whether a job is short of GPUs enough for the profiler, and may use its nodes."""
+        if self.demand.gpus[job] > self.small:
+            return False
+        there, kind = self.books.view.node_gpus, self.demand.kind[job]
+        if there is not self.there:
+            self.there, self.fits = there, {}
+        if kind not in self.fits:
+            self.fits[kind] = self.demand.nodes_for(job, np.where(self.nodes, there, 0)) is not None
+        return self.fits[kind]
+
+    def _room(self, *, profiler: bool) -> Ints:
+        there = self.nodes if profiler else ~self.nodes
+        return np.where(there & (self.books.view.node_gpus > 0), self.books.idle, 0)
+
+    def _profile(self, job: int) -> bool:
+        found = self.demand.nodes_for(job, self._room(profiler=True))
+        if found is None:
+            return False
+        self.books.put(job, self.books.lowest(found))
+        self.profiled[job] = self.books.view.now_ms + self.profile_ms
+        return True
+
+    def _start(self, job: int) -> bool:
+        """Start a job next to another, or alone."""
+        tries = (self._alone, self._beside) if self.p["idle_first"] else (self._beside, self._alone)
+        return any(attempt(job) for attempt in tries)
+
+    def _alone(self, job: int) -> bool:
+        found = self.demand.nodes_for(job, self._room(profiler=False))
+        if found is None:
+            return False
+        self.books.put(job, self.books.lowest(found))
+        self._list(job)
+        return True
+
+    def _list(self, job: int) -> None:
+        gpu = self.books.of[job][0]
+        self.listed[job] = int(self.demand.group[gpu]), self.demand.gpus[job]
+        self.alone.setdefault(self.listed[job], {})[job] = None
+
+    def _beside(self, job: int) -> bool:
+        demand, gpus = self.demand, self.demand.gpus[job]
+        if not self.packing or gpus > _WIDEST:
+            return False
+        most, ratio = self.p["score"], self.p["ratio"]
+        for group in demand.groups_of(job):
+            for other in self.alone.get((group, gpus), ()):
+                if (
+                    self.score[job] + self.score[other] <= most
+                    and demand.memory[job] + demand.memory[other] <= FULL
+                    and self.value[job] <= ratio * self.value[other]
+                    and all(self.books.view.node_gpus[demand.node[gpu]] > 0 for gpu in self.books.of[other])
+                ):
+                    self.books.put(job, self.books.of[other])
+                    self.partner[job], self.partner[other] = other, job
+                    del self.alone[self.listed.pop(other)][other]
+                    return True
+        return False
+
+    def _left(self, job: int) -> None:
+        """Note that a job ended; its partner is alone again."""
+        if self.profiled.pop(job, None) is not None:
+            return
+        other = self.partner.pop(job, -1)
+        if other >= 0:
+            del self.partner[other]
+            if other in self.books.of:
+                self._list(other)
+            return
+        if job in self.listed:
+            del self.alone[self.listed.pop(job)][job]
+
+    def _speed(self, job: int, gpu: int) -> int:
+        other = self.partner.get(job, -1)
+        return FULL if other < 0 else self.demand.speed_beside(job, other)
+
+
+def _profiler(cluster: Cluster, nodes: int) -> Bools:
+    """Return the profiler's nodes: this many of the largest of each domain, at most a quarter of all (N,)."""
+    found = np.zeros(cluster.nodes, np.bool_)
+    for domain in np.unique(cluster.domain).tolist():
+        own = np.flatnonzero(cluster.domain == domain)
+        own = own[np.argsort(-cluster.gpus[own], kind="stable")]
+        found[own[: min(nodes, len(own) // 4)]] = True
+    return found
+
+
+class Lucid(Policy):
+    """Profile, order by expected GPU time, pack in pairs."""
+
+    card: ClassVar[Card] = Card(
+        name="lucid",
+        title="profile jobs first, then least expected GPU time first, in pairs that slow each other little",
+        rule=(
+            "Jobs with few GPUs begin on the profiler: profile nodes of the largest of each domain, or a quarter "
+            "of its nodes if that is less. There the fewest GPUs go first, then by submission, up to the first "
+            "job that does not fit; a job that has not ended after time seconds leaves the profiler. All other "
+            "jobs wait for the other nodes, the least expected run time times GPUs first. While jobs are packed, "
+            "a job of at most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if "
+            "their scores add up to at most score, both fit in memory, and its expected GPU time is at most ratio "
+            "times the other's. Otherwise it takes idle GPUs in one place, or it is skipped. While jobs are not "
+            "packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. "
+            "Both jobs of a pair are slowed by M1, and the one that is left recovers. Jobs are stopped only in "
+            "the profiler. Utilization and memory are counted in whole percent."
+        ),
+        parameters=(
+            Parameter("profile", 2, "nodes of the profiler; 0: none"),
+            Parameter("time", 200.0, "most time in the profiler [s]", minimum=0.001),
+            Parameter("factor", 4, "jobs of up to profile * factor GPUs are profiled, on one node", minimum=1),
+            Parameter(
+                "pack",
+                "auto",
+                "pack jobs: always, never, or while more than calm jobs arrived in the last ten minutes",
+                ("auto", "on", "off"),
+            ),
+            Parameter("calm", 2.0, "with pack=auto, no job is packed up to this many arrivals in ten minutes [jobs]"),
+            Parameter("score", 2, "largest sum of the scores of a pair", maximum=4),
+            Parameter("ratio", 2.0, "largest expected GPU time relative to that of the partner"),
+            Parameter("idle_first", False, "look for idle GPUs before a partner"),
+            NOISE,
+            OVERHEAD,
+        ),
+        assumptions=("D1", "M1", "M2", "M4", "M9", "M11"),
+        equal_to=(
+            "With pack=off, profile=0: ssf.",
+            "With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.",
+        ),
+        sources=(
+            (
+                "Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two "
+                "modes."
+            ),
+            (
+                "Own choices: work done in the profiler counts, while the released simulator repeats all of it in "
+                "addition; the expected arrivals are those of the last ten minutes; the first partner is the job "
+                "that has been alone for longest; overhead is charged to jobs that leave the profiler."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        p = self.parameters
+        packing = _Packing(p, jobs, cluster, models, seed)
+        return Planner(
+            packing.plan,
+            packing.begin,
+            scope=0,
+            names_nodes=True,
+            share=2,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+        )
+
+
+# Muri: jobs whose stages complement each other take turns on the same GPUs.
+
+Stages: TypeAlias = tuple[int, ...]
+"""Shares of an iteration on storage, CPU, GPU and network [ppm]."""
+
+_PPM = 1_000_000
+_MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
+"""Time of a group relative to its plan, by number of jobs."""
+
+
+@lru_cache(maxsize=1 << 16)
+def group_time(group: tuple[Stages, ...]) -> int:
+    """Return the time in which each job of a group ends an iteration, in the best order of their turns.
+
+    Parameters
+    ----------
+    group : tuple
+        Times of each job's stages, in any unit; at most as many jobs as stages.
+    """
+    stages = range(len(group[0]))
+    turns = permutations(stages[1:], len(group) - 1)
+    return min(
+        sum(max(job[(at - shift) % len(job)] for job, shift in zip(group, (0, *others), strict=True)) for at in stages)
+        for others in turns
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def efficiency(group: tuple[Stages, ...]) -> int:
+    """Return the share of the group's time in which its stages are busy [ppm]."""
+    return sum(map(sum, group)) * _PPM // (len(group[0]) * group_time(group))
+
+
+def group_speed(group: tuple[Stages, ...]) -> int:
+    """Return the speed of each job of a group [ppm]."""
+    return max(min(round(sum(group[0]) * _PPM / (group_time(group) * _MEASURED[len(group)])), _PPM), 1)
+
+
+def gains(group: tuple[Stages, ...]) -> bool:
+    """Return whether a group is at least as fast as its jobs one after the other."""
+    return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
+
+
+class Groups:
+    """Plans of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, stages: Ints, memory: Ints) -> None:
+        self.gpus = jobs.devices.astype(np.int64)
+        self.pools = make_pools(jobs, cluster, "place")
+        self.domains = len(cluster.domains)
+        self.key, self.most, self.candidates, self.unpack = p["key"], p["group"], p["candidates"], p["unpack"]
+        shapes, self.shape = np.unique(stages, axis=0, return_inverse=True)
+        self.shape = self.shape.ravel()
+        self.shapes: list[Stages] = [tuple(row) for row in shapes.tolist()]
+        self.size: list[int] = self.gpus.tolist()
+        self.alone = [((*row,),) for row in stages.tolist()]
+        self.memory: list[int] = memory.tolist()
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.sharing = False
+        """Whether the last plan has groups of several jobs."""
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs run together."""
+        job = view.job
+        there = np.bincount(self.pools.domain, self.pools.gpus(view), self.domains).astype(np.int64)
+        domain = self.pools.kind_domain[self.pools.kind[job]]
+        if not self.sharing and (np.bincount(domain, self.gpus[job], self.domains) <= there).all():
+            waiting = job[~view.running]
+            return Plan(waiting, self.gpus[waiting], keep=True, optional=len(waiting))
+        ranked = job[np.lexsort((job, ~view.running, self._key(view, job)))]
+        running = set(job[view.running].tolist())
+        groups: list[list[int]] = []
+        left_over: list[int] = []
+        domain = self.pools.kind_domain[self.pools.kind[ranked]]
+        for d in range(self.domains):
+            own = ranked if self.domains == 1 else ranked[domain == d]
+            chosen, others = self._chosen(own, int(there[d]))
+            left = int(there[d])
+            for group in self._packed(chosen, left):
+                if self.size[group[0]] <= left:
+                    left -= self.size[group[0]]
+                    groups.append(group)
+                else:
+                    left_over += group
+            left_over += others
+        groups.sort(key=lambda group: -self.size[group[0]])
+        # Jobs that the plan leaves out get GPUs that find no other use; stopped jobs would only move.
+        late = [j for j in left_over if j not in running][: 4 * self.candidates]
+        return self._told([*groups, *([j] for j in late)], running)
+
+    def _key(self, view: View, job: Ints) -> Ints:
+        if self.key == "las":
+            return view.attained_gpu_ms
+        left = view.remaining_ms + view.overhead_ms
+        return left if self.key == "srtf" else left * self.gpus[job]
+
+    def _chosen(self, ranked: Ints, there: int) -> tuple[list[int], list[int]]:
+        """Return the considered jobs (those with enough GPUs, and the next equal ones), and the rest."""
+        slots: dict[int, int] = {}
+        chosen: list[int] = []
+        others: list[int] = []
+        left = there
+        kinds, asked = self.pools.kind[ranked].tolist(), self.gpus[ranked].tolist()
+        for j, kind, gpus in zip(ranked.tolist(), kinds, asked, strict=True):
+            if slots.get(kind, 0) > 0:
+                slots[kind] -= 1
+            elif gpus <= left:
+                left -= gpus
+                slots[kind] = self.most - 1
+            else:
+                others.append(j)
+                continue
+            chosen.append(j)
+        return chosen, others
+
+    def _packed(self, chosen: list[int], there: int) -> list[list[int]]:
+        """Return the groups of the chosen jobs, formed while together they ask for more GPUs than exist."""
+        buckets: dict[int, list[list[int]]] = {}
+        for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
+            buckets.setdefault(kind, []).append([j])
+        demand = int(self.gpus[chosen].sum())
+        for _ in range(self.most - 1):
+            before = demand
+            for kind in sorted(buckets, key=lambda k: -int(self.gpus[buckets[k][0][0]])):
+                if demand > there:
+                    buckets[kind], freed = self._merged(buckets[kind], demand - there)
+                    demand -= freed
+            if demand in {before, there} or demand < there:
+                break
+        rank = {j: at for at, j in enumerate(chosen)}
+        found = []
+        for groups in buckets.values():
+            for group in groups:
+                if len(group) > 1 and self.unpack and not gains(self._shapes(group)):
+                    found += [[j] for j in group]
+                else:
+                    found.append(sorted(group, key=rank.__getitem__) if len(group) > 1 else group)
+        return sorted(found, key=lambda group: rank[group[0]])
+
+    def _shapes(self, group: list[int]) -> tuple[Stages, ...]:
+        if len(group) == 1:
+            return self.alone[group[0]]
+        return tuple(sorted(self.shapes[self.shape[j]] for j in group))
+
+    def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
+        """Return groups of one kind, matched for the largest efficiency until enough GPUs are freed, and the GPUs."""
+        gpus = int(self.gpus[groups[0][0]])
+        pairs: list[tuple[int, int, int]] = []
+        for low in range(0, len(groups), self.candidates):
+            part = groups[low : low + self.candidates]
+            found = _matched(
+                tuple(self._shapes(g) for g in part), tuple(sum(self.memory[j] for j in g) for g in part), self.most
+            )
+            pairs += [(weight, low + a, low + b) for weight, a, b in found]
+        pairs.sort(key=lambda pair: (-pair[0], pair[1]))
+        pairs = pairs[: -(-excess // gpus)]
+        gone = {b for _, _, b in pairs}
+        made = {a: groups[a] + groups[b] for _, a, b in pairs}
+        return [made.get(at, group) for at, group in enumerate(groups) if at not in gone], gpus * len(pairs)
+
+    def _told(self, groups: list[list[int]], running: set[int]) -> Plan:
+        """Return the plan for groups; a running job comes first in its group, so the others join it."""
+        named, beside, rate = [], [], []
+        for group in groups:
+            ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
+            speed = _PPM if len(group) == 1 else group_speed(self._shapes(group))
+            named += ordered
+            beside += [ordered[0]] * len(group)
+            rate += [speed] * len(group)
+        self.sharing = len(named) > len(groups)
+        job = np.array(named, np.int64)
+        return Plan(
+            job,
+            self.gpus[job],
+            rate=np.array(rate, np.int64),
+            beside=np.array(beside, np.int64),
+            optional=len(named),
+        )
+
+
+@lru_cache(maxsize=1 << 12)
+def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most: int) -> list[tuple[int, int, int]]:
+    """Return pairs of groups (efficiency [ppm], place, later place) of the largest sum; groups stay within `most`."""
+    edges = [
+        (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
+        for a in range(len(groups))
+        for b in range(a + 1, len(groups))
+        if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
+    ]
+    if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
+        # All equal: every neighbour is equally good.
+        return [(edges[0][0], a, a + 1) for a in range(0, len(groups) - 1, 2)]
+    return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
+
+
+class Muri(Policy):
+    """Groups of jobs with complementary stages."""
+
+    card: ClassVar[Card] = Card(
+        name="muri",
+        title="jobs with complementary stages take turns on the same GPUs",
+        rule=(
+            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left in number, "
+            "and then the next group - 1 jobs that ask for the same number are considered too. If these jobs "
+            "together ask for more GPUs than exist, jobs that ask for the same number are matched in pairs, then "
+            "pairs with pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the "
+            "efficiencies, and the most efficient pairs are formed until the GPUs suffice. The efficiency of a "
+            "group is the share of its time in which storage, CPU, GPU and network are busy when its jobs take "
+            "turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 "
+            "or 1.35 for two, three or four jobs, as Muri measured. A group that would be faster one job after "
+            "the other is dissolved. The groups with the most GPUs are placed first, then by their first job. "
+            "Jobs for which no GPUs are left are stopped, and waiting jobs start if there is room. Utilization is "
+            "counted in whole percent."
+        ),
+        parameters=(
+            Parameter(
+                "key",
+                "srsf",
+                "order: remaining run time, that times GPUs, or least GPU time so far",
+                ("srtf", "srsf", "las"),
+            ),
+            Parameter("group", 4, "most jobs in a group", minimum=1, maximum=4),
+            Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("candidates", 32, "most groups that one matching considers, in the order of the key", minimum=2),
+            Parameter("unpack", True, "dissolve groups that would be faster one job after the other"),
+            Parameter("memory", False, "jobs share only if their GPU memory fits together (M2)"),
+            OVERHEAD,
+        ),
+        assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
+        equal_to=(
+            "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
+            "If there are GPUs for all jobs, or all ask for the same number and use only the GPU (u = 1): group=1.",
+        ),
+        sources=(
+            "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
+            (
+                "Own choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
+                "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
+                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start "
+                "if a planned job found no place."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans of groups."""
+        p = self.parameters
+        largest = int(cluster.gpus.max(initial=1))
+        three = stages_ppm(models, rounded_use(models, jobs), jobs.devices > largest)
+        stages = np.column_stack([three[:, 0] // 2, three[:, 0] - three[:, 0] // 2, three[:, 1], three[:, 2]])
+        memory = memory_ppm(models, jobs) if p["memory"] else np.zeros(len(jobs), np.int64)
+        groups = Groups(p, jobs, cluster, stages, memory)
+        return Planner(
+            groups.plan,
+            groups.begin,
+            round_ms=round(p["round"] * 1000),
+            scope=0,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+            share=max(p["group"], 2),
+        )

@@ -1,0 +1,490 @@
+"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, with or without profiles of the jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.resizing import Sizes, speedup
+from tracekit.policies.parameters import FIT
+from tracekit.policies.pools import settle_pools
+from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
+from tracekit.replay.engine.state import struct_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.assumptions.sections.speed import Application
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, Planner, View
+
+
+# Speeds of jobs by their GPUs: by M8, or goodput with the batch that suits the GPUs and the training so far best.
+
+BATCHES = 50
+"""Batches that are tried, in geometric steps."""
+_GPU_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class SpeedTable:
+    """Speeds of n jobs on 0, 1, ... GPUs, in stages of their training."""
+
+    speed: Floats
+    """Rows of speeds, one after the other; the speeds of a job are goodput relative to its recorded form."""
+    first: Ints
+    """Where the row of each job's first stage begins (n,)."""
+    width: Ints
+    """From one stage to the next; 0 if there is only one (n,)."""
+    stages: int
+    """How many."""
+    sigma: float | None
+    """The speeds of M8, or None if speeds are goodput."""
+
+    def rows(self, job: Ints, stage: Ints) -> Ints:
+        """Return the first rows of jobs in a stage (k,)."""
+        return self.first[job] + stage * self.width[job]
+
+    def stage(self, left_ms: Ints, work_ms: Ints) -> Ints:
+        """Return the stages of jobs by their remaining work (k,)."""
+        done = 1 - left_ms / np.maximum(work_ms, 1)
+        return np.clip((done * self.stages).astype(np.int64), 0, self.stages - 1)
+
+    def to_next_stage_ms(self, stage: Ints, left_ms: Ints, work_ms: Ints) -> Floats:
+        """Return the work until the next stage of jobs, in the last one until far beyond their end (k,) [ms]."""
+        then = work_ms * (1 - (stage + 1) / self.stages)
+        return np.where(stage + 1 < self.stages, np.maximum(left_ms - then, 0.0), 2.0**62)
+
+    def between(self, first: Ints, gpus: Floats) -> Floats:
+        """Return the speeds on numbers of GPUs, at least 1, that need not be whole (k,)."""
+        if self.sigma is not None:
+            return np.asarray(gpus / (1 + self.sigma * (gpus - 1)))
+        low = np.floor(gpus).astype(np.int64)
+        high = np.ceil(gpus).astype(np.int64)
+        return np.asarray(self.speed[first + low] + (gpus - low) * (self.speed[first + high] - self.speed[first + low]))
+
+
+def plain_table(models: Models, high: Ints) -> SpeedTable:
+    """Return the speeds of M8 up to the most GPUs of any job, in units of that on one."""
+    nothing = np.zeros(len(high), np.int64)
+    speed = speedup(models, np.arange(int(high.max(initial=1)) + 1))
+    return SpeedTable(speed, nothing, nothing, 1, models.elastic.sigma)
+
+
+def goodputs(
+    application: Application, gpus: Ints, requested: int, noise: float, local: float, batches: Floats
+) -> Floats:
+    """Return the goodput on GPUs with batches, in units of that on the recorded GPUs with the recorded batch (n, m).
+
+    Pollux: throughput times efficiency, (noise + 1) / (noise + m) with m times the recorded batch.
+
+    Parameters
+    ----------
+    application : Application
+        M43.
+    gpus : array
+        At least 1 each.
+    requested : int
+        GPUs of the recorded run.
+    noise : float
+        Gradient noise scale in units of the recorded batch.
+    local : float
+        Batch of a GPU that fits into a pass, in units of the recorded one; more takes several passes.
+    batches : array
+        Batches of all GPUs together, in units of the recorded one.
+    """
+    a = application
+    n = gpus.astype(np.float64)[:, None]
+    m = batches[None, :]
+
+    def step(n: Floats, m: Floats) -> Floats:
+        batch = m * requested / n
+        grad = np.ceil(batch / local - 1e-9).clip(1.0) * a.fixed + (1 - a.fixed) * batch
+        sync = np.where(n > 1, a.sync + a.more * np.maximum(n - 2, 0), 0.0)
+        return np.asarray((grad**a.gamma + sync**a.gamma) ** (1 / a.gamma))
+
+    one = float(step(np.array([[float(requested)]]), np.ones((1, 1)))[0, 0])
+    return np.asarray(m / step(n, m) * (noise + 1) / (noise + m) * one)
+
+
+def goodput(application: Application, gpus: Ints, requested: int, noise: float, local: float) -> Floats:
+    """Return the goodput on numbers of GPUs with the best batch for each (see `goodputs`)."""
+    batches = np.geomspace(1.0, max(application.most, 1.0), BATCHES)
+    return np.asarray(goodputs(application, gpus, requested, noise, local, batches).max(axis=1))
+
+
+def application_of(models: Models, jobs: Jobs, profile: str) -> Ints:
+    """Return the class of each job as an index into M43's classes: by recorded GPU time, or the named one (n,)."""
+    classes = models.applications.classes
+    if profile != "size":
+        return np.full(len(jobs), list(classes).index(profile))
+    ends = np.array([c.gpu_h for c in classes.values()]) * _GPU_HOUR_MS
+    return np.minimum(np.searchsorted(ends, jobs.work_ms * jobs.devices.astype(np.float64)), len(classes) - 1)
+
+
+def noise_in(application: Application, stage: int, stages: int) -> float:
+    """Return the noise in the middle of a stage: it grows by the same factor from each to the next."""
+    begin, end = application.noise
+    return float(begin * (end / begin) ** ((stage + 0.5) / stages))
+
+
+def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> SpeedTable:
+    """Return goodputs up to the most GPUs of each job, by its class of application (M43).
+
+    Parameters
+    ----------
+    profile : str
+        'size' for classes by recorded GPU time, or the class of all jobs.
+    """
+    given = models.applications
+    names, asks, kind = list(given.classes), jobs.devices.astype(np.int64), application_of(models, jobs, profile)
+    pairs, inverse = np.unique(np.stack([kind, asks], axis=1).reshape(-1, 2), axis=0, return_inverse=True)
+    parts: list[Floats] = [np.zeros(1)]
+    starts, widths, size = [], [], 1
+    for which, requested in pairs.tolist():
+        application = given.classes[names[which]]
+        most = int(high[(asks == requested)].max())
+        starts.append(size)
+        widths.append(most + 1)
+        for stage in range(given.stages):
+            noise = noise_in(application, stage, given.stages)
+            parts += [np.zeros(1), goodput(application, np.arange(1, most + 1), requested, noise, given.local)]
+        size += given.stages * (most + 1)
+    place = inverse.ravel()
+    first, width = np.array(starts, np.int64), np.array(widths, np.int64)
+    none = np.zeros(0, np.int64)
+    return SpeedTable(
+        np.concatenate(parts),
+        first[place] if len(place) else none,
+        width[place] if len(place) else none,
+        given.stages,
+        None,
+    )
+
+
+# Divisions of GPUs among jobs, drawn at random, for searches: how many GPUs each job may have.
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The GPUs that k jobs may have of P pools."""
+
+    least: Ints
+    """Guaranteed GPUs of each: its minimum, or none (k,)."""
+    low: Ints
+    """Minimum; a job has no GPU or at least this many (k,)."""
+    high: Ints
+    """Maximum (k,)."""
+    pool: Ints
+    """Pool of each (k,)."""
+    free: Ints
+    """GPUs of each pool beyond `least` (P,)."""
+
+    def drawn(self, count: int, random: np.random.Generator) -> Ints:
+        """Return this many divisions; every number of GPUs of a job is equally likely, whatever fits (count, k)."""
+        gpus = random.integers(self.low - 1, self.high + 1, (count, len(self.low)))
+        return np.where(gpus < self.low, self.least, gpus)
+
+    def within(self, gpus: Ints, random: np.random.Generator) -> Ints:
+        """Return divisions that fit: jobs drawn too late get what is left, or `least` (m, k)."""
+        found = np.broadcast_to(self.least, gpus.shape).copy()
+        for pool in np.unique(self.pool).tolist():
+            mine = np.flatnonzero(self.pool == pool)
+            order = mine[np.argsort(random.random((len(gpus), len(mine))), axis=1)]
+            extra = np.take_along_axis(gpus, order, axis=1) - self.least[order]
+            before = np.cumsum(extra, axis=1) - extra
+            given = np.clip(self.free[pool] - before, 0, extra)
+            given = np.where(self.least[order] + given >= self.low[order], given, 0)
+            np.put_along_axis(found, order, self.least[order] + given, axis=1)
+        return found
+
+    def children(
+        self, parents: Ints, score: Floats, count: int, random: np.random.Generator
+    ) -> tuple[Ints, NDArray[np.intp], Bools]:
+        """Return children of divisions; from which parent each number comes, and whether it was drawn anew (count, k).
+
+        A child has two parents, each the better of two drawn, and takes each number of GPUs from either. Then each
+        number is drawn again with a chance of one in k, and jobs for which there are too few GPUs get what is left.
+        """
+        k = len(self.low)
+        pairs = random.integers(0, len(parents), (2, 2, count))
+        better = np.where(score[pairs[0]] >= score[pairs[1]], pairs[0], pairs[1])[:, :, None]
+        source = np.where(random.random((count, k)) < 0.5, better[0], better[1])
+        anew = random.random((count, k)) < 1 / k
+        own = parents[source, np.arange(k)]
+        return self.within(np.where(anew, self.drawn(count, random), own), random), source, anew
+
+    def in_order(self, order: Ints) -> Ints:
+        """Return the division in which jobs have their minimum in an order, until the next one's is not there (k,)."""
+        found = self.least.copy()
+        for pool in np.unique(self.pool).tolist():
+            mine = order[self.pool[order] == pool]
+            fits = np.cumsum(self.low[mine] - self.least[mine]) <= self.free[pool]
+            found[mine[fits]] = self.low[mine[fits]]
+        return found
+
+
+# The fitness of Pollux, a power mean of speedups, and the genetic search for the division in which it is largest.
+
+_NOTHING = 1e-3
+"""Speedup of a job without GPUs, instead of 0."""
+
+
+def worths(gpus: Ints, rows: NDArray[Any], speed: Floats, power: float) -> Floats:
+    """Return each job's contribution to the mean in each of several divisions: numbers that rise with speedups.
+
+    Parameters
+    ----------
+    gpus : array (m, k)
+        Divisions.
+    rows : array (k,)
+        FitnessRows.
+    speed : array
+        Speeds of all kinds of jobs.
+    power : float
+        Exponent of the mean.
+    """
+    speedup = speed[rows["first"] + gpus] / rows["fair"]
+    speedup = np.where(gpus != rows["held"], speedup * rows["factor"], speedup)
+    speedup = np.maximum(np.where(gpus > 0, speedup, _NOTHING), _NOTHING)
+    if power == 0:
+        return np.asarray(np.log(speedup))
+    return np.asarray(np.sign(power) * speedup**power)
+
+
+def evolve(
+    rows: NDArray[Any],
+    free: Ints,
+    speed: Floats,
+    power: float,
+    first: Ints,
+    *,
+    population: int,
+    generations: int,
+    random: np.random.Generator,
+) -> Ints:
+    """Return the best division found, at least as good as `first` (k,).
+
+    Each generation has as many children as parents (`Bounds.children`). The best of parents and children survive.
+
+    Parameters
+    ----------
+    rows : array (k,)
+        FitnessRows; running jobs keep at least their minimum, waiting jobs have no GPU or at least their minimum.
+    free : array (P,)
+        GPUs of each pool beyond the minima of running jobs.
+    speed, power
+        As for `worths`.
+    first : array (k,)
+        A division to begin with.
+    population, generations : int
+        Divisions in a generation, and generations.
+    random : Generator
+        Source of all draws.
+    """
+    if not len(rows):
+        return first
+    held = np.clip(rows["held"], np.where(rows["held"] > 0, rows["low"], 0), rows["high"])
+    least = np.where(rows["held"] > 0, rows["low"], 0)
+    bounds = Bounds(least, rows["low"], rows["high"], rows["pool"], free)
+    drawn = np.concatenate([held[None], bounds.drawn(population, random)])
+    parents = np.concatenate([first[None], bounds.within(drawn, random)])
+    score = worths(parents, rows, speed, power).sum(axis=1)
+    for _ in range(generations):
+        children, _, _ = bounds.children(parents, score, population, random)
+        parents = np.concatenate([parents, children])
+        score = np.concatenate([score, worths(children, rows, speed, power).sum(axis=1)])
+        best = np.argsort(-score, kind="stable")[:population]
+        parents, score = parents[best], score[best]
+    found: Ints = parents[int(score.argmax())]
+    return found
+
+
+_STREAM = 14
+"""Seed of the random numbers."""
+_LONGEST_MS = 10**13
+"""No job is waited for longer [ms]."""
+
+
+PROFILE = Parameter(
+    "profile",
+    "none",
+    "applications of the jobs: none, by size (recorded GPU time), or one class for all (M43)",
+    ("none", "size", "small", "medium", "large", "xlarge"),
+    words=(
+        "work is fixed",
+        "batches adapt: applications by recorded GPU time",
+        "batches adapt: all jobs are small applications",
+        "batches adapt: all jobs are medium applications",
+        "batches adapt: all jobs are large applications",
+        "batches adapt: all jobs are very large applications",
+    ),
+)
+"""Knowledge about a job's batches and steps: none, so its work is fixed, or a class of applications."""
+
+
+class PolluxLite(Policy):
+    """GPUs by a power mean of speedups."""
+
+    card: ClassVar[Card] = Card(
+        name="pollux-lite",
+        title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
+        rule=(
+            "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
+            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its "
+            "number of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R "
+            "past changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by "
+            "step, where each gains most, to the earlier job among equals, up to the maximum. With search=genetic "
+            "a seeded genetic search over divisions, with so many generations, improves that division. Running "
+            "jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is "
+            "fixed: no batch size adapts, so no job gets less efficient. With another profile work is goodput. "
+            "Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their "
+            "gradients. The noise rises in stages with the work done, and a job's speed changes with its stage, "
+            "at the next round. The recorded work counts as work on the recorded GPUs with a batch that did not "
+            "adapt. Do not compare runs with a profile and runs without one."
+        ),
+        parameters=(
+            PROFILE,
+            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter("search", "greedy", "how to search for divisions", ("greedy", "genetic")),
+            Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
+            Parameter("generations", 20, "generations of the search", maximum=1000),
+            Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
+            Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M43", "M9", "M4"),
+        equal_to=(
+            "With linear speed and equal jobs that arrive at once: the same number of GPUs for each, to within one.",
+            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
+            (
+                "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
+                "profile=none with linear speed."
+            ),
+        ),
+        sources=(
+            (
+                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; goodput as throughput times "
+                "efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; "
+                "genetic search of 100 divisions in 100 generations, begun with earlier divisions."
+            ),
+            (
+                "Own choices: steps of the largest gain instead of the genetic search, or before it, and fewer "
+                "generations; running jobs are not stopped; a first start has no penalty; the maximum is that of "
+                "D3, not twice the largest number so far; jobs on several nodes may share them; the numbers of "
+                "M43."
+            ),
+        ),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without profiles not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in rounds."""
+        p = self.parameters
+        rounds = _Rounds(jobs, cluster, models, seed, p)
+        return rounds.sizes.planner(p, rounds.plan, begin=rounds.begin, round_ms=rounds.round_ms)
+
+
+class _Rounds:
+    """Plans of one run at a time."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
+        self.jobs, self.models, self.seed, self.given = jobs, models, seed, given
+        self.sizes = Sizes(jobs, cluster, models, given["fit"])
+        self.pools = self.sizes.pools
+        self.round_ms = max(round(given["round"] * 1000), 1)
+        self.delta_ms = given["delta"] * 1000
+        profile = given["profile"]
+        self.table: SpeedTable = (
+            plain_table(models, self.sizes.high)
+            if profile == "none"
+            else goodput_table(models, jobs, self.sizes.high, profile)
+        )
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.stage = np.zeros(len(self.jobs), np.int64)
+        """The stage of its training when each job was last planned (n,)."""
+
+    def plan(self, view: View) -> Plan:
+        """Return the GPUs of each job."""
+        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
+        low, high = self.sizes.low[job], self.sizes.high[job]
+        free = pools.capacity(view, before)
+        stage = np.zeros(len(job), np.int64)
+        if table.stages > 1:
+            stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
+        rows = np.zeros(len(job), struct_dtype("FitnessRow"))
+        rows["held"], rows["low"], rows["high"] = held, low, high
+        rows["gpus"] = np.where(held > 0, low, 0)
+        rows["pool"] = settle_pools(before, pools, job, low, free)
+        rows["first"] = table.rows(job, stage)
+        sharing = np.bincount(rows["pool"], minlength=len(free))
+        fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
+        rows["fair"] = table.between(rows["first"], fair)
+        age = (view.now_ms - self.jobs.submit_ms[job]).astype(np.float64)
+        changes = (view.table["migrations"][job] + view.table["preemptions"][job]).astype(np.float64)
+        factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
+        rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
+        free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
+        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
+        changed = gpus != held
+        if table.stages > 1:
+            # Who goes on as he is has another speed in another stage.
+            changed |= (held > 0) & (stage != self.stage[job])
+            self.stage[job] = stage
+        named = np.flatnonzero(changed)
+        named = named[np.argsort(-gpus[named], kind="stable")]
+        if table.sigma is not None:
+            rate = elastic_ppm(self.models, self.sizes.requested[job[named]], gpus[named])
+        else:
+            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
+        wake = -1
+        if len(named) or (gpus < high).any():
+            wake = view.now_ms + self.round_ms
+        elif table.stages > 1:
+            # At their maxima no job gains, however much time passes, until the speed of a job changes.
+            left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
+            wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
+        return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
+
+    def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
+        """Return the GPUs of each job; its pools have this many free GPUs beyond the minima of running jobs (k,)."""
+        from tracekit.replay.kernel import raise_fitness
+
+        power, left = float(self.given["p"]), free.copy()
+        wanted = np.bincount(rows["pool"], rows["high"] - rows["gpus"], len(free))
+        raise_fitness(
+            rows,
+            left,
+            self.table.speed,
+            power,
+            np.zeros(len(rows), struct_dtype("Entry")),
+            np.zeros(len(rows), np.int32),
+        )
+        found: Ints = rows["gpus"]
+        # Where all could have their maximum the steps have led each to its best.
+        if self.given["search"] == "greedy" or (wanted <= free).all():
+            return found
+        return evolve(
+            rows,
+            free,
+            self.table.speed,
+            power,
+            found,
+            population=self.given["population"],
+            generations=self.given["generations"],
+            random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
+        )

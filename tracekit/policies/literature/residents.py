@@ -1,0 +1,312 @@
+"""Who sits on which GPU: the books of planners that name the GPUs of every job, and let some share them.
+
+GPUs are numbered consecutively: node by node, in each by index. Jobs with equal requests, utilization and memory form
+one type and wait in one line. If the first of a type finds no place, no job of it does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.policies.places import fewest, pool_of
+from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.mechanisms import Plan, View
+from tracekit.replay.native import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Floats, Ints
+    from tracekit.policies.places import Pool
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+FULL = 1_000_000
+"""A whole GPU, all of its memory, or the recorded speed [ppm]."""
+_PERCENT = 10_000
+
+
+def rounded_use(models: Models, jobs: Jobs) -> Ints:
+    """Return the utilization of each job, in whole percent [ppm] (n,)."""
+    return (utilization_ppm(models, jobs) + _PERCENT // 2) // _PERCENT * _PERCENT
+
+
+def rounded_up(memory: Ints) -> Ints:
+    """Return shares of memory in whole percent, rounded up [ppm]."""
+    return -(-memory // _PERCENT) * _PERCENT
+
+
+class Demand:
+    """Requests and use of jobs, and the GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, extra: Ints | None = None) -> None:
+        """Take jobs and cluster; `extra` (n,) sets jobs of different numbers into different types."""
+        self.jobs, self.models = jobs, models
+        self.gpus: list[int] = jobs.devices.tolist()
+        used = rounded_use(models, jobs)
+        self.used: list[int] = used.tolist()
+        """Utilization of each job, in whole percent [ppm]."""
+        memory = rounded_up(memory_ppm(models, jobs))
+        self.memory: list[int] = memory.tolist()
+        """Memory of each job on each of its GPUs, in whole percent rounded up [ppm]."""
+        found = assign(jobs, cluster)
+        self.kind: list[int] = found.kind.tolist()
+        columns: list[NDArray[Any]] = [found.kind, used, memory, *([] if extra is None else [extra])]
+        types = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
+        self.type: list[int] = types.tolist()
+        """Type of each job."""
+        self.cluster = cluster
+        self.node = np.repeat(np.arange(cluster.nodes), cluster.gpus)
+        """Node of each GPU (T,)."""
+        self.first = np.cumsum(cluster.gpus) - cluster.gpus
+        """First GPU of each node (N,)."""
+        self.model = cluster.model[self.node].astype(np.int64)
+        """GPU model of each GPU, index into `Cluster.models` (T,)."""
+        self._node_group = np.repeat(np.arange(len(found.group_low)), found.group_high - found.group_low)
+        self.group = self._node_group[self.node]
+        """Group of each GPU (T,)."""
+        self._accepts: list[list[int]] = []
+        for kind, domain in enumerate(found.kind_domain.tolist()):
+            low, high = found.groups_of(domain)
+            self._accepts.append([g for g in range(low, high) if int(found.kind_accept[kind]) >> (g - low) & 1])
+        self._gpus: dict[int, list[Ints]] = {}
+        self._pools: dict[int, Pool] = {}
+        self._pairs: dict[tuple[int, int], int] = {}
+
+    def groups_of(self, job: int) -> list[int]:
+        """Return the groups of nodes that a job may use, ascending."""
+        return self._accepts[self.kind[job]]
+
+    def gpus_of(self, job: int) -> list[Ints]:
+        """Return the GPUs that a job may use, ascending, by GPU model: a gang never mixes models."""
+        kind = self.kind[job]
+        if kind not in self._gpus:
+            own = np.flatnonzero(np.isin(self.group, self._accepts[kind]))
+            models = np.unique(self.model[own]).tolist()
+            self._gpus[kind] = [own[self.model[own] == model] for model in models]
+        return self._gpus[kind]
+
+    def nodes_for(self, job: int, room: Ints) -> list[tuple[int, int]] | None:
+        """Return the nodes that a gang takes if each has this many GPUs for it (N,), as (node, GPUs), or None.
+
+        In one place, as `places.fewest` finds it among the nodes of a group.
+        """
+        kind = self.kind[job]
+        if kind not in self._pools:
+            nodes = np.flatnonzero(np.isin(self._node_group, self._accepts[kind]))
+            self._pools[kind] = pool_of(self.cluster, nodes, self._node_group)
+        spot = fewest(self._pools[kind], self.gpus[job], room[self._pools[kind].nodes])
+        return None if spot is None else sorted(zip(spot.nodes, spot.gpus, strict=True))
+
+    def speed_beside(self, job: int, other: int) -> int:
+        """Return the speed of a job next to another on one GPU (M1) [ppm]."""
+        pair = self.used[job], self.used[other]
+        if pair not in self._pairs:
+            self._pairs[pair] = int(interference_ppm(self.models, *pair))
+        return self._pairs[pair]
+
+    def pair_speeds(self) -> Floats:
+        """Return the speed of a job at each whole percent of utilization next to one at each (M1) [0..1] (101, 101)."""
+        percent = np.arange(101) * _PERCENT
+        table: Floats = interference_ppm(self.models, percent[:, None], percent) / FULL
+        return table
+
+    def speed_among(self, job: int, others: Iterable[int]) -> int:
+        """Return the speed of a job among others on one GPU (M1) [ppm]."""
+        found = FULL
+        for speed in sorted(self.speed_beside(job, other) for other in others):
+            found = (found * speed + FULL // 2) // FULL
+        return max(found, 1)
+
+
+class Residents:
+    """Which jobs run on which GPUs in one run, kept in step with the engine."""
+
+    def __init__(self, demand: Demand, view: View, seats: int = 1) -> None:
+        """Begin a run with empty GPUs; `seats` is how many of their jobs `seat` shows."""
+        self.demand, self.view = demand, view
+        self.seat = np.full((len(demand.node), seats), -1)
+        """The first jobs on each GPU, -1 none (T, seats)."""
+        self.on: list[list[int]] = [[] for _ in demand.node]
+        """Jobs on each GPU, in the order of arrival."""
+        self.of: dict[int, list[int]] = {}
+        """GPUs of each job that runs."""
+        self.count = np.zeros(len(demand.node), np.int64)
+        """Jobs on each GPU (T,)."""
+        self.idle = np.bincount(demand.node, minlength=len(demand.first)).astype(np.int64)
+        """GPUs of each node that no job has (N,)."""
+        self.memory = np.zeros(len(demand.node), np.int64)
+        """Memory taken on each GPU [ppm] (T,)."""
+        self.rate: dict[int, int] = {}
+        """Speed of each job, as the engine knows it [ppm]."""
+        self._new: list[int] = []
+        self._gone: list[int] = []
+        self._touched: set[int] = set()
+        self._submitted = 0
+
+    def follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
+        """Remove ended jobs; return (jobs that arrived since, jobs that ended with the GPUs that they had).
+
+        A job whose node failed is both: it ended at its place, and waits again.
+        """
+        status, names = view.status, kernel()
+        ended: list[int] = []
+        if view.running_jobs < len(self.of):
+            running = np.fromiter(self.of, np.int64, len(self.of))
+            ended = running[status[running] != names.RUNNING].tolist()
+        left = {job: self._take_out(job) for job in ended}
+        for job in ended:
+            del self.rate[job]
+        came = range(self._submitted, view.submitted)
+        self._submitted = view.submitted
+        new = [job for job in (*ended, *came) if status[job] == names.WAITING]
+        self._new, self._gone = [], []
+        return new, left
+
+    def put(self, job: int, gpus: Iterable[int]) -> None:
+        """Give GPUs to a job, whether or not other jobs run there."""
+        held = list(gpus)
+        self.of[job] = held
+        for gpu in held:
+            if not self.on[gpu]:
+                self.idle[self.demand.node[gpu]] -= 1
+            self.on[gpu].append(job)
+            if len(self.on[gpu]) <= self.seat.shape[1]:
+                self.seat[gpu, len(self.on[gpu]) - 1] = job
+            self.count[gpu] += 1
+            self.memory[gpu] += self.demand.memory[job]
+            self._touched.add(gpu)
+        self._new.append(job)
+
+    def stop(self, job: int) -> None:
+        """Take the GPUs of a job that runs away; it waits."""
+        self._take_out(job)
+        self.rate.pop(job, None)
+        self._gone.append(job)
+
+    def _take_out(self, job: int) -> list[int]:
+        held = self.of.pop(job)
+        for gpu in held:
+            self.on[gpu].remove(job)
+            shown = self.on[gpu][: self.seat.shape[1]]
+            self.seat[gpu] = [*shown, *[-1] * (self.seat.shape[1] - len(shown))]
+            self.count[gpu] -= 1
+            self.memory[gpu] -= self.demand.memory[job]
+            self._touched.add(gpu)
+            if not self.on[gpu]:
+                self.idle[self.demand.node[gpu]] += 1
+        return held
+
+    def touch(self, gpus: Iterable[int]) -> None:
+        """Have the speeds on some GPUs computed again."""
+        self._touched.update(gpus)
+
+    def idle_gpus(self, job: int) -> list[int] | None:
+        """Return GPUs without jobs, in one place, for a job; None if it finds none."""
+        found = self.demand.nodes_for(job, np.where(self.view.node_gpus > 0, self.idle, 0))
+        return None if found is None else self.lowest(found)
+
+    def lowest(self, nodes: Iterable[tuple[int, int]]) -> list[int]:
+        """Return this many GPUs without jobs of each node, the lowest."""
+        return [gpu for node, count in nodes for gpu in self._lowest(node, count)]
+
+    def _lowest(self, node: int, count: int) -> list[int]:
+        first = int(self.demand.first[node])
+        found = []
+        for gpu in range(first, first + int(self.view.node_gpus[node])):
+            if not self.on[gpu]:
+                found.append(gpu)
+                if len(found) == count:
+                    break
+        return found
+
+    def plan(self, speed: Callable[[int, int], int], wake_ms: int = -1) -> Plan:
+        """Return the plan that makes the engine carry out what was placed and stopped.
+
+        Parameters
+        ----------
+        speed : function
+            Speed of a job on one of its GPUs [ppm]; the slowest of its GPUs sets its pace.
+        wake_ms : int
+            When to be asked again, -1 at the next event [ms].
+        """
+        named: list[int] = []
+        rates: list[int] = []
+        rows: list[tuple[int, int, int, int]] = []
+        for job in self._gone:
+            if job not in self.of:
+                named.append(job)
+                rates.append(FULL)
+        stopped = len(named)
+        changed = {job: None for gpu in sorted(self._touched) for job in self.on[gpu]}
+        self._touched.clear()
+        new = set(self._new)
+        for job in [*changed, *(job for job in self._new if job not in changed)]:
+            rate = min(speed(job, gpu) for gpu in self.of[job])
+            if job in new:
+                rows += self._rows(len(named), self.of[job])
+            elif rate == self.rate.get(job):
+                continue
+            self.rate[job] = rate
+            named.append(job)
+            rates.append(rate)
+        gpus = [0] * stopped + [self.demand.gpus[job] for job in named[stopped:]]
+        return Plan(
+            np.array(named, np.int64),
+            np.array(gpus, np.int64),
+            rate=np.array(rates, np.int64),
+            keep=True,
+            wake_ms=wake_ms,
+            place=np.array(rows, np.int64).reshape(-1, 4),
+        )
+
+    def _rows(self, place: int, gpus: list[int]) -> Iterator[tuple[int, int, int, int]]:
+        for gpu in gpus:
+            node = int(self.demand.node[gpu])
+            yield place, node, 1, gpu - int(self.demand.first[node])
+
+
+class Lines:
+    """Waiting jobs in an order that never changes, a line for each type."""
+
+    def __init__(self, types: list[int], key: list[int] | None = None) -> None:
+        """Take the type of each job, and its key: smallest first, ties and None by submission."""
+        self._types, self._key = types, key
+        self._lines: dict[int, list[tuple[int, int]]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, job: int) -> None:
+        """Let a job wait."""
+        self._size += 1
+        line = self._lines.setdefault(self._types[job], [])
+        heapq.heappush(line, (self._key[job] if self._key else job, job))
+
+    def start(self, begin: Callable[[int], bool], *, skip: bool = True) -> None:
+        """Consider the jobs in order; `begin` starts a job, or reports that no job of its type can start.
+
+        With skip=False the first job that cannot start ends the pass.
+        """
+        heads = [(*line[0], kind) for kind, line in self._lines.items() if line]
+        heapq.heapify(heads)
+        while heads:
+            _, job, kind = heapq.heappop(heads)
+            if begin(job):
+                line = self._lines[kind]
+                heapq.heappop(line)
+                self._size -= 1
+                if line:
+                    heapq.heappush(heads, (*line[0], kind))
+            elif not skip:
+                break

@@ -1,0 +1,210 @@
+"""Shared parts of planners that resize jobs: bounds, minima, steps, plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.policies.interface import Parameter
+from tracekit.policies.parameters import overheads
+from tracekit.policies.pools import make_pools
+from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+GAP = Parameter("gap", 30.0, "least time between two plans [s]")
+
+RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
+
+
+def speedup(models: Models, gpus: Ints) -> Floats:
+    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs in units of that on one (M8); 0 without GPUs."""
+    return np.asarray(gpus / (1 + models.elastic.sigma * np.maximum(gpus - 1, 0)))
+
+
+def ragged(count: Ints) -> tuple[Ints, Ints]:
+    """For rows with these numbers of entries, return the row of every entry and its place in the row: 0, 1, ..."""
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+
+
+def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> Ints:
+    """Return how many steps of one GPU each row takes, the steps with the largest keys first, while GPUs last.
+
+    Keys may not rise inside a row, so no step is taken before the one in front of it; among equals the earlier row goes
+    first.
+
+    Parameters
+    ----------
+    key : array (s,)
+        Value of each step; steps of 0 or less are not taken.
+    row : array (s,)
+        Its row, ascending.
+    pool : array (rows,)
+        Pool of each row.
+    free : array (P,)
+        GPUs of each pool; reduced by the GPUs taken.
+    rows : int
+        Number of rows.
+    """
+    worth = np.flatnonzero(key > 0)
+    wanted = np.bincount(pool[row[worth]], minlength=len(free))
+    if (wanted <= free).all():
+        free -= wanted
+        return np.bincount(row[worth], minlength=rows)
+    order = worth[np.argsort(-key[worth], kind="stable")]
+    taken = np.zeros(rows, np.int64)
+    for p in np.unique(pool[row[worth]]).tolist():
+        mine = order[pool[row[order]] == p][: free[p]]
+        taken += np.bincount(row[mine], minlength=rows)
+        free[p] -= len(mine)
+    return taken
+
+
+@dataclass
+class Wish:
+    """The active jobs of a moment, and the GPUs that each gets; k jobs, P pools."""
+
+    job: Ints
+    """Jobs, as in the view (k,)."""
+    held: Ints
+    """GPUs that each holds (k,)."""
+    before: Ints
+    """Pool in which each runs, -1 if it waits (k,)."""
+    free: Ints
+    """GPUs of each pool that are not promised yet (P,)."""
+    gpus: Ints
+    """GPUs that each is to have (k,)."""
+    pool: Ints
+    """Where (k,)."""
+
+
+class Sizes:
+    """Bounds and pools of jobs that are resized; with `rigid` no job is (D3)."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, fit: str, *, rigid: bool = False) -> None:
+        if rigid:
+            models = replace(models, elastic=replace(models.elastic, rigid=True))
+        self.models = models
+        self.requested = jobs.devices.astype(np.int64)
+        self.low, self.high = elastic_bounds(models, self.requested)
+        self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
+        """Speed on 0, 1, ... GPUs in units of that on one, up to the most that a job may have."""
+        self.pools = make_pools(jobs, cluster, fit)
+        self._accepts = self.pools.accepts.view(np.uint8)
+
+    def planner(self, p: dict[str, Any], plan: Callable[[View], Plan], **more: Any) -> Planner:
+        """Return a planner with a policy's parameters gap, fit, overhead and resize, as far as it has them."""
+        return Planner(
+            plan,
+            gap_ms=round(p.get("gap", 0.0) * 1000),
+            fit=p.get("fit", "place"),
+            overhead_ms=overheads(self.models, p["overhead"], self.high),
+            resize_ms=round(p["resize"] * 1000),
+            **more,
+        )
+
+    def wish(self, view: View) -> Wish:
+        """Return the jobs of a moment, before any GPU is promised."""
+        job, held, before = view.job, view.held, self.pools.held(view)
+        # GPUs that nodes took with them are still their jobs'.
+        free = self.pools.capacity(view, before)
+        return Wish(job, held, before, free, np.zeros(len(job), np.int64), before.copy())
+
+    def give(
+        self,
+        wish: Wish,
+        order: Ints,
+        least: Ints,
+        most: Ints | None = None,
+        *,
+        running_first: bool = False,
+        doubling: bool = False,
+    ) -> None:
+        """Promise jobs without GPUs `least` of them each, in an order; jobs for which there are too few are skipped.
+
+        Then the same jobs get one GPU more each, in the same order, again and again, up to `most`.
+
+        Parameters
+        ----------
+        wish : Wish
+            Changed.
+        order : array
+            Places in the wish.
+        least, most : array (k,)
+            GPUs by place; `most` is `least` by default.
+        running_first : bool
+            Whether running jobs get their GPUs before all others.
+        doubling : bool
+            Whether jobs double their GPUs instead.
+        """
+        from tracekit.replay.kernel import divide_gpus
+
+        kind, room = self.pools.kind[wish.job].astype(np.int64), np.zeros(len(wish.job), np.int64)
+        order = np.ascontiguousarray(order, np.int64)
+        divide_gpus(
+            order,
+            wish.pool,
+            least,
+            least if most is None else most,
+            kind,
+            self._accepts,
+            wish.free,
+            running_first,
+            doubling,
+            wish.gpus,
+            room,
+        )
+
+    def steps(self, wish: Wish) -> tuple[Ints, Ints]:
+        """Return the steps of one GPU by which jobs with GPUs may grow: place, and GPUs before the step."""
+        room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
+        place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
+        return place, wish.gpus[place] + step
+
+    def grow(self, wish: Wish, place: Ints, key: Floats, order: Ints | None = None) -> None:
+        """Give the jobs the steps that are worth most (see `steps_taken`); equals in an order, by default their own."""
+        if order is None:
+            wish.gpus += steps_taken(key, place, wish.pool, wish.free, len(wish.job))
+            return
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        line = np.argsort(rank[place], kind="stable")
+        wish.gpus[order] += steps_taken(key[line], rank[place][line], wish.pool[order], wish.free, len(order))
+
+    def plan(self, wish: Wish, rate: Ints | None = None, *, also: Bools | None = None, wake_ms: int = -1) -> Plan:
+        """Return a plan that names the jobs whose GPUs change, large gangs first, as they are harder to place.
+
+        Parameters
+        ----------
+        wish : Wish
+            The planned GPUs of each job.
+        rate : array (k,), optional
+            Speed of each with its GPUs [ppm]; that of M8 by default.
+        also : array (k,), optional
+            Further jobs to name, whose speed alone changes.
+        wake_ms : int
+            When to be asked again [ms]; -1 not.
+        """
+        changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
+        if also is not None:
+            changes |= also & (wish.gpus > 0)
+        named = np.flatnonzero(changes)
+        named = named[np.argsort(-wish.gpus[named], kind="stable")]
+        job, gpus, pool = wish.job[named], wish.gpus[named], wish.pool[named]
+        speed = elastic_ppm(self.models, self.requested[job], gpus) if rate is None else rate[named]
+        return self.pools.plan(job, gpus, pool, speed, wake_ms)
+
+    def unfinished(self, wish: Wish) -> bool:
+        """Report whether a later plan could differ even if no job arrives or ends."""
+        return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())

@@ -1,0 +1,456 @@
+"""One-GPU jobs that go where a score is lowest, alone or next to others; gangs have their GPUs to themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.residents import FULL, Demand, Lines, Residents
+from tracekit.policies.parameters import overheads
+from tracekit.replay.assumptions.speeds import type_speed_table
+from tracekit.replay.mechanisms import Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
+
+
+_PERCENT = 10_000
+_REMAINING = 1e9
+"""Unit in which the engine counts remaining work, per second."""
+
+
+@dataclass(frozen=True)
+class Company:
+    """GPUs that a job may join, m of them with at most C jobs each, and the effect of that. An empty seat has zeros."""
+
+    gpu: Ints
+    """The GPUs (m,)."""
+    idle: Bools
+    """Whether it is empty (m,)."""
+    speed: Floats
+    """Speed of the job there [0..1] (m,)."""
+    left_s: Floats
+    """Run time left of the jobs there, at full speed [s] (m, C)."""
+    before: Floats
+    """Their speeds now [0..1] (m, C)."""
+    after: Floats
+    """Their speeds with the job [0..1] (m, C)."""
+    own_s: float
+    """Run time left of the job [s]."""
+
+    @property
+    def harm_s(self) -> Floats:
+        """How much later the jobs there would end in total, if all stayed as it is then [s] (m,)."""
+        found: Floats = (self.left_s * (1 / self.after - 1 / self.before)).sum(axis=1)
+        return found
+
+
+class ScoredSeats:
+    """Plans of one run at a time. A policy gives the value of GPUs."""
+
+    idle_first: ClassVar[bool] = False
+    """Whether an idle GPU is never worse than a shared one, so shared ones can be ignored while one is idle."""
+
+    def __init__(self, demand: Demand, residents: int, key: Ints | None = None) -> None:
+        """Take the demand, how many jobs a GPU may have, and the order of waiting jobs, by submission if None."""
+        self.demand, self.residents = demand, residents
+        self.key = None if key is None else key.tolist()
+        self.percent = np.append(np.array(demand.used, np.int64) // _PERCENT, 0)
+        """Utilization of each job in percent; the last entry is an empty seat's (n + 1,)."""
+        self.pair = demand.pair_speeds()
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.books = Residents(self.demand, view, self.residents)
+        self.waiting = Lines(self.demand.type, self.key)
+        self.whole = np.zeros(len(self.demand.node), np.bool_)
+        """GPUs that gangs have (T,)."""
+        self.nodes: Ints | None = None
+        self.there: dict[int, list[Ints]] = {}
+        """GPUs on present nodes for each kind of demand, by GPU model."""
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs start where, and the current speed of every job."""
+        new, ended = self.books.follow(view)
+        for job, gpus in ended.items():
+            self.whole[gpus] = False
+            self.left_seat(job, gpus)
+        for job in new:
+            self.waiting.add(job)
+        self.due(view.now_ms)
+        if len(self.waiting):
+            if view.node_gpus is not self.nodes:
+                self.nodes, self.there = view.node_gpus, {}
+            self.left = view.table["remaining"]
+            self.waiting.start(self._begin_job)
+        return self.books.plan(self.speed, self.wake(view.now_ms))
+
+    def planner(self, overhead_ms: Ints | None = None) -> Planner:
+        """Return the mechanism."""
+        share = max(self.residents, 2)
+        return Planner(self.plan, self.begin, scope=0, names_nodes=True, share=share, overhead_ms=overhead_ms)
+
+    def left_seat(self, job: int, gpus: list[int]) -> None:
+        """Note that a job ended on these GPUs."""
+
+    def due(self, now_ms: int) -> None:
+        """Do what is due by now."""
+
+    def wake(self, now_ms: int) -> int:
+        """Return when to be asked again without any event, -1 not [ms]."""
+        return -1
+
+    def seated(self, job: int, gpu: int) -> None:
+        """Note that a job of one GPU has it."""
+
+    def speed(self, job: int, gpu: int) -> int:
+        """Return the speed of a job on one of its GPUs [ppm]."""
+        on = self.books.on[gpu]
+        return FULL if len(on) == 1 else self.demand.speed_among(job, [other for other in on if other != job])
+
+    def allowed(self, job: int, gpus: Ints) -> Bools:
+        """Return which of some GPUs with a seat left a job may join (m,)."""
+        return self.books.memory[gpus] + self.demand.memory[job] <= FULL
+
+    def score(self, job: int, company: Company) -> Floats:
+        """Return a score, lowest where a job should go; infinite where it must not (m,)."""
+        raise NotImplementedError
+
+    def _begin_job(self, job: int) -> bool:
+        if self.demand.gpus[job] > 1:
+            found = self.books.idle_gpus(job)
+            if found is None:
+                return False
+            self.books.put(job, found)
+            self.whole[found] = True
+            return True
+        alone = self.books.idle_gpus(job) if self.idle_first else None
+        if alone is not None:
+            self.books.put(job, alone)
+            self.seated(job, alone[0])
+            return True
+        gpus, idle = self._candidates(job)
+        if not len(gpus):
+            return False
+        company = self._company(job, gpus, idle)
+        score = self.score(job, company)
+        at = int(score.argmin())
+        if not np.isfinite(score[at]):
+            return False
+        self.books.put(job, [int(gpus[at])])
+        self.seated(job, int(gpus[at]))
+        return True
+
+    def _candidates(self, job: int) -> tuple[Ints, Bools]:
+        """Return the GPUs that a job may join, and whether they are idle: of these one for each model, the first."""
+        idle, shared = [], []
+        for own in self._accepted(job):
+            count = self.books.count[own]
+            taken = own[(count > 0) & (count < self.residents) & ~self.whole[own]]
+            shared.append(taken[self.allowed(job, taken)])
+            empty = own[count == 0]
+            if len(empty):
+                # As other policies place it: on the node with the fewest idle GPUs.
+                idle.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+        gpus = np.concatenate([np.array(idle, np.int64), *shared])
+        return gpus, np.arange(len(gpus)) < len(idle)
+
+    def _accepted(self, job: int) -> list[Ints]:
+        """Return the GPUs that a job may use on present nodes, by GPU model."""
+        kind, view = self.demand.kind[job], self.books.view
+        if kind not in self.there:
+            up = (view.node_gpus > 0)[self.demand.node]
+            self.there[kind] = [own[up[own]] for own in self.demand.gpus_of(job)]
+        return self.there[kind]
+
+    def _company(self, job: int, gpus: Ints, idle: Bools) -> Company:
+        # Seats that are empty on all of them change nothing.
+        width = max(int(self.books.count[gpus].max(initial=0)), 1)
+        seat, pair = self.books.seat[gpus, :width], self.pair
+        used = self.percent[seat]
+        own = int(self.percent[job])
+        there = seat >= 0
+        before = np.ones(seat.shape)
+        for column, other in permutations(range(seat.shape[1]), 2):
+            before[:, column] *= pair[used[:, column], used[:, other]]
+        left = np.where(there, self.left[np.maximum(seat, 0)], 0) / _REMAINING
+        return Company(
+            gpu=gpus,
+            idle=idle,
+            speed=pair[own, used].prod(axis=1),
+            left_s=left,
+            before=before,
+            after=before * pair[used, own],
+            own_s=float(self.left[job]) / _REMAINING,
+        )
+
+
+# IADeep: an idle GPU at once, else the set of jobs that interfere least, tuned together.
+
+
+class _Tuned(ScoredSeats):
+    """Least interference of the resulting set."""
+
+    idle_first = True
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        super().__init__(Demand(jobs, cluster, models), p["residents"])
+        self.cap: int = round(p["cap"] * FULL)
+        self.kappa: float = p["kappa"]
+        self.tune_ms: int = round(p["tune"] * 1000)
+
+    def begin(self, view: View) -> None:
+        super().begin(view)
+        self.tuning: dict[int, int] = {}
+        """When the tuning of a GPU's jobs ends [ms]."""
+        self.load = np.zeros(len(self.demand.node), np.int64)
+
+    def allowed(self, job: int, gpus: Ints) -> Bools:
+        books = self.books
+        load = self.load[gpus]
+        below = (load < self.cap) & (books.memory[gpus] < self.cap)
+        tuned = ~np.isin(gpus, list(self.tuning)) if self.tuning else np.ones(len(gpus), np.bool_)
+        return below & tuned & (books.memory[gpus] + self.demand.memory[job] <= FULL)
+
+    def score(self, job: int, company: Company) -> Floats:
+        there = company.left_s > 0
+        interference = 1 / company.speed - 1 + np.where(there, 1 / company.after - 1, 0).sum(axis=1)
+        return np.where(company.idle, -1.0, interference)
+
+    def seated(self, job: int, gpu: int) -> None:
+        self.load[gpu] += self.demand.used[job]
+        if len(self.books.on[gpu]) > 1 and self.tune_ms:
+            self.tuning[gpu] = self.books.view.now_ms + self.tune_ms
+
+    def left_seat(self, job: int, gpus: list[int]) -> None:
+        if len(gpus) == 1:
+            self.load[gpus[0]] -= self.demand.used[job]
+
+    def due(self, now_ms: int) -> None:
+        ready = [gpu for gpu, until in self.tuning.items() if until <= now_ms]
+        for gpu in ready:
+            del self.tuning[gpu]
+        self.books.touch(ready)
+
+    def wake(self, now_ms: int) -> int:
+        return min(self.tuning.values(), default=-1)
+
+    def speed(self, job: int, gpu: int) -> int:
+        found = super().speed(job, gpu)
+        if self.kappa == 1 or found == FULL or gpu in self.tuning:
+            return found
+        return max(round(FULL / (1 + (FULL / found - 1) * self.kappa)), 1)
+
+
+class IaDeep(Policy):
+    """Least interference."""
+
+    card: ClassVar[Card] = Card(
+        name="iadeep",
+        title="an idle GPU at once, otherwise the GPU where jobs interfere least",
+        rule=(
+            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
+            "one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
+            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, "
+            "where it fits and whose jobs are not being tuned. Of these GPUs it takes the one where the resulting "
+            "set interferes least: the sum over its jobs of their slowdown less 1. A set is tuned for tune "
+            "seconds, during which no job joins it; after that, the part of each slowdown above 1 is multiplied "
+            "by kappa. Gangs get idle GPUs in one place. No job is stopped. Utilization and memory are counted in "
+            "whole percent."
+        ),
+        parameters=(
+            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("cap", 0.99, "at this utilization or memory, no job joins a GPU [0..1]", maximum=8.0),
+            Parameter(
+                "kappa", 1.0, "factor by which tuning multiplies a slowdown; 1 changes nothing [0..1]", maximum=1.0
+            ),
+            Parameter("tune", 60.0, "time that tuning takes; 0: none [s]"),
+        ),
+        assumptions=("D1", "M1", "M2", "M4"),
+        equal_to=(
+            "With residents=1: fifo,scan=skip.",
+            "With residents=2, tune=0 and if no job waits for a seat: sjf-ffs by submission, with other partners.",
+        ),
+        sources=(
+            (
+                "Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least "
+                "interference."
+            ),
+            (
+                "Own choices: interference from M1 instead of the regression over past records; tuning as a "
+                "factor (kappa=0.8 is a guess of its gain); the node of an idle GPU; gangs run alone."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        return _Tuned(self.parameters, jobs, cluster, models).planner()
+
+
+# Interference-greedy: the target that a learned placement such as Harmony's would approach.
+
+
+class _LeastDelay(ScoredSeats):
+    """Least sum of completions, or to wait."""
+
+    idle_first = True
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        key = jobs.work_ms if p["key"] == "sjf" else None
+        super().__init__(Demand(jobs, cluster, models), p["residents"], key)
+        self.waits = p["wait"]
+
+    def score(self, job: int, company: Company) -> Floats:
+        found: Floats = company.own_s / company.speed + company.harm_s
+        if not self.waits:
+            return found
+        # Who waits goes alone to the first GPU that becomes idle.
+        ends = (company.left_s / company.before).max(axis=1, initial=0.0)
+        return np.where(company.idle | (found < ends.min(initial=np.inf) + company.own_s), found, np.inf)
+
+
+class InterferenceGreedy(Policy):
+    """Least delay of all concerned."""
+
+    card: ClassVar[Card] = Card(
+        name="interference-greedy",
+        title="one-GPU jobs where they and their neighbours end soonest together, or wait: a bound for learned "
+        "placement",
+        rule=(
+            "Jobs are taken in the order of key. A job that cannot start is skipped, and so are all identical "
+            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
+            "residents jobs and enough memory left. It goes where its remaining run time over its speed there, "
+            "plus the delay of the jobs there if all stay as they are, is smallest. With wait=on it starts only "
+            "if that is less than its remaining run time plus the time until the first of the GPUs that it could "
+            "join is empty. Gangs get idle GPUs in one place. No job is stopped. Run times and interference are "
+            "known exactly. Utilization and memory are counted in whole percent."
+        ),
+        parameters=(
+            Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
+            Parameter("wait", True, "a job waits if that is expected to be better than sharing"),
+        ),
+        assumptions=("D1", "M1", "M2", "M4"),
+        equal_to=(
+            "With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.",
+            "Without interference (c = 0): wait=on is wait=off.",
+        ),
+        sources=(
+            (
+                "Our own bound for systems that learn placement from interference: Bao et al., Harmony "
+                "(INFOCOM'19), and similar ones. It knows what those systems learn and considers one job at a "
+                "time. It is not their result. It overstates harm, because neighbours recover when one job ends."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        return _LeastDelay(self.parameters, jobs, cluster, models).planner()
+
+
+# SchedTune without its predictors: jobs go where they end soonest, by memory, interference and GPU model.
+
+
+class _LeastCompletion(ScoredSeats):
+    """Least completion, including the delay of the jobs there."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        super().__init__(Demand(jobs, cluster, models), p["residents"])
+        self.type_speed = type_speed_table(models, jobs.models, cluster.models) / FULL
+        self.harm: float = p["harm"]
+        self.margin: float = p["margin"]
+        self.blind, self.crash_ms = p["memory"] == "blind", max(round(p["crash"] * 1000), 1)
+
+    def begin(self, view: View) -> None:
+        super().begin(view)
+        self.known: set[int] = set()
+        """Jobs that ran out of memory once."""
+        self.crashes: dict[int, int] = {}
+        """When jobs that do not fit run out of memory [ms]."""
+
+    def allowed(self, job: int, gpus: Ints) -> Bools:
+        if self.blind and job not in self.known:
+            return np.ones(len(gpus), np.bool_)
+        need = round(self.demand.memory[job] * (1 + self.margin))
+        return self.books.memory[gpus] + need <= FULL
+
+    def score(self, job: int, company: Company) -> Floats:
+        of_model = self.type_speed[self.demand.jobs.model[job], self.demand.model[company.gpu]]
+        found = company.own_s / (company.speed * of_model) + self.harm * company.harm_s
+        # Between equals the GPU with least memory left.
+        equal = np.flatnonzero(found == found.min())
+        gpu = company.gpu[equal]
+        best = equal[np.lexsort((gpu, -self.books.memory[gpu]))[0]]
+        return np.where(np.arange(len(found)) == best, 0.0, 1.0)
+
+    def seated(self, job: int, gpu: int) -> None:
+        if self.books.memory[gpu] > FULL:
+            self.crashes[job] = self.books.view.now_ms + self.crash_ms
+
+    def due(self, now_ms: int) -> None:
+        self.crashes = {job: at for job, at in self.crashes.items() if job in self.books.of}
+        for job in [job for job, at in self.crashes.items() if at <= now_ms]:
+            del self.crashes[job]
+            if self.books.memory[self.books.of[job]].max() > FULL:
+                self.books.stop(job)
+                self.known.add(job)
+                self.waiting.add(job)
+
+    def wake(self, now_ms: int) -> int:
+        return min(self.crashes.values(), default=-1)
+
+
+class SchedTuneLike(Policy):
+    """Least predicted completion, memory in mind."""
+
+    card: ClassVar[Card] = Card(
+        name="schedtune-like",
+        title="one-GPU jobs where they end soonest, by memory, interference and GPU model",
+        rule=(
+            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
+            "one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
+            "residents jobs where its memory plus margin fits. It goes where its run time over its speed there, "
+            "by interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; "
+            "among equals where the least memory is left. Gangs get idle GPUs in one place. No job is stopped. "
+            "With memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, "
+            "waits again, and from then on is placed where it fits. Utilization and memory are counted in whole "
+            "percent."
+        ),
+        parameters=(
+            Parameter("residents", 4, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("harm", 1.0, "weight of the delay of the jobs there"),
+            Parameter("margin", 0.05, "extra memory kept free for a job, as a share of its own [1]"),
+            Parameter("memory", "known", "whether the memory of jobs is known in advance", ("known", "blind")),
+            Parameter("crash", 60.0, "time after which a job that does not fit runs out of memory [s]", minimum=0.001),
+            Parameter("overhead", "none", "preset for the cost of a restart after running out of memory (M9)"),
+        ),
+        assumptions=("D1", "D6", "M1", "M2", "M4", "M9"),
+        equal_to=("With residents=1 and one GPU model: fifo,scan=skip.",),
+        sources=(
+            (
+                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive "
+                "placement on GPUs of several types, and out-of-memory failures are avoided."
+            ),
+            (
+                "Own choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
+                "gangs run alone; the models' own values instead of learned predictors, so the prediction is "
+                "perfect."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        p = self.parameters
+        seats = _LeastCompletion(p, jobs, cluster, models)
+        return seats.planner(overheads(models, p["overhead"], jobs.devices))

@@ -1,0 +1,224 @@
+"""Shared GPUs in compiled code: two jobs on a GPU, shortest first, and jobs on thousandths of GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.residents import rounded_up, rounded_use
+from tracekit.policies.parameters import ORDER, scan, start_order
+from tracekit.replay.assumptions.of_jobs import memory_ppm
+from tracekit.replay.assumptions.speeds import accumulated_memory_ppm, accumulation_ppm
+from tracekit.replay.keys import shortest_left, smallest_left
+from tracekit.replay.mechanisms import Fractional, Sharing
+
+if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Shortest first with two jobs on a GPU: first fit (FFS), or only if both gain (BSBF).
+
+_KEYS = {"srtf": shortest_left, "srsf": smallest_left}
+
+
+def _parameters(most: int) -> tuple[Parameter, ...]:
+    return (
+        Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=most),
+        Parameter("key", "srtf", "order: remaining run time, or remaining run time times GPUs", ("srtf", "srsf")),
+        Parameter("consolidate", False, "try one node, the tightest, before GPUs of several nodes"),
+        Parameter("subbatch", 1, "most sub-batches that a job may use to fit next to another", maximum=4),
+    )
+
+
+_ROUNDED = (
+    "Utilization is counted in whole percent, memory in whole percent rounded up. Jobs that are identical in both "
+    "and in what they ask for wait in one line, and only the first of the line, the job with the least work, is "
+    "considered; this is exact."
+)
+_SOURCES = (
+    "Luo et al., arXiv 2407.13088, and its released testbed code: the order, the test, the choice of GPUs.",
+    (
+        "Own choices: ties by lowest node and job; the test uses a job's remaining work at its recorded speed; "
+        "one number of sub-batches for all GPUs of a gang, the one with the smallest mean of both ends."
+    ),
+)
+
+
+class _Shared(Policy):
+    """Order by run time, sharing GPUs, never stopping a job."""
+
+    test: ClassVar[bool]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
+        """Return the key, and utilization and memory from the models."""
+        p = self.parameters
+        parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
+        memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
+        return Sharing(
+            _KEYS[p["key"]],
+            rounded_use(models, jobs),
+            rounded_up(memory),
+            speeds_ppm=tuple(int(accumulation_ppm(models, s)) for s in parts),
+            strength_ppm=round(models.interference.c * 1_000_000) if models.interference.rule == "product" else -1,
+            residents=p["residents"],
+            test=self.test,
+            consolidate=p["consolidate"],
+        )
+
+
+class SjfFfs(_Shared):
+    """Shortest job first, sharing wherever a GPU has a seat."""
+
+    test = False
+    card: ClassVar[Card] = Card(
+        name="sjf-ffs",
+        title="shortest first, sharing GPUs by first fit",
+        rule=(
+            "Jobs start in the order of their run time. A job that cannot start is skipped, and no job is "
+            "stopped. A job takes idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it "
+            "takes all idle GPUs and, for the rest, GPUs with a seat and memory left, again on the nodes with the "
+            "fewest jobs. Jobs on one GPU slow each other down, and a gang runs at the pace of its slowest GPU. "
+            + _ROUNDED
+        ),
+        parameters=_parameters(8),
+        assumptions=("M0", "M1", "M2", "M3", "M4"),
+        equal_to=(
+            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+class SjfBsbf(_Shared):
+    """Shortest job first, sharing if that is better than waiting."""
+
+    test = True
+    card: ClassVar[Card] = Card(
+        name="sjf-bsbf",
+        title="shortest first, sharing GPUs if the pair gains",
+        rule=(
+            "As sjf-ffs, but a job shares only GPUs on which one running job is alone, and only if the mean of "
+            "both ends is smaller than if it waited for that job's end. The partners with the smallest mean come "
+            "first. " + _ROUNDED
+        ),
+        parameters=_parameters(2),
+        assumptions=("M0", "M1", "M2", "M3", "M4"),
+        equal_to=(
+            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
+            "Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+# Jobs that share GPUs in thousandths, placed by fragmentation gradient descent or by a rule it is compared with.
+
+_POPULARITY = Parameter(
+    "popularity", 0.95, "share of the jobs whose shapes form the workload that free GPUs should suit", maximum=1.0
+)
+_FRACTIONAL_RULE = (
+    "Jobs start in order and run to their end. Each takes its share of every GPU that it uses, its CPU and its "
+    "memory. A job that fits on no empty node is split into parts, each on its own node. "
+)
+_FRACTIONAL_SOURCES = (
+    "Weng et al., Beware of Fragmentation (ATC'23), and its released simulator, in which tasks only arrive.",
+    "Our choice: jobs end, there is a queue, and large gangs are split into parts.",
+)
+_FRACTIONAL_EQUAL = (
+    (
+        "With jobs of one whole GPU, one GPU model and enough CPU: fifo under every rule, except for the choice of "
+        "nodes."
+    ),
+)
+
+
+class _Fractional(Policy):
+    """A rule that scores nodes."""
+
+    card: ClassVar[Card]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Fractional:
+        """Return the order and the rule."""
+        p = self.parameters
+        order = start_order(p, jobs, models, seed)
+        return Fractional(order, self.card.name, popularity=p.get("popularity", 0.95), seed=seed)
+
+
+def _fractional_card(name: str, title: str, rule: str, *parameters: Parameter) -> Card:
+    return Card(
+        name=name,
+        title=title,
+        rule=_FRACTIONAL_RULE + rule,
+        parameters=(
+            scan("stop"),
+            Parameter("order", "fifo", "order of the jobs: by submission, run time, or GPU time", ORDER.choices),
+            *parameters,
+        ),
+        assumptions=("D1",),
+        equal_to=_FRACTIONAL_EQUAL,
+        sources=_FRACTIONAL_SOURCES,
+    )
+
+
+class Fgd(_Fractional):
+    """Fragmentation gradient descent."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "fgd",
+        "fragmentation gradient descent",
+        "A job goes where it adds least to the free GPU capacity that the expected workload cannot use. The "
+        "expected workload is the shapes of the most frequent jobs of the trace.",
+        _POPULARITY,
+    )
+
+
+class BestFit(_Fractional):
+    """The node with least left."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "bestfit", "best fit by CPU and GPU", "A job goes to the node where the least CPU and GPU capacity stays free."
+    )
+
+
+class DotProduct(_Fractional):
+    """The node whose rest is least like the demand."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "dotproduct",
+        "dot product of free capacity and demand",
+        "A job goes to the node with the smallest product of free capacity and demand, over CPU and GPU.",
+    )
+
+
+class Packing(_Fractional):
+    """GPUs in use first."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "packing",
+        "GPUs in use first",
+        "A job goes to GPUs in use that have room, otherwise to unused GPUs of a used node, otherwise to an "
+        "unused node.",
+    )
+
+
+class Clustering(_Fractional):
+    """Jobs of one size together."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "clustering",
+        "jobs of one size together",
+        "A job goes to a node that runs only jobs of its size, otherwise to a node that runs such jobs among "
+        "others, otherwise to an unused node, otherwise to any node; the fuller node comes first.",
+    )
+
+
+class Random(_Fractional):
+    """Any node that fits."""
+
+    card: ClassVar[Card] = _fractional_card(
+        "random", "any node that fits", "A job goes to any node and GPU that fit, drawn at random by seed."
+    )

@@ -1,0 +1,414 @@
+"""Rounds shared out by Nash welfare over a window of the future, with the longest job in view (after Shockwave)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.resizing import ragged
+from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overheads
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+
+# Windows of rounds shared out by Nash welfare and the longest remaining time: a program, and a greedy way to it.
+
+_POINTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+_VALUES = np.log(np.maximum(_POINTS, 1e-6))
+_SLOPES = np.diff(_VALUES) / np.diff(_POINTS)
+_TRIED = 5
+"""Bounds of the longest remaining time that the greedy way tries."""
+
+
+def log_progress(progress: Floats) -> Floats:
+    """Return the logarithm of progress [0..1], linear between 0, 0.2, ... 1, and log(1e-6) at 0."""
+    return np.asarray(np.interp(progress, _POINTS, _VALUES))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Jobs that share some rounds; k jobs, P pools."""
+
+    gpus: Ints
+    """GPUs of each job (k,)."""
+    pool: Ints
+    """Pool of each (k,)."""
+    capacity: Ints
+    """GPUs of each pool (P,)."""
+    left: Floats
+    """Run time left [rounds] (k,)."""
+    whole: Floats
+    """Run time in all, above 0 [rounds] (k,)."""
+    weight: Floats
+    """Weight of each in the welfare (k,)."""
+    need: Floats
+    """Run time that each must have in the window, at most its remaining time [rounds] (k,)."""
+    rounds: int
+    """Rounds of the window."""
+    k: float
+    """Price of a round of the longest remaining time."""
+
+    def value(self, planned: Floats) -> float:
+        """Return the objective if jobs have this many rounds each (k,)."""
+        done = np.minimum(planned, self.left)
+        progress = (self.whole - self.left + done) / self.whole
+        welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
+        return welfare - self.k * float((self.left - done).max(initial=0.0))
+
+
+class Solved(NamedTuple):
+    """Result of the program."""
+
+    rounds: Bools | None
+    """The jobs of each round (k, T); None if nothing was found."""
+    impossible: bool
+    """Whether the needs cannot be met together."""
+    stopped: bool
+    """Whether the limit ended the search."""
+
+
+def greedy(window: Window) -> Ints | None:
+    """Return how many rounds each job has (k,); None if one or all of the needs exceed the window.
+
+    Needs come first, then rounds by their gain in welfare per GPU, while the GPUs of the window last. This is repeated
+    for several bounds on the longest remaining time, and the best result counts. It does not check that gangs fit side
+    by side in each round.
+    """
+    most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
+    need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
+    room = window.capacity * window.rounds
+    long = bool((window.need > window.rounds + 1e-9).any())
+    if long or (np.bincount(window.pool, need * window.gpus, len(room)) > room).any():
+        return None
+    row, step = ragged(most)
+    begun = window.whole - window.left
+    ends = np.minimum(step + 1.0, window.left[row])
+    gain = log_progress((begun[row] + ends) / window.whole[row]) - log_progress((begun[row] + step) / window.whole[row])
+    density = window.weight[row] * gain / window.gpus[row]
+    order = np.argsort(-density, kind="stable")
+    longest = float(window.left.max(initial=0.0))
+    best, found = -np.inf, np.zeros(len(most), np.int64)
+    for part in np.linspace(0, window.rounds, _TRIED if window.k > 0 else 1):
+        bound = np.clip(np.ceil(window.left - (longest - part) - 1e-9), 0, None).astype(np.int64)
+        asked = np.minimum(np.maximum(need, bound), most)
+        if (np.bincount(window.pool, asked * window.gpus, len(room)) > room).any():
+            break
+        line = order[np.argsort(step[order] >= asked[row[order]], kind="stable")]
+        taken = np.zeros(len(most), np.int64)
+        for p in range(len(room)):
+            mine = line[window.pool[row[line]] == p] if len(room) > 1 else line
+            fits = np.cumsum(window.gpus[row[mine]]) <= room[p]
+            taken += np.bincount(row[mine[fits]], minlength=len(most))
+        value = window.value(taken.astype(np.float64))
+        if value > best + 1e-12:
+            best, found = value, taken
+    return found
+
+
+def solve(window: Window, limit_s: float, gap: float) -> Solved:
+    """Return the best rounds that the program (HiGHS) finds.
+
+    Parameters
+    ----------
+    limit_s : float
+        Time for the program [s]; the best found by then counts.
+    gap : float
+        Accepted gap to the optimum, as a share.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    jobs, rounds, pieces = len(window.left), window.rounds, len(_SLOPES)
+    # Columns: rounds by job, time planned, pieces of the logarithm by job, the longest time left.
+    planned, piece = jobs * rounds, jobs * (rounds + 1)
+    longest = piece + jobs * pieces
+    at = np.arange(jobs)
+    of_round, of_piece = np.repeat(at, rounds), np.repeat(at, pieces)
+    load = (window.pool[of_round] * rounds + np.tile(np.arange(rounds), jobs)) + 3 * jobs
+    one = np.ones
+    parts = [
+        # Planned time is at most the rounds given.
+        (at, planned + at, one(jobs)),
+        (of_round, np.arange(planned), -one(planned)),
+        # The pieces sum to the progress, in units of a job's total work.
+        (jobs + of_piece, piece + np.arange(jobs * pieces), window.whole[of_piece]),
+        (jobs + at, planned + at, -one(jobs)),
+        # The longest remaining time is at least that of any job.
+        (2 * jobs + at, np.full(jobs, longest), one(jobs)),
+        (2 * jobs + at, planned + at, one(jobs)),
+        # GPUs of each round.
+        (load, np.arange(planned), window.gpus[of_round].astype(np.float64)),
+    ]
+    row, column, entry = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
+    rows = 3 * jobs + len(window.capacity) * rounds
+    matrix: Any = csr_array((entry, (row, column)), shape=(rows, longest + 1))
+    begun = window.whole - window.left
+    endless = np.full(jobs, np.inf)
+    room = np.repeat(window.capacity.astype(np.float64), rounds)
+    limits = LinearConstraint(
+        matrix,
+        np.concatenate([-endless, begun, window.left, np.full(len(room), -np.inf)]),
+        np.concatenate([np.zeros(jobs), begun, endless, room]),
+    )
+    lower, upper = np.zeros(longest + 1), one(longest + 1)
+    lower[planned:piece], upper[planned:piece] = np.minimum(window.need, window.left), window.left
+    upper[piece:longest], upper[longest] = np.tile(np.diff(_POINTS), jobs), np.inf
+    cost = np.zeros(longest + 1)
+    cost[piece:longest] = -np.repeat(window.weight, pieces) * np.tile(_SLOPES, jobs) / (rounds * jobs)
+    cost[longest] = window.k
+    scale = float(np.abs(cost).max())
+    whole = (np.arange(longest + 1) < planned).astype(np.int64)
+    options: Any = {"time_limit": limit_s, "mip_rel_gap": gap}
+    found: Any = milp(
+        cost / scale if scale > 0 else cost,
+        integrality=whole,
+        bounds=Bounds(lower, upper),
+        constraints=limits,
+        options=options,
+    )
+    if found.x is None:
+        return Solved(None, found.status == 2, found.status == 1)
+    chosen = np.asarray(found.x)[:planned].reshape(jobs, rounds) > 0.5
+    return Solved(chosen, False, found.status == 1)
+
+
+_HEAVIEST = math.log(1e6)
+_AT_THE_END = 100.0
+"""Exponent of the weight of a job that has less than a round left."""
+
+
+class _Windows:
+    """The window that is being carried out, of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        self.p, self.jobs = p, jobs
+        self.round_ms = max(round(p["round"] * 1000), 1)
+        self.turns = Turns(jobs, cluster, models)
+        self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.contended: Floats = np.zeros(len(self.jobs))
+        """Integral of the jobs per GPU, at least 1, since each job arrived [ms] (n,)."""
+        self.seen_ms = 0
+        self.begun_ms: Ints = self.jobs.work_ms.copy()
+        """Remaining time of each when it last waited [ms] (n,)."""
+        self.of: Ints = np.zeros(0, np.int64)
+        """Jobs of the window, as they stood in the view (k,)."""
+        self.table: Bools | None = None
+        """The jobs of each round (k, T); None if only numbers of rounds are known."""
+        self.counts: Ints = np.zeros(0, np.int64)
+        """Rounds that each still has (k,)."""
+        self.weight: Floats = np.zeros(0)
+        self.at = 0
+        """Rounds of the window that are over."""
+        self.pool: Ints = np.zeros(0, np.int64)
+        self.windows = self.relaxed = self.programs = self.stopped = self.failed = 0
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs have GPUs in the round that begins."""
+        job, now = view.job, view.now_ms
+        running = self.turns.pools.held(view)
+        free = self.turns.pools.capacity(view, running)
+        pool = self._pools(job, running, free)
+        crowd = np.maximum(np.bincount(pool, minlength=len(free)) / np.maximum(free, 1), 1.0)
+        since = np.maximum(self.submit_ms[job], self.seen_ms)
+        self.contended[job] += crowd[pool] * (now - since)
+        self.seen_ms = now
+        # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
+        left = view.remaining_ms
+        # A job that has made no progress since its start continues, or rounds shorter than a restart would end no job.
+        stuck = (running >= 0) & (left >= self.begun_ms[job])
+        self.begun_ms[job[running < 0]] = left[running < 0]
+        gpus = self.turns.gpus[job]
+        asked = np.bincount(pool, gpus, len(free))
+        if (asked <= free).all():
+            # All run: there is nothing to share out.
+            self.of = self.of[:0]
+            order = np.arange(len(job))
+            chosen = self.turns.choose(job, order, running, free)
+        else:
+            if self.at >= self.p["window"] or not np.array_equal(job, self.of):
+                self._share_out(job, pool, free, left, now, crowd)
+            order = self._order(running, left)
+            order = order[np.argsort(~stuck[order], kind="stable")]
+            chosen = self.turns.choose(job, order, running, free)
+            self.counts -= (chosen >= 0) & (self.counts > 0)
+            self.at += 1
+        wake = next_slice(now, self.round_ms) if (chosen < 0).any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
+        """Return the pool that each job counts for: its own, or the least requested of those it may use."""
+        if len(free) == 1:
+            return np.zeros(len(job), np.int64)
+        gpus, found = self.turns.gpus[job], running.copy()
+        load = np.bincount(running[running >= 0], gpus[running >= 0], len(free)).astype(np.float64)
+        kind = self.turns.pools.kind[job]
+        for i in np.flatnonzero(running < 0).tolist():
+            may = (self.turns.speed[kind[i]] > 0) & (free > 0)
+            found[i] = int(np.where(may, load / np.maximum(free, 1), np.inf).argmin()) if may.any() else 0
+            load[found[i]] += gpus[i]
+        return found
+
+    def _share_out(self, job: Ints, pool: Ints, free: Ints, left: Ints, now: int, crowd: Floats) -> None:
+        """Decide about the rounds of a window."""
+        p, rounds = self.p, int(self.p["window"])
+        age = (now - self.submit_ms[job]).astype(np.float64)
+        crowded = np.where(age > 0, self.contended[job] / np.maximum(age, 1), crowd[pool])
+        fair = p["rhomax"] * self.work_ms[job] * crowded
+        need = np.zeros(len(job))
+        if np.isfinite(p["rhomax"]):
+            # The expected end after the window is no later than the fair end.
+            need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
+        window = Window(
+            gpus=self.turns.gpus[job],
+            pool=pool,
+            capacity=free,
+            left=np.maximum(left, 1) / self.round_ms,
+            whole=np.maximum(self.work_ms[job], left) / self.round_ms,
+            weight=np.ones(len(job)),
+            need=np.maximum(need, 0) / self.round_ms,
+            rounds=rounds,
+            k=p["k"] * p["round"],
+        )
+        self.windows += 1
+        self.of, self.at, self.weight = job, 0, window.weight
+        if (need > left).any() or not self._decide(window):
+            self.relaxed += 1
+            rho = (age + left * crowd[pool]) / np.maximum(fair, 1)
+            power = np.where(left < self.round_ms, _AT_THE_END, p["power"])
+            heavy = np.exp(np.minimum(power * np.log(np.maximum(rho, 1e-300)), _HEAVIEST))
+            self.weight = np.where(rho > 1, heavy, 1.0)
+            self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
+
+    def _decide(self, window: Window) -> bool:
+        """Plan the rounds of a window; False if the needs cannot be met."""
+        self.table = None
+        if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
+            self.programs += 1
+            solved = solve(window, self.p["limit"], self.p["gap"])
+            self.stopped += solved.stopped
+            if solved.impossible:
+                return False
+            if solved.rounds is not None:
+                self.table, self.counts = solved.rounds, solved.rounds.sum(axis=1)
+                return True
+            self.failed += 1
+        counts = greedy(window)
+        if counts is None:
+            return False
+        self.counts = counts
+        return True
+
+    def _order(self, running: Ints, left: Ints) -> Ints:
+        """Return the order of jobs in this round: the planned ones, the heaviest first; then the longest left."""
+        waits = running < 0
+        if self.table is not None:
+            now = self.table[:, self.at]
+            return np.lexsort((waits, -left, ~now))
+        has = self.counts > 0
+        # Who has rounds in all that are left of the window cannot wait.
+        late = self.counts < int(self.p["window"]) - self.at
+        by_left = np.where(has, 0, -left)
+        return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
+
+    def tell(self, outcome: Outcome) -> Outcome:
+        """Return an outcome with the results of the windows."""
+        value = f"{self.windows:,} windows were planned, {self.relaxed:,} without the bound on the finish-time ratio"
+        if self.p["solver"] == "program":
+            value += (
+                f"; {self.programs:,} programs were solved, of which {self.stopped:,} hit the limit with the best "
+                f"solution so far, or with none ({self.failed:,}, planned greedily)"
+            )
+        fact = {"title": "windows of rounds", "value": value, "source": "the engine"}
+        return replace(outcome, facts={**outcome.facts, "windows": fact})
+
+
+class ShockwaveLike(Policy):
+    """Nash welfare over future rounds."""
+
+    card: ClassVar[Card] = Card(
+        name="shockwave-like",
+        title="rounds planned by Nash welfare over a future window and its longest job (after Shockwave)",
+        rule=(
+            "Time is divided into rounds. When a job arrives or ends, or a window of rounds is over, the rounds "
+            "of the next window are planned. The plan makes the sum of the logarithms of the jobs' progress large "
+            "and the longest remaining run time short, which costs k per second. The sum is divided by the jobs "
+            "and the rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. "
+            "Every job's expected end after the window must be at most rhomax times its fair end. The fair end is "
+            "the time from submission that the job would take at a share of one GPU in as many as there are jobs, "
+            "at most a whole one, on average since it arrived. If that is impossible the bound is dropped, and "
+            "jobs beyond it get as weight their ratio to it, to the given power (100 with less than a round "
+            "left), at most 1e6. GPUs that are idle in a round go to the jobs with the longest remaining run "
+            "time. solver=program solves this with whole rounds; solver=greedy takes rounds by their gain per "
+            "GPU, for several bounds on the longest remaining run time. If all jobs fit, all run. A job is not "
+            "stopped before it has made progress. Run times are known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
+            Parameter("window", 20, "rounds planned at once", minimum=1, maximum=10_000),
+            Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
+            Parameter(
+                "rhomax", 1.0, "bound on the ratio of the expected to the fair time; inf: none [1]", maximum=math.inf
+            ),
+            Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
+            Parameter("solver", "greedy", "how windows are planned", ("greedy", "program")),
+            Parameter("limit", 15.0, "time limit of a program; then its best solution so far counts [s]"),
+            Parameter("gap", 0.001, "accepted gap of a program to the optimum, as a share [1]"),
+            Parameter(
+                "cells", 2000, "most pairs of a job and a round in a program; larger windows are planned greedily"
+            ),
+            Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "M9", "M4"),
+        equal_to=(
+            (
+                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of "
+                "progress grow most in sum."
+            ),
+            (
+                "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
+                "as possible."
+            ),
+            "If all jobs fit: every job starts with the next round and none is stopped.",
+        ),
+        sources=(
+            (
+                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by "
+                "jobs per GPU whatever their gangs, the relaxed program and its weights, the jobs that get idle "
+                "GPUs, rounds of 120 s, windows of 20, gap and limit; k and power are those given for 32 GPUs "
+                "(elsewhere 10 and 5, 0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
+            ),
+            (
+                "Own choices: the greedy solver is the default, because programs over hundreds of jobs take "
+                "minutes; each job has one regime with a known run time, because no trace records batch sizes. "
+                "The paper's subject - efficiency that changes while a job runs, and its forecast - is therefore "
+                "missing here. Ratios use times since submission, while the code divides times since the log "
+                "began; the largest weight; a job that accepts several GPU models counts for the model in least "
+                "demand."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by rounds."""
+        windows = _Windows(self.parameters, jobs, cluster, models)
+        return Planner(
+            windows.plan,
+            windows.begin,
+            round_ms=windows.round_ms,
+            overhead_ms=overheads(models, self.parameters["overhead"], jobs.devices),
+            tell=windows.tell,
+        )

@@ -1,0 +1,291 @@
+"""Synergy: CPUs and memory by need, so GPUs do not wait for their input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.residents import FULL, Demand
+from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.replay.assumptions.of_jobs import cpu_families
+from tracekit.replay.assumptions.speeds import cpu_speed_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from tracekit.array_types import Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """CPUs and memory of N nodes, and the speed that families of jobs get from them."""
+
+    supply: Floats
+    """CPUs and memory [GB] of each node (N, 2)."""
+    fair: Floats
+    """The same for each of its GPUs (N, 2)."""
+    want: Floats
+    """CPUs and memory [GB] per GPU beyond which a family gets no faster (F, 2)."""
+    models: Models
+    names: list[str]
+
+    def speed(self, family: int, share: tuple[float, float], fair: tuple[float, float]) -> int:
+        """Return the speed of a family with CPUs and memory for each GPU, over that with its fair share [ppm]."""
+        name = self.names[family]
+        usual = int(cpu_speed_ppm(self.models, name, fair[0], fair[1]))
+        return max(int(cpu_speed_ppm(self.models, name, share[0], share[1])) * FULL // max(usual, 1), 1)
+
+
+def make_hosts(cluster: Cluster, models: Models) -> Hosts:
+    """Return the CPUs and memory of a cluster; M6's for each GPU if the cluster does not define them."""
+    cpu, gpus = models.cpu, cluster.gpus.astype(np.float64)
+    cores = np.where(cluster.cpu_milli > 0, cluster.cpu_milli / 1000, gpus * cpu.reference_cpus)
+    memory = np.where(cluster.memory_mib > 0, cluster.memory_mib * 1.048576e-3, gpus * cpu.reference_memory_gb)
+    supply = np.column_stack([cores, memory])
+    want = []
+    for curve in cpu.families.values():
+        at = curve.speed.index(max(curve.speed))
+        want.append((cpu.cpus[at], curve.memory_gb[at] if curve.memory_gb else cpu.reference_memory_gb))
+    return Hosts(supply, supply / gpus[:, None], np.array(want), models, list(cpu.families))
+
+
+class _Rounds:
+    """Plans of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+        self.demand, self.hosts = Demand(jobs, cluster, models), make_hosts(cluster, models)
+        self.family: list[int] = cpu_families(models, jobs, seed).tolist()
+        self.mode, self.base, self.round_ms = p["mode"], p["base"], round(p["round"] * 1000)
+        self._speeds: dict[tuple[int, tuple[float, float], tuple[float, float]], int] = {}
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        nodes = len(self.demand.first)
+        self.free = np.bincount(self.demand.node, minlength=nodes).astype(np.int64)
+        self.left = self.hosts.supply.copy()
+        self.where: dict[int, list[tuple[int, int]]] = {}
+        self.at: dict[int, tuple[Ints, Ints]] = {}
+        """The same as nodes (m,) and GPUs on each (m, 1)."""
+        self.least: dict[int, Floats] = {}
+        """Guaranteed amounts of each job per GPU on its nodes (m, 2)."""
+        self.share: dict[int, Floats] = {}
+        """CPUs and memory for each GPU of every job on each of its nodes (nodes, 2)."""
+        self.on: list[set[int]] = [set() for _ in range(nodes)]
+        self.rate: dict[int, int] = {}
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs run in the next round, where, and how fast."""
+        job, running = view.job, view.running
+        active = set(job[running].tolist())
+        touched: set[int] = set()
+        for ended in [j for j in self.where if j not in active]:
+            touched |= self._leave(ended)
+        ranked = self._ranked(view, job).tolist()
+        stopped = self._stopped(view, ranked) if self.base != "fifo" else []
+        for j in stopped:
+            touched |= self._leave(j)
+        new = self._start(view, ranked, touched)
+        changed = self._tune(touched, {j: at for at, j in enumerate(ranked)})
+        wakes = self.base != "fifo" and self.round_ms and len(self.where) < len(job)
+        return self._told(stopped, new, changed, view.now_ms + self.round_ms if wakes else -1)
+
+    def _ranked(self, view: View, job: Ints) -> Ints:
+        if self.base == "fifo":
+            return job
+        key = view.attained_gpu_ms if self.base == "las" else view.remaining_ms + view.overhead_ms
+        return job[np.lexsort((job, ~view.running, key))]
+
+    def _stopped(self, view: View, ranked: list[int]) -> list[int]:
+        """Return running jobs whose GPUs jobs before them in the order need, by number."""
+        demand = self.demand
+        left: dict[tuple[int, ...], int] = {}
+        found = []
+        for j in ranked:
+            groups = tuple(demand.groups_of(j))
+            if groups not in left:
+                left[groups] = sum(int(view.group_gpus[g]) for g in groups)
+            if demand.gpus[j] <= min(value for own, value in left.items() if set(own) >= set(groups)):
+                for own in left:
+                    if set(own) >= set(groups):
+                        left[own] -= demand.gpus[j]
+            elif j in self.where:
+                found.append(j)
+        return found
+
+    def _start(self, view: View, ranked: list[int], touched: set[int]) -> list[int]:
+        """Place waiting jobs in the order; skip jobs that have no place."""
+        up, new, full = view.node_gpus > 0, [], set[tuple[int, int]]()
+        for j in ranked:
+            alike = self.demand.kind[j], self.family[j]
+            if j in self.where or alike in full:
+                continue
+            found = self._place(j, np.where(up, self.free, 0))
+            if found is None:
+                full.add(alike)
+                continue
+            new.append(j)
+            self.where[j] = found
+            nodes, gpus = np.array(found).T
+            self.at[j], self.least[j] = (nodes, gpus[:, None]), self._least(j, nodes)
+            self.free[nodes] -= gpus
+            self._give(j, self.least[j])
+            if self.mode != "proportional":
+                self._raise(j)
+            for node, _ in found:
+                self.on[node].add(j)
+                touched.add(node)
+        return new
+
+    def _place(self, j: int, room: Ints) -> list[tuple[int, int]] | None:
+        """Return where a job goes: where its need is free, otherwise its fair share, otherwise wherever GPUs are."""
+        demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
+        want = hosts.want[self.family[j]]
+        narrow = gpus <= int(room.max(initial=0))
+        tries: list[Floats] = []
+        if self.mode != "proportional" and narrow:
+            tries.append(np.broadcast_to(want * gpus, hosts.supply.shape))
+        if self.mode == "tune" and narrow:
+            tries.append(np.minimum(want, hosts.fair) * gpus)
+        for need in tries:
+            fits = (self.left + _SLACK >= need).all(axis=1)
+            found = demand.nodes_for(j, np.where(fits, room, 0))
+            if found is not None:
+                return found
+        if self.mode == "greedy":
+            # Who needs more than a whole node has may have all of it.
+            whole = (want * gpus > hosts.supply.max(axis=0)).any()
+            return demand.nodes_for(j, room) if whole or not narrow else None
+        return demand.nodes_for(j, room)
+
+    def _least(self, j: int, nodes: Ints) -> Floats:
+        """Return the guaranteed amounts of a job per GPU on its nodes (m, 2)."""
+        fair = self.hosts.fair[nodes]
+        return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
+
+    def _give(self, j: int, share: Floats | None) -> None:
+        """Give a job CPUs and memory per GPU, instead of its previous ones; None for nothing."""
+        nodes, gpus = self.at[j]
+        old = self.share.pop(j, None)
+        if old is not None:
+            self.left[nodes] += old * gpus
+        if share is not None:
+            self.left[nodes] -= share * gpus
+            self.share[j] = share
+
+    def _leave(self, j: int) -> set[int]:
+        self._give(j, None)
+        place = self.where.pop(j)
+        del self.at[j], self.least[j]
+        self.rate.pop(j, None)
+        for node, gpus in place:
+            self.free[node] += gpus
+            self.on[node].discard(j)
+        return {node for node, _ in place}
+
+    def _tune(self, touched: set[int], rank: dict[int, int]) -> list[int]:
+        """Divide CPUs and memory of some nodes again; return the jobs whose speed changes."""
+        near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
+        if self.mode != "proportional":
+            for j in near:
+                self._give(j, self.least[j])
+            for j in near:
+                self._raise(j)
+        changed = []
+        for j in near:
+            rate = min(
+                self._speed(self.family[j], tuple(own), tuple(self.hosts.fair[node].tolist()))
+                for own, (node, _) in zip(self.share[j].tolist(), self.where[j], strict=True)
+            )
+            if rate != self.rate.get(j):
+                self.rate[j] = rate
+                changed.append(j)
+        return changed
+
+    def _raise(self, j: int) -> None:
+        """Give a job all that it can use, if that is left on its nodes."""
+        nodes, gpus = self.at[j]
+        want = np.maximum(self.hosts.want[self.family[j]], self.share[j])
+        if (self.left[nodes] + _SLACK >= (want - self.share[j]) * gpus).all():
+            self._give(j, want)
+
+    def _speed(self, family: int, share: tuple[float, ...], fair: tuple[float, ...]) -> int:
+        key = family, (share[0], share[1]), (fair[0], fair[1])
+        if key not in self._speeds:
+            self._speeds[key] = self.hosts.speed(*key)
+        return self._speeds[key]
+
+    def _told(self, stopped: list[int], new: list[int], changed: list[int], wake_ms: int) -> Plan:
+        fresh = set(new)
+        named = [*(j for j in stopped if j not in fresh), *new, *(j for j in changed if j not in fresh)]
+        out = len(stopped) - len(fresh & set(stopped))
+        rows = [(at, *place) for at, j in enumerate(named[out:], out) if j in fresh for place in self.where[j]]
+        gpus = [0] * out + [self.demand.gpus[j] for j in named[out:]]
+        rates = [FULL] * out + [self.rate[j] for j in named[out:]]
+        return Plan(
+            np.array(named, np.int64),
+            np.array(gpus, np.int64),
+            rate=np.array(rates, np.int64),
+            keep=True,
+            wake_ms=wake_ms,
+            place=np.array(rows, np.int64).reshape(-1, 3),
+        )
+
+
+class Synergy(Policy):
+    """CPUs and memory by need."""
+
+    card: ClassVar[Card] = Card(
+        name="synergy",
+        title="CPUs and memory by need, not in proportion to GPUs",
+        rule=(
+            "In rounds, jobs are taken in the order of base. With srtf and las, running jobs are stopped if "
+            "earlier jobs leave them no GPUs, in number. A job that does not fit is skipped. With "
+            "mode=proportional each GPU has its part of the node's CPUs and memory. With tune a job of one node "
+            "goes to a node where its need is free: the CPUs and memory beyond which it gets no faster. If there "
+            "is none, it goes where the smaller of need and fair part is free, otherwise to any node with its "
+            "GPUs. On nodes where a job arrived or left, every job first gets the smaller of need and fair part; "
+            "then, in order, the jobs whose full need is still free get it. So no job has less than its fair "
+            "part, or than it can use. With greedy a job waits until its need is free. Among suitable nodes the "
+            "one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
+        ),
+        parameters=(
+            Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
+            Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
+            Parameter("round", 300.0, "length of a round; 0: decide at every arrival and end [s]"),
+            OVERHEAD,
+        ),
+        assumptions=("D1", "M4", "M6", "M9"),
+        equal_to=(
+            "With mode=proportional, round=0: fifo,scan=skip.",
+            "If no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
+        ),
+        sources=(
+            "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, curves of the families.",
+            (
+                "Own choices: which jobs get more than the fair part is decided again, in order, on the nodes "
+                "that change, instead of taking from the fewest nodes; a job gets its whole need or the smaller "
+                "part, nothing in between; nodes without known CPUs and memory get M6's."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name nodes and speeds."""
+        p = self.parameters
+        rounds = _Rounds(p, jobs, cluster, models, seed)
+        return Planner(
+            rounds.plan,
+            rounds.begin,
+            round_ms=rounds.round_ms,
+            scope=0,
+            names_nodes=True,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+        )

@@ -1,0 +1,354 @@
+"""Themis: GPUs under leases, auctioned to the jobs whose finish-time fairness is worst."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.literature.resizing import speedup
+from tracekit.policies.literature.turns import Turns
+from tracekit.policies.parameters import overheads
+from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+# Auctions of GPUs: the winning bids maximize the product of the bidders' values.
+
+
+def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
+    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1 none (k,).
+
+    An integer program (HiGHS) decides. Of bidders with equal requests only those with the largest gains can win, so at
+    most as many as fit are considered. The best solution within the limit counts. The limit is a number of nodes, not a
+    time, so every machine gives the same result.
+
+    Parameters
+    ----------
+    gain : array (k,)
+        Gain of each if it wins, 0 or more.
+    gpus : array (k,)
+        GPUs that each asks for: all or none.
+    may : array (k, P)
+        The pools it may use.
+    free : array (P,)
+        GPUs to be had.
+    nodes : int
+        Most nodes of the program's search tree; 0 any number.
+    gap : float
+        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU win without a program if, as far as
+        they fit, they come this close to the sum for divisible gangs.
+    """
+    won = np.full(len(gain), -1, np.int64)
+    may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
+    alike: dict[tuple[int, bytes], list[int]] = {}
+    for i in np.lexsort((np.arange(len(gain)), -gain)).tolist():
+        if may[i].any():
+            same = alike.setdefault((int(gpus[i]), may[i].tobytes()), [])
+            if len(same) < int((free[may[i]] // gpus[i]).sum()):
+                same.append(i)
+    some = np.array(sorted(i for same in alike.values() for i in same), np.int64)
+    if not len(some):
+        return won
+    row, pool = np.nonzero(may[some])
+    if len(alike) == 1 and len(np.unique(pool)) == 1:
+        # One size and one pool: the bids with the largest gains, as many as fit.
+        won[some] = pool[0]
+        return won
+    bids = _Bids(gain[some][row], gpus[some][row], row, pool, free)
+    taken, enough = bids.densest(gap)
+    if not enough:
+        found = bids.solve(nodes, gap)
+        taken = taken if found is None else found
+    for i in taken:
+        won[some[row[i]]] = pool[i]
+    return won
+
+
+@dataclass(frozen=True)
+class _Bids:
+    """Bids of bidders for pools."""
+
+    gain: Floats
+    gpus: Ints
+    row: Ints
+    """The bidder of each bid."""
+    pool: Ints
+    free: Ints
+    """GPUs of each pool."""
+
+    def densest(self, gap: float) -> tuple[list[int], bool]:
+        """Return the bids that fit, most gain for a GPU first, and whether that is near enough to the most there is."""
+        left, total, bound = self.free.tolist(), float(self.free.sum()), 0.0
+        had: set[int] = set()
+        seen: set[int] = set()
+        taken = []
+        for i in np.lexsort((self.pool, -self.gain / self.gpus)).tolist():
+            gpus, row, pool = int(self.gpus[i]), int(self.row[i]), int(self.pool[i])
+            if row not in seen:
+                seen.add(row)
+                bound += float(self.gain[i]) * min(1.0, total / gpus)
+                total = max(total - gpus, 0.0)
+            if row not in had and gpus <= left[pool]:
+                had.add(row)
+                left[pool] -= gpus
+                taken.append(i)
+        return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
+
+    def solve(self, nodes: int, gap: float) -> list[int] | None:
+        """Return the bids that win by the program; None if it found none within the limit."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        bids, bidders = len(self.row), int(self.row.max()) + 1
+        at = np.arange(bids)
+        rows, data = np.concatenate([self.row, bidders + self.pool]), np.concatenate([np.ones(bids), self.gpus])
+        shape = (bidders + len(self.free), bids)
+        matrix: Any = csr_array((data.astype(np.float64), (rows, np.concatenate([at, at]))), shape=shape)
+        most = np.concatenate([np.ones(bidders), self.free.astype(np.float64)])
+        options: Any = {"mip_rel_gap": gap}
+        if nodes:
+            options["node_limit"] = nodes
+        limits = LinearConstraint(matrix, ub=most)
+        whole = np.ones(bids, np.int64)
+        found = milp(-self.gain, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=options)
+        return None if found.x is None else np.flatnonzero(np.asarray(found.x) > 0.5).tolist()
+
+
+def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
+    """Return GPUs for bidders in their order, and what is left: first the minimum of each that fits, then one by one.
+
+    Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values as long as the
+    logarithm grows less with every GPU. A bidder whose minimum does not fit gets none.
+
+    Parameters
+    ----------
+    low, high : list of int
+        Least and most GPUs of each.
+    free : int
+        GPUs to be had.
+    value : callable
+        Value of bidder i with n GPUs, above 0.
+    """
+    size = [0] * len(low)
+    heap: list[tuple[float, int]] = []
+
+    def offer(i: int) -> None:
+        if size[i] < high[i]:
+            heapq.heappush(heap, (math.log(value(i, size[i])) - math.log(value(i, size[i] + 1)), i))
+
+    for i, least in enumerate(low):
+        if least <= free:
+            size[i], free = least, free - least
+            offer(i)
+    while heap and free > 0:
+        loss, i = heapq.heappop(heap)
+        if loss >= 0:
+            break
+        size[i], free = size[i] + 1, free - 1
+        offer(i)
+    return size, free
+
+
+_MINUTE = 60_000
+
+
+class _Auctions:
+    """Leases and finish-time fairness of one run at a time."""
+
+    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+        self.models = models
+        self.lease_ms = max(round(p["lease"] * 1000), 1)
+        self.share = 1 - p["f"]
+        self.most, self.nodes, self.gap = p["bidders"], p["limit"], p["gap"]
+        self.elastic, self.released = p["form"] == "elastic", p["waiting"] == "released"
+        self.turns = Turns(jobs, cluster, models)
+        self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
+        low, high = elastic_bounds(models, jobs.devices)
+        self.low, self.high = low.astype(np.int64), high.astype(np.int64)
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.lease_end_ms: Ints = np.zeros(len(self.submit_ms), np.int64)
+        """Until when each job may keep its GPUs; a past time if it has none [ms] (n,)."""
+        self.last: Floats = np.ones(len(self.submit_ms))
+        """Ratio of each job when it last had GPUs, 1 before (n,)."""
+        self.since_ms: Ints = self.submit_ms.copy()
+        """When that was [ms] (n,)."""
+        self.draws = np.random.default_rng(0)
+
+    def plan(self, view: View) -> Plan:
+        """Return which jobs have GPUs until the first of their leases ends."""
+        job, held, now = view.job, view.held, view.now_ms
+        running = self.turns.pools.held(view)
+        age = (now - self.submit_ms[job]).astype(np.float64)
+        expected = age + view.remaining_ms + view.overhead_ms
+        rho = expected / self.work_ms[job]
+        runs = running >= 0
+        self.last[job[runs]], self.since_ms[job[runs]] = rho[runs], now
+        if self.released:
+            waited = (now - self.since_ms[job[~runs]]) / _MINUTE
+            rho[~runs] = self.last[job[~runs]] * (waited + 1)
+        bound = runs & (self.lease_end_ms[job] > now)
+        free = self.turns.pools.capacity(view, running) - self.turns.pools.used(running[bound], held[bound])
+        asked = np.flatnonzero(~bound)
+        order = asked[np.lexsort((asked, -rho[asked]))]
+        chosen = np.where(bound, running, -1)
+        size = np.where(bound, held, 0)
+        gpus = self.turns.gpus[job]
+        if self.elastic:
+            self._elastic(job, order, running, free, chosen, size)
+        else:
+            if len(order) and (len(free) > 1 or int(gpus[order].sum()) > int(free.sum())):
+                bidders = self._bidders(order, rho)
+                gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
+                may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
+                # A running job bids only for its own pool, so no job moves without need.
+                own = np.arange(len(free)) == running[bidders][:, None]
+                may &= own | (running[bidders] < 0)[:, None]
+                won = best_bundles(gain, gpus[bidders], may, free, self.nodes, self.gap)
+                chosen[bidders] = won
+                free -= np.bincount(won[won >= 0], gpus[bidders[won >= 0]], len(free)).astype(np.int64)
+                order = order[chosen[order] < 0]
+            # GPUs that bidders leave go to the others, the worst ratio first.
+            if len(order) and (free > 0).any():
+                chosen[order] = self.turns.choose(job, order, running, free)[order]
+            size = np.where(chosen >= 0, gpus, 0)
+        self.lease_end_ms[job[~bound & (chosen >= 0)]] = now + self.lease_ms
+        waits = bool((chosen < 0).any()) or self.elastic
+        # Every job that has GPUs now has a lease.
+        wake = int(self.lease_end_ms[job[chosen >= 0]].min()) if waits and (chosen >= 0).any() else -1
+        return self._plan(job, held, running, chosen, size, wake)
+
+    def _bidders(self, order: Ints, rho: Floats) -> Ints:
+        """Return the jobs with the worst ratio, drawn by lot among equals."""
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
+        lots = self.draws.random(len(order))
+        return order[np.lexsort((lots, -rho[order]))][:count]
+
+    def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
+        """Let bidders have sizes whose speeds have the largest product; then the others, the worst ratio first."""
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.most)
+        kind = self.turns.pools.kind[job]
+        left = free.astype(np.float64)
+        mine: dict[int, list[int]] = {}
+        for i in order.tolist():
+            may = (self.turns.speed[kind[i]] > 0) & (left >= self.low[job[i]])
+            if not may.any():
+                continue
+            pool = int(running[i])
+            if pool < 0 or not may[pool]:
+                pool = int(np.where(may, left, -np.inf).argmax())
+            chosen[i] = pool
+            left[pool] -= self.low[job[i]]
+            mine.setdefault(pool, []).append(i)
+        first = set(order[:count].tolist())
+        speed = speedup(self.models, np.arange(int(self.high.max(initial=1)) + 1)).tolist()
+        for pool, places in mine.items():
+            rest = int(free[pool])
+            for part in ([i for i in places if i in first], [i for i in places if i not in first]):
+                low, high = self.low[job[part]].tolist(), self.high[job[part]].tolist()
+                sizes, rest = best_sizes(low, high, rest, lambda _, n: speed[n])
+                size[part] = sizes
+        chosen[size == 0] = -1
+
+    def _plan(self, job: Ints, held: Ints, running: Ints, chosen: Ints, size: Ints, wake_ms: int) -> Plan:
+        if not self.elastic:
+            return self.turns.plan(job, running, chosen, wake_ms)
+        named = np.flatnonzero((size != held) | (chosen != running))
+        named = named[np.argsort(-size[named], kind="stable")]
+        own, gpus, pool = job[named], size[named], chosen[named]
+        rate = elastic_ppm(self.models, self.turns.gpus[own], gpus)
+        rate = rate * self.turns.speed[self.turns.pools.kind[own], pool] // PPM
+        return self.turns.pools.plan(own, gpus, pool, rate, wake_ms)
+
+
+class Themis(Policy):
+    """Leases and partial auctions."""
+
+    card: ClassVar[Card] = Card(
+        name="themis",
+        title="GPUs under leases, auctioned to the jobs whose finish-time fairness is worst",
+        rule=(
+            "A job that gets GPUs has them for a lease. When jobs arrive or end or leases are over, but at most "
+            "once every interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease "
+            "the (1 - f) * n with the largest ratio bid, at least one, by lot among equals. The ratio is the time "
+            "from submission to the expected end with the requested GPUs, over the work. For a waiting job it is "
+            "the ratio when it lost its GPUs, times the minutes since then plus one (waiting=released), or the "
+            "same estimate (waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for. An "
+            "integer program chooses the winners: the bids with the largest product of gains, where a gain "
+            "compares the value now with the value after another lease without GPUs, and a value is the inverse "
+            "of the ratio. In the elastic form each bidder gets its minimum number of GPUs, the worst ratio "
+            "first, and then every GPU goes where the logarithm of the speed grows most; bids cost nothing. GPUs "
+            "that bidders leave go to the other jobs, the worst ratio first. A job whose lease is renewed stays "
+            "where it is. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter(
+                "form",
+                "rigid",
+                "jobs keep the GPUs that they ask for, or change them with each lease",
+                ("rigid", "elastic"),
+            ),
+            Parameter("f", 0.8, "share of the jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
+            Parameter("lease", 1200.0, "length of a lease [s]", minimum=0.001),
+            Parameter("waiting", "released", "ratio of a waiting job", ("released", "estimate")),
+            Parameter("interval", 60.0, "least time between two auctions [s]"),
+            Parameter("bidders", 64, "most jobs that bid at once", minimum=1, maximum=10_000),
+            Parameter(
+                "gap", 0.01, "accepted gap of the program to the largest product, as a share of its logarithm [1]"
+            ),
+            Parameter(
+                "limit",
+                1000,
+                "most nodes that the program's search visits; then its best solution so far counts; 0: no limit",
+            ),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "M8", "M9", "M4"),
+        equal_to=(
+            "If all jobs fit, with form=rigid: every job starts at the next auction and none is stopped.",
+            (
+                "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
+                "fifo,scan=skip, except for the order of jobs that arrive together."
+            ),
+        ),
+        sources=(
+            (
+                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
+                "simulator: the ideal time is the work at full size without a factor for contention; a waiting "
+                "job's ratio; the number of bidders and the lot; the product of speeds; no payments and no cost "
+                "of leases."
+            ),
+            (
+                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, because "
+                "units are not given; the value of a rigid bid; interval, bidders. We leave out the released "
+                "lease test, which ends the lease of a spread job sooner, because it is a fault."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by auctions."""
+        p = self.parameters
+        auctions = _Auctions(p, jobs, cluster, models)
+        return Planner(
+            auctions.plan,
+            auctions.begin,
+            gap_ms=round(p["interval"] * 1000),
+            overhead_ms=overheads(models, p["overhead"], auctions.high),
+            resize_ms=round(p["resize"] * 1000),
+        )

@@ -1,0 +1,502 @@
+"""Gangs near each other: waits for tiers (Dally), links in an order (Crux) or by allocation (vClos), samples (FfDL)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import overheads, scan
+from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
+from tracekit.replay.assumptions.network import ring_s, traffic_of
+from tracekit.replay.assumptions.speeds import PPM
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Floats, Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Planner, View
+
+
+# Dally, as far as its rule is known: waits for tiers with self-tuning timers, and moves to nearer GPUs.
+
+_REFERENCE = 0.3
+"""Slowdown from one tier to the next from which on a gang waits for the whole timer."""
+_KNOWN = 5
+"""Number of known waits that tuning a timer needs."""
+
+
+class _Tiers(Gangs):
+    """Gangs that wait for tiers, and move to nearer ones."""
+
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any], move_ms: Ints
+    ) -> None:
+        super().__init__(jobs, cluster, models, seed, links=p["links"])
+        self.tier_of, self.best = self.network.tier_of, self.network.best
+        self.timer_ms: tuple[float, float] = (p["node"] * 1000, p["rack"] * 1000)
+        self.most_ms: float = p["most"] * 1000
+        self.quantum_ms, self.move_ms = p["quantum"] * 1000, move_ms
+        self.tune, self.migrate = p["tune"], p["migrate"]
+        alone = self.network.alone_s
+        slower = np.stack([alone[:, RACKS] / alone[:, NODE], alone[:, SPINE] / alone[:, RACKS]], axis=1) - 1
+        if not self.links:
+            slower[:] = models.spread.b
+        self.patience = np.minimum(slower / _REFERENCE, 1.0)
+
+    def begin(self, view: View) -> None:
+        """Begin a run, in which no waits and moves are known."""
+        super().begin(view)
+        self.waits, self.moved_ms = Waits(), dict[int, int]()
+
+    def _timer_ms(self, job: int, tier: int) -> float:
+        """Return how long a job waits for a tier before it takes the next one [ms]."""
+        patience = float(self.patience[job, tier])
+        if patience <= 0:
+            return 0.0
+        timer = self.timer_ms[tier]
+        if self.tune:
+            known = self.waits.upper((int(self.jobs.model[job]), tier), _KNOWN, timer)
+            timer = min(known, self.most_ms)
+        return timer * patience
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the nearest GPUs of a tier for which the job has waited long enough."""
+        best = int(self.best[job])
+        due = float(self.arrival_ms[job])
+        dues = [due, due, due]
+        for tier in range(best, SPINE):
+            due += self._timer_ms(job, tier)
+            dues[tier + 1] = due
+        for near in range(FEWEST, ANYWHERE + 1):
+            spot = self.places.find(job, near)
+            if spot is None:
+                continue
+            due = dues[self.tier_of(spot.nodes)]
+            if due <= self.now_ms:
+                return spot
+            self.wake(due)
+        return None
+
+    def started(self, job: int, spot: Spot) -> None:
+        """Note how long a gang waited for its tier; jobs of one GPU have nothing to wait for."""
+        if self.tune and self.gpus[job] > 1:
+            wait = float(self.now_ms - self.arrival_ms[job])
+            self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
+
+    def moves(self) -> dict[int, Spot]:
+        """Return the gangs that move to a nearer tier, those with the least work done for their time first."""
+        if not self.migrate:
+            return {}
+        far = [j for j, spot in self.spots.items() if len(spot.nodes) > 1 and self.tier_of(spot.nodes) > self.best[j]]
+        table = self.view.table
+        found: dict[int, Spot] = {}
+        for job in sorted(far, key=lambda j: (self._progress(table, j), j)):
+            if self.now_ms - self.moved_ms.get(job, -(2**62)) < self.quantum_ms:
+                continue
+            new = self._nearer(job, self.spots[job])
+            if new is not None:
+                found[job] = self.spots[job] = new
+                self.moved_ms[job] = self.now_ms
+        return found
+
+    def _progress(self, table: NDArray[np.void], job: int) -> float:
+        """Return the work that a job has done over the time for which it ran."""
+        done = float(self.jobs.work_ms[job]) - float(table["remaining"][job]) / PPM
+        return done / max(float(table["ran"][job]), 1.0)
+
+    def _nearer(self, job: int, old: Spot) -> Spot | None:
+        """Return the new place of a running gang if a move pays, and move it there."""
+        tier = self.tier_of(old.nodes)
+        self.places.give(old)
+        for near in range(FEWEST, ANYWHERE):
+            spot = self.places.find(job, near)
+            if spot is None or self.tier_of(spot.nodes) >= tier:
+                continue
+            now, then = self._speeds(job, old, spot)
+            if self.left_ms(job) * (PPM / then - PPM / now) < -float(self.move_ms[self.gpus[job]]):
+                self.places.take(spot)
+                return spot
+            self._stay(job, spot, old)
+        self.places.take(old)
+        return None
+
+    def _speeds(self, job: int, old: Spot, new: Spot) -> tuple[int, int]:
+        """Return the speed of a gang at its place and at a possible new one, where its traffic uses the new links."""
+        if not self.links:
+            return self.speed_on(job, old), self.speed_on(job, new)
+        now = self.network.speed(job)
+        self.network.leave(job)
+        self.network.enter(job, new.nodes)
+        return now, self.network.speed(job)
+
+    def _stay(self, job: int, new: Spot, old: Spot) -> None:
+        if self.links and len(old.nodes) > 1:
+            if len(new.nodes) > 1:
+                self.network.leave(job)
+            self.network.enter(job, old.nodes)
+
+
+class DallyLike(Policy):
+    """Waits for tiers with timers that tune themselves, and migration to nearer ones."""
+
+    card: ClassVar[Card] = Card(
+        name="dally-like",
+        title="gangs wait for nearby tiers with self-tuning timers, and move closer if that pays (after Dally)",
+        rule=(
+            "Jobs are considered in the order of their submission, and no job holds up others. A gang takes GPUs "
+            "of one node at once, of one rack after `node` seconds, and of any nodes of one GPU model after "
+            "another `rack` seconds. A gang wider than a tier begins with the next tier. If racks are not known, "
+            "all nodes are in one rack. Timers are multiplied by the gang's slowdown from one tier to the next "
+            "over 0.3, at most by 1, so gangs with little communication do not wait. With tune=on a timer is the "
+            "mean plus one standard deviation of the last 20 waits of gangs that got its tier and ask for the "
+            "same GPU model, once five are known, and at most `most`. With migrate=on running gangs that could "
+            "have a closer tier move, those with the least work done for their run time first, if the move saves "
+            "more of the remaining time than it costs. A gang that has moved stays for `quantum` seconds. Speeds "
+            "depend on the tiers and on other traffic on the same links."
+        ),
+        parameters=(
+            Parameter("node", 600.0, "initial wait for one node, inf forever [s]"),
+            Parameter("rack", 1200.0, "initial further wait for one rack, inf forever [s]"),
+            Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
+            Parameter("tune", True, "timers follow the waits of other gangs"),
+            Parameter("migrate", True, "running gangs move to closer GPUs if that pays"),
+            Parameter("quantum", 1800.0, "least time between two moves of a gang [s]"),
+            Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
+            LINKS,
+            GAP,
+        ),
+        assumptions=("D1", "M4", "M9", "M36", "M37", "M38"),
+        equal_to=(
+            "With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.",
+            "If distance slows no job: delay-scheduling,rack=0,any=0.",
+            (
+                "With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more: "
+                "delay-scheduling,rack=inf,any=inf."
+            ),
+        ),
+        sources=(
+            (
+                "Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, "
+                "network-sensitive preemption, self-tuning timers."
+            ),
+            (
+                "Own choices, because we could not read the formulas: every number and test above; preemption is "
+                "a migration to free GPUs, and no job is stopped for another; a move costs what M9 says."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by timers and moves."""
+        p = self.parameters
+        move_ms = overheads(models, p["overhead"], jobs.devices)
+        return _Tiers(jobs, cluster, models, seed, p, move_ms).planner(p["gap"], move_ms)
+
+
+# Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
+
+
+def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
+    """Return the GPU time of an iteration over the time that its traffic takes on a node's link, alone (n,).
+
+    Infinite without traffic.
+    """
+    message_mb, compute_s = traffic_of(models, jobs, seed)
+    sends = ring_s(message_mb, jobs.devices, models.links.gbit.node_gbit)
+    endless = np.full(len(jobs), np.inf)
+    found: Floats = np.divide(jobs.devices * compute_s, sends, out=endless, where=sends > 0)
+    return found
+
+
+class CruxLike(Policy):
+    """Links by the intensity of gangs."""
+
+    card: ClassVar[Card] = Card(
+        name="crux-like",
+        title="gangs with much computation for their traffic go first on links (after Crux)",
+        rule=(
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
+            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip "
+            "later jobs may overtake a job that cannot start. With priority=intensity the gangs on a link send in "
+            "the order of their intensity: GPUs times the computing time of an iteration, divided by the time of "
+            "its traffic on a node's link. The first gang has the whole link. Each later gang has what is left "
+            "after the part of an iteration in which each gang before it sends, but at least the part of M38. "
+            "Over parallel links these parts spread evenly. With levels, intensities within a factor of two have "
+            "the same priority, counted down from the highest job on the list, and within a priority the earlier "
+            "job goes first. With priority=none gangs share links evenly. If racks are not known, all nodes are "
+            "in one rack, and gangs wider than a tier send beyond it."
+        ),
+        parameters=(
+            Parameter("priority", "intensity", "which gang goes first on a link", ("intensity", "none")),
+            Parameter("levels", 8, "number of priorities that links support; 0: one per job", maximum=64),
+            scan("skip"),
+            GAP,
+        ),
+        assumptions=("D1", "M36", "M37", "M38"),
+        equal_to=(
+            "With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
+            "If no two gangs share a link: priority makes no difference.",
+            "With one-GPU jobs and gap=0: fifo,scan=skip.",
+        ),
+        sources=(
+            "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
+            (
+                "Own choices: intensity from the assumed traffic and a single link speed, so it does not depend "
+                "on the placement; levels of a factor of two; what a lower priority gets; no choice of paths and "
+                "no time shift of iterations, which a replay of jobs cannot show."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in order of submission."""
+        p = self.parameters
+        priority = None
+        if p["priority"] == "intensity":
+            priority = intensity(models, jobs, seed)
+            if p["levels"]:
+                priority = _levels(priority, p["levels"])
+        gangs = Gangs(jobs, cluster, models, seed, priority=priority, stop=p["scan"] == "stop")
+        return gangs.planner(p["gap"])
+
+
+def _levels(values: Floats, levels: int) -> Floats:
+    """Return priorities 0 to levels - 1, the highest for the largest finite value and for infinite ones."""
+    finite = values[np.isfinite(values) & (values > 0)]
+    if not len(finite):
+        return np.full(len(values), levels - 1.0)
+    below = np.floor(np.log2(finite.max() / np.clip(values, finite.min(), finite.max())))
+    found: Floats = np.maximum(levels - 1 - below, 0.0)
+    return found
+
+
+# vClos, as far as its rule is known: links are allocated with the GPUs, and no gang meets another.
+
+
+class _Isolated(Gangs):
+    """Gangs with links of their own."""
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return the order of submission; jobs that found no links in the last plan are tried again."""
+        self._none: set[int] = set()
+        return waiting
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the nearest GPUs whose links are free."""
+        kind = int(self.places.kind[job])
+        if kind in self._none:
+            return None
+        spot = self.places.find(job, FEWEST)
+        if spot is None or len(spot.nodes) > 1:
+            spot = self._own(job)
+        if spot is None:
+            self._none.add(kind)
+        return spot
+
+    def _own(self, job: int) -> Spot | None:
+        """Return the nearest GPUs on several nodes whose links are free; those of a rack, if racks are left."""
+        network = self.network
+        has = np.array([len(network.on.get(link, ())) for link in range(len(network.lanes))]) < network.lanes
+        nodes, racks = has[: network.nodes], has[network.nodes :]
+        free = np.where(nodes, self.places.free, 0)
+        for tier in (FEWEST, RACK):
+            spot = self.places.found(job, tier, free)
+            if spot is not None:
+                return spot
+        return self.places.found(job, ANYWHERE, np.where(racks[network.rack], free, 0))
+
+
+class VclosLike(Policy):
+    """GPUs and links together."""
+
+    card: ClassVar[Card] = Card(
+        name="vclos-like",
+        title="links are allocated with GPUs, and no gang slows another (after vClos)",
+        rule=(
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
+            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a "
+            "gang on several nodes has their links to the rack to itself, and a gang over several racks also has "
+            "one link of each rack to the spine. If GPUs are free but such links are not, it waits, and with "
+            "scan=skip later jobs may overtake it. So every gang runs as if it were alone. With isolate=off no "
+            "links are allocated: gangs share links, and each gang is equally likely to use any of a rack's "
+            "parallel links. If racks are not known, all nodes are in one rack, and then only the links of nodes "
+            "count."
+        ),
+        parameters=(
+            Parameter("isolate", True, "gangs have links to themselves, or share them"),
+            scan("skip"),
+            GAP,
+        ),
+        assumptions=("D1", "M36", "M37", "M38"),
+        equal_to=(
+            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
+            "With one-GPU jobs and gap=0: fifo,scan=skip.",
+            "If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.",
+        ),
+        sources=(
+            (
+                "Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), "
+                "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
+            ),
+            (
+                "Own choices: one link from a gang to the spine for each of its racks, each node link for one "
+                "gang, placement as in delay scheduling without patience, no optical switches; sharing by ECMP is "
+                "the mean over the links that gangs may be hashed to."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in order of submission."""
+        p = self.parameters
+        kind = _Isolated if p["isolate"] else Gangs
+        return kind(jobs, cluster, models, seed, stop=p["scan"] == "stop").planner(p["gap"])
+
+
+# FfDL: gangs in order, packed or spread by biased sampling of placements.
+
+_STREAM = 36
+"""Seed of the random numbers."""
+
+
+class _Sampled(Gangs):
+    """Gangs on the best of some placements drawn at random."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
+        super().__init__(jobs, cluster, models, seed, links=p["links"], stop=p["scan"] == "stop")
+        self.pack, self.samples, self.most_nodes, self.seed = p["place"] == "pack", p["samples"], p["nodes"], seed
+
+    def begin(self, view: View) -> None:
+        """Begin a run, with the same random numbers as every run."""
+        super().begin(view)
+        self.draws = np.random.default_rng((self.seed % 2**64, _STREAM))
+
+    def order(self, waiting: Ints) -> Ints:
+        """Return the order of submission, and of jobs submitted at once the largest gang first."""
+        return waiting[np.lexsort((waiting, -self.gpus[waiting], self.jobs.arrival_ms[waiting]))]
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the best placement that was drawn on nodes of the first GPU model with enough free GPUs."""
+        for nodes, free in self.with_room(job):
+            some = np.flatnonzero(free)
+            return self._drawn(nodes[some], free[some], int(self.gpus[job]))
+        return None
+
+    def _drawn(self, nodes: Ints, free: Ints, gpus: int) -> Spot:
+        used = self.places.gpus[nodes] - free
+        best = _best_first(free, gpus, pack=self.pack)
+        if self.samples == 0:
+            return _given(nodes, free, best, gpus, pack=self.pack)
+        # As many of the best nodes as may be drawn, and those needed to have enough.
+        enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
+        best = best[: max(self.most_nodes, enough)]
+        bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
+        # The order of exponential times over weights equals drawing one node after the other by weight.
+        times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
+        orders = best[_least(times, min(gpus, len(best)))]
+        chosen = _best_order(free[orders], gpus, pack=self.pack)
+        return _given(nodes, free, orders[chosen], gpus, pack=self.pack)
+
+
+def _least(times: Floats, count: int) -> NDArray[np.intp]:
+    """Return the columns of the smallest numbers of each row, ascending (rows, count)."""
+    if count == 1:
+        first: NDArray[np.intp] = np.argmin(times, axis=1, keepdims=True)
+        return first
+    some = np.argpartition(times, count - 1, axis=1)[:, :count]
+    order = np.take_along_axis(times, some, axis=1).argsort(axis=1)
+    return np.take_along_axis(some, order, axis=1)
+
+
+def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
+    """Return the best row of nodes, given by their free GPUs in the order drawn: fewest nodes, or most room left."""
+    if not pack:
+        # One GPU of each; if gangs have several of all nodes, all orders are equal.
+        return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
+    used = np.cumsum(room, axis=1) - room < gpus
+    return int(np.lexsort(((room * used).sum(axis=1), used.sum(axis=1)))[0])
+
+
+def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
+    """Return nodes as a rule without chance takes them: the tightest that has room for all first, or the emptiest."""
+    if not pack:
+        return np.argsort(-free, kind="stable")
+    # Nodes with room for all come first, the tightest at the head; then the others by most room.
+    return np.lexsort((np.where(free >= gpus, free, -free), free < gpus))
+
+
+def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack: bool) -> Spot:
+    """Return the GPUs of nodes in an order: all of each node, or one of each, again and again."""
+    if pack:
+        return gathered(nodes, free, order, gpus)
+    left, share = gpus, np.zeros(len(order), np.int64)
+    room = free[order].copy()
+    while left > 0:
+        each = np.flatnonzero(room > 0)[:left]
+        share[each] += 1
+        room[each] -= 1
+        left -= len(each)
+    taken = np.flatnonzero(share)
+    return Spot(nodes[order[taken]].tolist(), share[taken].tolist())
+
+
+class Ffdl(Policy):
+    """Gangs, first come, first served, packed or spread."""
+
+    card: ClassVar[Card] = Card(
+        name="ffdl",
+        title="gangs in order, packed or spread by biased sampling (FfDL)",
+        rule=(
+            "Jobs start in the order of their submission, and of those submitted at once the largest gang first. "
+            "Each gang starts whole on any nodes of one GPU model and runs to its end. The policy draws as many "
+            "placements as samples says and takes the best. It draws nodes one after the other, with place=pack "
+            "by the share of their GPUs in use, with place=spread by the share that is free. Packed, a gang takes "
+            "all free GPUs of a node before the next node; fewer nodes are better, then less room left on them. "
+            "Spread, it takes one GPU of each node in turn; more room left on the fullest node is better. Nodes "
+            "are drawn from the best ones; nodes says how many. With samples=0 nothing is drawn: a packed gang "
+            "takes the tightest node with enough room, otherwise the nodes with the most room; a spread gang "
+            "takes the nodes with the most room. With scan=stop a gang that finds too few GPUs holds up all later "
+            "ones. Speeds depend on the tiers and on other traffic on the same links. If racks are not known, all "
+            "nodes are in one rack, and gangs wider than a tier go beyond it."
+        ),
+        parameters=(
+            Parameter("place", "pack", "kind of placement", ("pack", "spread")),
+            Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
+            Parameter("nodes", 64, "number of nodes to draw from", minimum=1, maximum=100_000),
+            scan("stop"),
+            LINKS,
+            GAP,
+        ),
+        assumptions=("D1", "M4", "M36", "M37", "M38"),
+        equal_to=(
+            (
+                "With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or "
+                "with place=spread worst-fit."
+            ),
+            "With one GPU model and one-GPU jobs: pack and spread give the same waits.",
+            (
+                "With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: "
+                "fifo,fit=count."
+            ),
+        ),
+        sources=(
+            (
+                "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform "
+                "pack is the default."
+            ),
+            (
+                "Own choices, because the sampler is not released: weights and scores, 100 samples, the nodes "
+                "drawn from; one GPU per learner; no quotas, so no job is evicted."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in order."""
+        return _Sampled(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

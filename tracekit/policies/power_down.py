@@ -1,0 +1,87 @@
+"""Idle nodes are switched off."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import NOISE, ORDER, scan, start_order
+from tracekit.replay.assumptions.prices import power_prices
+from tracekit.replay.mechanisms import Ordered, Switching
+from tracekit.replay.results.energy import power_draw_mw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.array_types import Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+_ENDLESS = 1 << 62
+
+SWITCHING = (
+    Parameter("idle", 900.0, "time that a node is entirely idle before it may be switched off; inf: never [s]"),
+    Parameter("reserve", 1, "entirely idle nodes of each pool that stay on [nodes]"),
+    Parameter("reserve_gpus", 0, "free GPUs of each pool that stay on [GPUs]"),
+)
+"""Parameters of every policy that switches nodes off."""
+
+
+def switching(
+    given: Mapping[str, Any], order: Ordered, jobs: Jobs, cluster: Cluster, models: Models, held_ms: Ints | None = None
+) -> Switching:
+    """Return the mechanism of the parameters `SWITCHING`, for jobs that wait for an hour of their own or do not."""
+    draw, rule = power_draw_mw(jobs, cluster, models), models.switching
+    return Switching(
+        order,
+        off_after_ms=_ENDLESS if math.isinf(given["idle"]) else round(given["idle"] * 1000),
+        wake_ms=max(round(rule.wake_s * 1000), 1),
+        reserve_nodes=given["reserve"],
+        reserve_gpus=given["reserve_gpus"],
+        idle_mw=draw.idle,
+        off_mw=np.rint(draw.idle * rule.off_share).astype(np.int64),
+        on_top_mw=draw.busy - draw.rest,
+        prices=power_prices(models, jobs.origin),
+        held_ms=held_ms,
+    )
+
+
+class PowerDown(Policy):
+    """Idle nodes are switched off, except for a reserve."""
+
+    card: ClassVar[Card] = Card(
+        name="power-down",
+        title="idle nodes are switched off, except for a reserve",
+        rule=(
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model "
+            "form a pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of "
+            "the pool first, as long as `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no "
+            "waiting job could use the pool. If jobs still wait after all starts of a moment, nodes are switched "
+            "on, the first of the pool first, until the entirely idle GPUs and those waking up match what these "
+            "jobs ask for. If jobs then still wait and no node is waking up, one more node at a time is switched "
+            "on. Nodes are also switched on to restore the reserve. A node takes jobs when its wake-up time (M40) "
+            "is over; until then it draws its idle power. GPUs of nodes that are off or waking up do not count in "
+            "the utilization of the cluster. The energy and its cost (M41) follow the actual switching of the "
+            "nodes."
+        ),
+        parameters=(*SWITCHING, ORDER, scan("stop"), NOISE),
+        assumptions=("D1", "M7", "M11", "M40", "M41"),
+        equal_to=(
+            "With idle=inf, or a reserve of all nodes: the policy that `order` names.",
+            "With off_share = 1 in the models, nothing is saved.",
+        ),
+        sources=(
+            "Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.",
+            "Our choice: which node goes first, and how many are woken for waiting jobs.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:
+        """Return the order, and when nodes are switched."""
+        order = start_order(self.parameters, jobs, models, seed)
+        return switching(self.parameters, order, jobs, cluster, models)

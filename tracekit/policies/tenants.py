@@ -1,0 +1,568 @@
+"""Tenants (virtual clusters, users or partitions): their quotas, and the policies that share GPUs by them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
+from tracekit.replay.cells.private import deal_cells
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.keys import by_arrival, most_urgent
+from tracekit.replay.mechanisms import Cells, Ordered, Tenants
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.array_types import Ints
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+
+OF = Parameter("of", "vc", "the tenants that share: virtual clusters or users", ("vc", "user"))
+
+QUEUES = Parameter(
+    "queues",
+    "one",
+    "what a job that cannot start holds up: all later jobs, or those of its VC, user or partition",
+    ("one", "vc", "user", "partition"),
+)
+
+WEIGHT = Parameter("weight", "equal", "weight of a tenant's share: equal for all, or its quota", ("equal", "quota"))
+
+
+NO_QUOTA = 10**9
+"""A quota that no tenant can reach [GPUs]."""
+
+NO_USE_COUNTS = 1 << 60
+"""A weight so large that use does not matter: turns go to the earlier job."""
+
+
+def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
+    """Return the VC, user or partition of each job; jobs without a known one share one number, after the others."""
+    if of == "partition":
+        codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
+        names = jobs.partitions
+    else:
+        codes, names = (jobs.tenant, jobs.tenants) if of == "vc" else (jobs.user, jobs.users)
+    return np.where(codes >= 0, codes, len(names)).astype(np.int32)
+
+
+def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
+    """Return the quotas of the VCs (Q, T), and from when they hold [ms] (Q,).
+
+    The columns are the VCs of the jobs, then jobs without a VC, which have no quota, then VCs without jobs. The quotas
+    come from the cluster. If it has none, they follow from the log (D9): a high percentile of the GPUs that each VC
+    used at once, scaled to sum to the cluster's GPUs.
+
+    Raises
+    ------
+    UsageError
+        There are neither quotas nor recorded starts.
+    """
+    if not cluster.tenants:
+        return _observed(jobs, cluster, models.quotas.percentile), np.zeros(1, np.int64)
+    index = {name: column for column, name in enumerate(cluster.tenants)}
+    idle = sorted(index.keys() - set(jobs.tenants))
+    table = np.zeros((len(cluster.quota_ms), len(jobs.tenants) + 1 + len(idle)), np.int64)
+    for code, name in enumerate([*jobs.tenants, None, *idle]):
+        if name is not None and name in index:
+            table[:, code] = cluster.quota[:, index[name]]
+    return table, cluster.quota_ms.astype(np.int64)
+
+
+def weights(jobs: Jobs, cluster: Cluster, models: Models, of: str, weight: str) -> tuple[Ints, Ints, Ints | None]:
+    """Return quotas, their times, and weights for sharing without limits; None weights are the quotas.
+
+    Raises
+    ------
+    UsageError
+        Users have no quotas; or see `quotas`.
+    """
+    count = len(jobs.tenants if of == "vc" else jobs.users) + 1
+    if weight == "equal":
+        return np.zeros((1, count), np.int64), np.zeros(1, np.int64), np.ones(count, np.int64)
+    if of == "user":
+        raise UsageError("users have no quotas", hint="use weight=equal, or of=vc")
+    table, times = quotas(jobs, cluster, models)
+    return table, times, None
+
+
+def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> Ints:
+    """Return one row of quotas from concurrent use."""
+    if not jobs.tenants:
+        return np.array([[cluster.total_gpus]], np.int64)
+    ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
+    if not ran.any():
+        raise UsageError(
+            "the cluster has no quotas, and the log has no starts to derive them from",
+            hint="give a cluster file with a table [vc.NAME] and quota = ... for each VC",
+        )
+    begin, end = int(jobs.recorded_start_ms[ran].min()), int(jobs.recorded_end_ms[ran].max())
+    held = [
+        _percentile(jobs, np.flatnonzero(ran & (jobs.tenant == code)), begin, end, percentile)
+        for code in range(len(jobs.tenants))
+    ]
+    return np.append(shares_of(np.array(held, np.int64), cluster.total_gpus), 0).reshape(1, -1)
+
+
+def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) -> int:
+    """Return a time percentile, from begin to end, of the number of GPUs that some jobs used at once."""
+    times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
+    steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
+    order = np.argsort(times, kind="stable")
+    held, spans = np.cumsum(steps[order])[:-1], np.diff(times[order])
+    by_size = np.argsort(held, kind="stable")
+    passed = np.cumsum(spans[by_size])
+    return int(held[by_size][np.searchsorted(passed, passed[-1] * percentile / 100)])
+
+
+# Weighted max-min sharing: of GPUs, and of the resource that a tenant has most of.
+
+
+class FairShare(Policy):
+    """The tenant with the least has the next turn."""
+
+    card: ClassVar[Card] = Card(
+        name="fair-share",
+        title="the tenant (VC or user) with the fewest GPUs for its weight goes next",
+        rule=(
+            "Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among "
+            "equals to the tenant with the earlier job. A tenant's jobs start in the order of their submission. "
+            "With scan=stop the first job that cannot start holds up the tenant's other jobs; with scan=skip they "
+            "may overtake it. Other tenants go on in either case. No job is evicted and no GPU is kept free, so "
+            "shares even out as jobs end. With half_life past use counts as well: its weight halves after this "
+            "time, in sixteen steps. Jobs without a known tenant form one tenant together."
+        ),
+        parameters=(
+            OF,
+            WEIGHT,
+            scan("stop"),
+            FIT,
+            Parameter("half_life", 0.0, "time after which past use counts half; 0 counts only current use [s]"),
+        ),
+        assumptions=("D1", "D9"),
+        equal_to=(
+            "With one tenant: fifo with the same scan.",
+            "With one-GPU jobs of tenants who always wait: GPUs are allocated in proportion to the weights.",
+        ),
+        sources=(
+            "Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.",
+            "Ghodsi et al., DRF (NSDI'11); this is its case of one resource.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by allocated GPUs."""
+        p = self.parameters
+        table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
+        return Tenants(
+            Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            tenants(jobs, p["of"]),
+            table,
+            times,
+            weight,
+            half_life_ms=round(p["half_life"] * 1000),
+        )
+
+
+class Drf(Policy):
+    """Dominant resource fairness."""
+
+    card: ClassVar[Card] = Card(
+        name="drf",
+        title="the tenant with the smallest share of GPUs, CPUs or memory goes next (DRF)",
+        rule=(
+            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, "
+            "CPUs and memory, divided by its weight. Among equals the tenant with the earlier job goes first. A "
+            "tenant's jobs start in the order of their submission. With scan=stop no other job starts while the "
+            "tenant's first job cannot; with scan=skip the next tenant gets a turn. CPUs and memory count if jobs "
+            "and nodes have them, as totals of the domain and not node by node; the total does not count if a "
+            "node of the domain lacks it. No job is evicted."
+        ),
+        parameters=(OF, WEIGHT, scan("stop"), FIT),
+        assumptions=("D1", "D9"),
+        equal_to=(
+            "With one tenant: fifo,scan=stop.",
+            "With GPUs only and scan=skip: fair-share,scan=stop.",
+            "If all jobs have the same demand: all tenants have the same number of GPUs.",
+        ),
+        sources=("Ghodsi et al., Dominant Resource Fairness (NSDI'11).",),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by dominant share."""
+        p = self.parameters
+        table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
+        return Tenants(
+            Ordered(by_arrival, scan="stop", fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            tenants(jobs, p["of"]),
+            table,
+            times,
+            weight,
+            pick="dominant",
+            across=p["scan"],
+            resources=True,
+        )
+
+
+# Limits on what one user or virtual cluster may use at once.
+
+
+class Limits(Policy):
+    """First in, first out, within limits."""
+
+    card: ClassVar[Card] = Card(
+        name="limits",
+        title="first in, first out, with a limit on the GPUs that a VC or a user may use at once",
+        rule=(
+            "Jobs start in the order of their submission, on any nodes with room, as long as their VC or user "
+            "stays within its limit of GPUs. A job that would exceed the limit waits and holds up no other "
+            "tenant. The limit is the same for all (gpus), or with gpus=0 the quota of each VC. With lend=idle a "
+            "VC may use what other VCs leave of their quotas. With lend=reclaim they take it back: a job within "
+            "its own VC's quota stops the youngest jobs of VCs above theirs. With scan=stop a tenant's first job "
+            "that cannot start holds up its others; other tenants go on in either case."
+        ),
+        parameters=(
+            OF,
+            Parameter("gpus", 0, "limit of each tenant at once; 0: the quota of its VC [GPUs]"),
+            Parameter("lend", "never", "whether VCs may use what others leave", ("never", "idle", "reclaim")),
+            scan("skip"),
+            FIT,
+        ),
+        assumptions=("D1", "D9"),
+        quotas=True,
+        equal_to=("With a limit that no tenant reaches, or with one tenant and lend=idle: fifo,scan=skip.",),
+        sources=(
+            "Limits per user or account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.",
+            "Lending and reclaiming as in Kueue's cohorts.",
+        ),
+    )
+
+    @property
+    def lends(self) -> bool:
+        """Whether VCs use what others leave."""
+        return bool(self.parameters["lend"] != "never")
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by submission, and limits."""
+        p = self.parameters
+        codes = tenants(jobs, p["of"])
+        count = len(jobs.tenants if p["of"] == "vc" else jobs.users) + 1
+        times = np.zeros(1, np.int64)
+        if p["gpus"] > 0:
+            table = np.full((1, count), p["gpus"], np.int64)
+        elif p["of"] == "user":
+            raise UsageError("the policy limits: users have no quotas", hint="give gpus=N, or of=vc")
+        else:
+            table, times = quotas(jobs, cluster, models)
+        reclaim = p["lend"] == "reclaim"
+        return Tenants(
+            Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            codes,
+            table,
+            times,
+            np.full(table.shape[1], NO_USE_COUNTS, np.int64),
+            limit="own" if p["lend"] == "never" else "cohort",
+            reclaim="cohort" if reclaim else "never",
+            reclaim_others="any" if reclaim else "never",
+        )
+
+
+# The production scheduler of Philly.
+
+
+class Philly(Policy):
+    """Quotas that may be exceeded, locality that is relaxed, and reclaim."""
+
+    card: ClassVar[Card] = Card(
+        name="philly",
+        title="VCs may use idle GPUs beyond their quotas and must give them back (Philly)",
+        rule=(
+            "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in the order of "
+            "their submission, and later jobs may overtake one that cannot start. A VC may exceed its quota while "
+            "GPUs are idle. When the share `theta` of the GPUs is in use, a job that stays within its VC's quota "
+            "evicts jobs of VCs above theirs, those started last first; no VC falls below its quota. For "
+            "`attempt` seconds a gang tries to start on the fewest nodes of one rack, then it pauses for "
+            "`backoff` seconds. After `retries` failed attempts it takes any nodes of one rack, and after the "
+            "same number again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a "
+            "job in a domain of one node, has nothing to relax and never pauses. An evicted job keeps its level "
+            "of relaxation. Each job's wait is split into two columns: fair_share_wait_ms, during which its VC "
+            "used its quota or more, and fragmentation_wait_ms, the rest."
+        ),
+        parameters=(
+            Parameter("theta", 0.9, "share of the GPUs in use from which VCs reclaim; inf: never [0..1]"),
+            Parameter("attempt", 150.0, "time for which a gang tries to start [s]", minimum=0.001),
+            Parameter("backoff", 120.0, "time for which it pauses after a failed attempt [s]"),
+            Parameter("retries", 3, "failed attempts after which it may be further apart; 0: anywhere at once"),
+            FIT,
+            Parameter("overhead", "helios", "preset for the cost of each preemption (M9)"),
+        ),
+        assumptions=("D1", "D9", "M4", "M9"),
+        quotas=True,
+        equal_to=(
+            "With one VC on one node: fifo,scan=skip.",
+            "With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.",
+            "If no VC ever reaches its quota: no job is evicted.",
+        ),
+        sources=(
+            "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).",
+            "Our choice: the order across VCs and of victims, the number of retries, and timers for attempts.",
+        ),
+    )
+
+    @property
+    def lends(self) -> bool:
+        """A VC may exceed its quota while GPUs are idle."""
+        return True
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by use of the quota."""
+        p = self.parameters
+        table, times = quotas(jobs, cluster, models)
+        order = Ordered(
+            by_arrival,
+            scan="skip",
+            fit=p["fit"],
+            drift="none",
+            by_tenant=True,
+            by_arrival=True,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+        )
+        tries = p["fit"] == "place" and p["retries"] > 0
+        if p["fit"] == "place":
+            order = replace(order, scopes=(0, 1, 2) if tries else (2,))
+        return Tenants(
+            order,
+            tenants(jobs),
+            table,
+            times,
+            reclaim="never" if math.isinf(p["theta"]) else "overdrawn",
+            theta_ppm=0 if math.isinf(p["theta"]) else min(round(p["theta"] * 1_000_000), 10**9),
+            attempt_ms=max(round(p["attempt"] * 1000), 1) if tries else 0,
+            backoff_ms=round(p["backoff"] * 1000),
+            attempts=max(p["retries"], 1),
+            attribute=True,
+        )
+
+
+# Quotas with borrowing, as Kueue has them.
+
+_LEVELS = 1 << 18
+_NO_CAP = 10**9
+
+
+class Kueue(Policy):
+    """Queues with quotas in a cohort."""
+
+    card: ClassVar[Card] = Card(
+        name="kueue",
+        title="quotas of VCs that lend and borrow idle GPUs (Kueue)",
+        rule=(
+            "Every VC is a queue with its own quota, in order of priority and then submission. In a cycle each "
+            "queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
+            "borrow, then by priority, then by submission. A job starts if it fits on the nodes and is allowed by "
+            "its queue's quota, or by what the other queues of the cohort lend and do not use. With scan=stop a "
+            "queue's first job holds up its others (StrictFIFO); with scan=skip they may overtake it "
+            "(BestEffortFIFO). A job that its quota does not allow may evict: with reclaim, jobs of queues that "
+            "borrow, while its own queue stays within its quota; with preempt, jobs of its own queue; with "
+            "preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other "
+            "queues are evicted first, then those of lowest priority, then those started last. As many are chosen "
+            "as needed, and those that turn out not to be needed stay. With fair=on the smallest weighted share "
+            "above quota goes first, and jobs are evicted from the largest. A job that its quota allows but that "
+            "does not fit evicts no job; the column placement_refused marks it."
+        ),
+        parameters=(
+            Parameter("cohort", default=True, meaning="whether VCs may use what other VCs of the domain do not use"),
+            Parameter("borrow_limit", float("inf"), "how far a VC may exceed its quota, as a share of the quota"),
+            Parameter("lend_limit", 1.0, "share of its quota that other VCs may use", maximum=1),
+            scan("skip"),
+            FIT,
+            Parameter(
+                "reclaim", "never", "which jobs of borrowing VCs may be evicted, by priority", ("never", "lower", "any")
+            ),
+            Parameter(
+                "preempt",
+                "never",
+                "which jobs of its own VC a job may evict, by priority",
+                ("never", "lower", "lower-or-newer"),
+            ),
+            Parameter(
+                "preempt_to_borrow",
+                default=False,
+                meaning="whether a job that has to borrow may evict jobs of other VCs",
+            ),
+            Parameter(
+                "borrow_priority",
+                _NO_CAP,
+                "with preempt_to_borrow, evict only jobs of other VCs with this priority or lower",
+                minimum=-_NO_CAP,
+                maximum=_NO_CAP,
+            ),
+            Parameter("fair", default=False, meaning="whether GPUs above quota are shared by weight"),
+            WEIGHT,
+            OVERHEAD,
+        ),
+        assumptions=("D1", "D9", "M9"),
+        quotas=True,
+        equal_to=(
+            "With cohort=off and scan=stop: fifo,scan=stop for each VC within its quota.",
+            "With borrow_limit=0 and lend_limit=0: cohort=off.",
+            "With one VC that has the whole cluster and jobs of one priority: fifo with the same scan.",
+        ),
+        sources=(
+            "Documentation and source of Kueue, commit ff69552e79.",
+            "Our choice: a job must also fit on the nodes, and each job is evicted at most once at a time.",
+        ),
+    )
+
+    @property
+    def lends(self) -> bool:
+        """Whether there is a cohort."""
+        return bool(self.parameters["cohort"])
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return cycles over the VCs."""
+        p = self.parameters
+        levels, rank = np.unique(jobs.priority, return_inverse=True)
+        if len(levels) > _LEVELS:
+            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue supports at most {_LEVELS:,}")
+        codes = tenants(jobs)
+        table, times = quotas(jobs, cluster, models)
+        below = int(np.searchsorted(levels, p["borrow_priority"], "right")) - 1
+        capped = p["borrow_priority"] != _NO_CAP
+        reclaim: Any = p["reclaim"] if p["cohort"] else "never"
+        return Tenants(
+            Ordered(
+                most_urgent,
+                scan=p["scan"],
+                fit=p["fit"],
+                drift="none",
+                by_tenant=True,
+                by_arrival=len(levels) <= 1,
+                value=rank.astype(np.int64),
+                overhead_ms=overheads(models, p["overhead"], jobs.devices),
+            ),
+            codes,
+            table,
+            times,
+            np.ones(table.shape[1], np.int64) if p["weight"] == "equal" else None,
+            pick="cycle",
+            limit="cohort" if p["cohort"] else "own",
+            borrow_ppm=-1 if p["borrow_limit"] == float("inf") else round(p["borrow_limit"] * 1_000_000),
+            lend_ppm=round(p["lend_limit"] * 1_000_000),
+            reclaim="cohort" if reclaim != "never" or p["preempt"] != "never" else "never",
+            reclaim_own=p["preempt"],
+            reclaim_others=reclaim,
+            reclaim_borrowing=p["preempt_to_borrow"] and reclaim != "never" and not (capped and below < 0),
+            reclaim_below=below if capped else -1,
+            fair=p["fair"],
+            priority=rank.astype(np.int64),
+            attribute=True,
+        )
+
+
+# Private clusters of buddy cells.
+
+_MOST = 10**9
+
+
+class HiveD(Policy):
+    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on idle GPUs."""
+
+    card: ClassVar[Card] = Card(
+        name="hived",
+        title="each VC has its own blocks of GPUs, according to its quota (HiveD)",
+        rule=(
+            "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a part in "
+            "proportion to its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas "
+            "that exceed the cluster are scaled down; the initial quotas hold for the whole replay. A guaranteed "
+            "job is placed in the cells of its VC as in a cluster of its own, in the order of submission. Its "
+            "gang is rounded up to 2^k GPUs and takes the smallest free block that suffices; a larger gang takes "
+            "whole cells of the largest size. With scan=skip later jobs of the VC may overtake a job that cannot "
+            "start. Only when a cell is first used is it bound to real GPUs: to the smallest block of a node that "
+            "no cell is bound to, and among equals to the block with the fewest GPUs in use by opportunistic "
+            "jobs. Opportunistic jobs on these GPUs are stopped, as whole gangs. An idle cell is unbound. So a VC "
+            "never waits for another VC, unless nodes are out of service. Opportunistic jobs run in unused blocks "
+            "of GPUs, outside bound cells if possible, in the order of submission, after all guaranteed jobs that "
+            "can start. They may be stopped at any time and then wait again. All jobs are guaranteed, or with "
+            "opportunistic=preemptible those that the log does not mark as preemptible, or with "
+            "opportunistic=priority those of at least the priority guaranteed_from. A job that does not fit in "
+            "all cells of its VC together, such as a job of a VC without quota, is opportunistic, or with "
+            "oversize=reject rejected. Placement is always in blocks, whatever --placement says. The column "
+            "guaranteed marks the guaranteed jobs."
+        ),
+        parameters=(
+            Parameter(
+                "opportunistic",
+                "none",
+                "which jobs run without guarantee: none, the preemptible ones, or those of low priority",
+                ("none", "preemptible", "priority"),
+            ),
+            Parameter(
+                "guaranteed_from",
+                0,
+                "with opportunistic=priority, the lowest priority of a guaranteed job",
+                minimum=-_MOST,
+                maximum=_MOST,
+            ),
+            Parameter(
+                "oversize",
+                "opportunistic",
+                "what happens to a guaranteed job that never fits in the cells of its VC",
+                ("opportunistic", "reject"),
+            ),
+            scan("skip"),
+            Parameter("overhead", "helios", "preset for the cost of each preemption and migration (M9)"),
+        ),
+        assumptions=("D1", "D9", "M4", "M9"),
+        quotas=True,
+        equal_to=(
+            (
+                "Guaranteed jobs: as under fifo with placement buddy and the same scan, on a cluster that has only "
+                "their VC's cells."
+            ),
+            "With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.",
+            "With opportunistic jobs only: fifo with placement buddy and the same scan, on any cluster.",
+        ),
+        sources=(
+            "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).",
+            "The scheduler's source, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of cells.",
+            "Our choice: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.",
+        ),
+    )
+
+    @property
+    def lends(self) -> bool:
+        """Whether opportunistic jobs run on GPUs that VCs leave idle."""
+        return bool(self.parameters["opportunistic"] != "none")
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:
+        """Return the cells that follow from the quotas, and which jobs they are for."""
+        p = self.parameters
+        table, times = quotas(jobs, cluster, models)
+        names = [*jobs.tenants, "", *sorted(set(cluster.tenants) - set(jobs.tenants))]
+        cells = deal_cells(cluster, names, table[max(int(np.searchsorted(times, 0, "right")) - 1, 0)])
+        own = assign(jobs, cells.cluster)
+        guaranteed = own.domain >= 0
+        if p["opportunistic"] == "preemptible":
+            guaranteed &= jobs.preemptible != 1
+        elif p["opportunistic"] == "priority":
+            guaranteed &= jobs.priority >= p["guaranteed_from"]
+        if p["oversize"] == "opportunistic":
+            guaranteed &= own.can_ever_fit("blocks")
+        order = Ordered(
+            by_arrival,
+            scan=p["scan"],
+            drift="none",
+            by_tenant=True,
+            overhead_ms=overheads(models, p["overhead"], jobs.devices),
+        )
+        return Cells(order, cells, np.where(guaranteed, own.domain, len(names)).astype(np.int32))
