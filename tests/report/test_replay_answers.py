@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tracekit.replay.charts import standard_panel
 
 import tracekit
 from tests.report.answering import told
@@ -17,12 +18,11 @@ from tracekit.answer import Answer
 from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 from tracekit.replay.api import scenario_of
-from tracekit.replay.panels import standard_panel
 from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import ASSUMED, TENANTS
 from tracekit.report.data import build_report
 from tracekit.report.replay_answers import REPLAY_QUESTIONS, replayed_answers, unreplayed_answers
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 from tracekit.text import duration
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
 
 
 def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[str, Any]]]) -> None:
-    drawn = panels("replay/policies", rows["replay/policies"])
+    drawn = charts("replay/policies", rows["replay/policies"])
     assert [p.title for p in drawn] == ["Completion time", "Waiting", "Fairness between VCs"]
     spec = drawn[0].to_dict()
     dashed, label, line, point = spec["layer"]

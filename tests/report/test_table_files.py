@@ -7,7 +7,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from tracekit.export.text import guarded
-from tracekit.report.table_files import write_tables
+from tracekit.report.files import write_tables
 from tracekit.spreadsheets import csv_safe
 
 if TYPE_CHECKING:

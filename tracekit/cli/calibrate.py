@@ -144,7 +144,7 @@ def _report(
     from tracekit.calibration.fidelity import fidelity, write_fidelity
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress
-    from tracekit.report.replay_charts import fidelity_pictures
+    from tracekit.report.replay_pictures import fidelity_pictures
 
     with TerminalProgress() as progress:
         study = fidelity(trace, twin, policy, clusters=cluster or None, limit=limit, seed=seed, progress=progress)

@@ -128,7 +128,7 @@ def plan(
     from tracekit.capacity_plan.api import plan as make
     from tracekit.capacity_plan.output import table_rows, write_plan
     from tracekit.cli.display import TerminalProgress, print_table
-    from tracekit.report.plan_chart import plan_svg
+    from tracekit.report.replay_pictures import plan_svg
 
     say_need_of_jobs(trace, "calibrate", limit=limit)
     shared = asked_work(out, shard, collect=collect)
@@ -187,7 +187,7 @@ def _plan_spares(
     from tracekit.capacity_plan.spares.plan import plan_spares
     from tracekit.capacity_plan.target import job_group
     from tracekit.cli.display import TerminalProgress, print_table
-    from tracekit.report.plan_chart import spares_svg
+    from tracekit.report.replay_pictures import spares_svg
 
     group = job_group(jobs_for)
     if group.size is not None or group.vc is not None:

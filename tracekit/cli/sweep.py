@@ -69,7 +69,7 @@ def sweep(
     from tracekit.replay.results.recorded_times import TWIN
     from tracekit.replay.sweeps.file import TEMPLATE
     from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
-    from tracekit.report.replay_charts import tradeoff_svg
+    from tracekit.report.replay_pictures import tradeoff_svg
     from tracekit.text import counted
 
     if template:

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.report.replay_charts import tradeoff_svg
+from tracekit.report.replay_pictures import tradeoff_svg
 
 _RULE = re.compile(r'<line aria-label="avg_jct_s: (\d+)"[^>]* transform="translate\(([\d.]+),0\)"[^>]*stroke-dasharray')
 _POINT = re.compile(r'<path aria-label="avg_jct_s: (\d+); [^"]*policy: (\w+)"[^>]* transform="translate\(([\d.]+),')
