@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tracekit.replay.charts import standard_panel
 
 import tracekit
 from tests.report.answering import told
@@ -18,6 +17,7 @@ from tracekit.answer import Answer
 from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 from tracekit.replay.api import scenario_of
+from tracekit.replay.panels import standard_panel
 from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import ASSUMED, TENANTS
 from tracekit.report.data import build_report
@@ -182,7 +182,7 @@ def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[st
     assert (dashed["mark"]["strokeDash"], dashed["encoding"]["x"]["field"]) == ([4, 3], "avg_jct_s")
     assert label["encoding"]["text"]["value"] == f"by the log {duration(log['avg_jct_s'])}"
     for layer in (dashed, label):
-        assert layer["transform"] == [{"filter": "(datum.mark === 'by the log')"}]
+        assert layer["transform"] == [{"filter": "datum.mark === 'by the log'"}]
     for layer in (line, point):
         assert layer["transform"] == [{"filter": "(datum.mark !== 'by the log')"}]
     policies = point["encoding"]["y"]["scale"]["domain"]
