@@ -184,7 +184,7 @@ def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[st
     for layer in (dashed, label):
         assert layer["transform"] == [{"filter": "datum.mark === 'by the log'"}]
     for layer in (line, point):
-        assert layer["transform"] == [{"filter": "(datum.mark !== 'by the log')"}]
+        assert layer["transform"] == [{"filter": "datum.mark !== 'by the log'"}]
     policies = point["encoding"]["y"]["scale"]["domain"]
     waits = {v["policy"]: v["avg_queue_s"] for v in values}
     assert "recorded" not in policies
