@@ -39,7 +39,7 @@ def svg(picture: dict[str, Any]) -> str:
     """Return a picture as SVG text; it needs no network and no style sheet."""
     import vl_convert
 
-    legend = {"title": None, "orient": "top", "columns": 4}
+    legend = {"title": None, "orient": "top", "columns": 4, "symbolOpacity": 1}
     config = {**chart_config(), "background": colour_value("paper"), "legend": legend}
     text = _VARIABLE.sub(lambda found: colour_value(found[1]), json.dumps({**picture, "config": config}))
     return _numbered(str(vl_convert.vegalite_to_svg(text)))
