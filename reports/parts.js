@@ -246,7 +246,7 @@
     var whole = !chosen || !Object.keys(chosen).length;
     var series = whole ? null : by_span(chosen, null), length = lengths_s();
     return strip_charts().map(function (chart) {
-      var column = chart.spec.layer[0].encoding.y.field;
+      var column = (chart.spec.layer || [chart.spec])[0].encoding.y.field;
       if (column === "nodes_down" || whole && !chart.narrowed) return Promise.resolve();
       chart.narrowed = !whole;
       chart.rows = null;

@@ -172,7 +172,7 @@ def test_a_failure_leaves_nothing(small_trace: Trace, tmp_path: Path, monkeypatc
     def stop(*_: object, **__: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracekit.report.write.render_report", stop)
+    monkeypatch.setattr("tracekit.report.files.render_report", stop)
     with pytest.raises(KeyboardInterrupt):
         analyze(small_trace.path, tmp_path / "out", **BRIEF)
     assert _left(tmp_path) == []
@@ -369,7 +369,7 @@ def test_a_fault_of_the_program_is_not_called_a_damaged_trace(
     def fails(*_: object, **__: object) -> None:
         raise NameError("a fault")
 
-    monkeypatch.setattr("tracekit.report.write.write_report", fails)
+    monkeypatch.setattr("tracekit.report.files.write_report", fails)
     with pytest.raises(NameError, match="a fault"):
         analyze(sample_source("swf"), tmp_path / "out", fit=False, replay_jobs=0)
     assert _left(tmp_path) == []

@@ -93,11 +93,11 @@ def asked(trace: Trace, out: Path, *more: str) -> subprocess.CompletedProcess[st
 
 
 ANSWERED = "tracekit.guidelines.evidence.answer_query"
-FILES = "tracekit.report.table_files.write_tables"
+FILES = "tracekit.report.files.write_tables"
 JUDGED = "tracekit.guidelines.run.judge_all"
 PARTS = {
     "answer": {ANSWERED: f"the answer to {NAME}"},
-    "charts and files": {"tracekit.report.page.panels": f"the charts of {NAME}", FILES: f"the files of {NAME}"},
+    "charts and files": {"tracekit.report.page.charts": f"the charts of {NAME}", FILES: f"the files of {NAME}"},
     "page": {"tracekit.report.page._report_page": "the page"},
     "answer on the page": {"tracekit.report.data.answer_info": f"the answer to {NAME}"},
     "sentence, numbers and text": {
@@ -117,7 +117,7 @@ PARTS = {
     "effect in the text": {"tracekit.guidelines.markdown.effect_text": "the text of the guideline plain"},
     "effect on the page": {"tracekit.report.guidelines.expected_text": "the text of the guideline plain"},
     "guidelines.md": {"tracekit.guidelines.markdown.markdown": "the file guidelines.md"},
-    "report.md": {"tracekit.report.write.markdown": "the file report.md"},
+    "report.md": {"tracekit.report.files.markdown": "the file report.md"},
 }
 """What fails in one analysis: the function, and the part that is named."""
 
@@ -173,7 +173,7 @@ def test_a_run_without_faults_ends_with_0_and_says_nothing_of_them(trace: Trace,
 
 
 def test_with_debug_the_traceback_is_printed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    break_(monkeypatch, "tracekit.report.page.charts", NAME)
     debug = run("--debug", "analyze", trace.path, "-o", tmp_path / "debug", *BRIEF)
     assert "Traceback (most recent call last):" in debug.stderr
     assert "in breaks" in debug.stderr
@@ -287,7 +287,7 @@ def test_steps_beside_the_queries_may_fail(
 def test_one_of_several_sources_with_a_fault_is_marked_and_the_exit_code_says_it(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    break_(monkeypatch, "tracekit.report.page.charts", NAME)
     out = tmp_path / "out"
     done = run("analyze", trace.path, trace.path, "-o", out, *BRIEF)
     assert (done.returncode, done.stdout) == (1, f"report: {out / 'index.html'}\n")
@@ -319,7 +319,7 @@ def test_a_notebook_and_a_server_show_the_same_sentence(
     trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for where in ("page", "in_notebook"):
-        break_(monkeypatch, f"tracekit.report.{where}.panels", NAME)
+        break_(monkeypatch, f"tracekit.report.{where}.charts", NAME)
     break_(monkeypatch, "tracekit.report.answers.finding", "overview/job_size")
     found = tracekit.report(trace)
     assert [fault.part for fault in found.faults] == ["the sentence of overview/job_size"]
@@ -343,7 +343,7 @@ def test_an_answer_of_a_server_says_that_its_charts_could_not_be_made(
     from tracekit.tables.window import EVERYTHING
 
     served = ServedTrace(trace, tracekit.report(trace))
-    break_(monkeypatch, "tracekit.serve.app.panels")
+    break_(monkeypatch, "tracekit.serve.app.charts")
     found = answer_json(served.answer(NAME, EVERYTHING, Stop()), EVERYTHING)
     assert f"The charts could not be made: {REASON}." in unescape(found["html"])
     assert found["charts"]["charts"] == []
@@ -351,7 +351,7 @@ def test_an_answer_of_a_server_says_that_its_charts_could_not_be_made(
 
 @pytest.mark.thorough
 def test_names_stay_hidden_in_what_failed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    break_(monkeypatch, "tracekit.report.page.charts", NAME)
     done = analyze(trace.path, tmp_path / "out", anonymize=True, fit=False, replay_jobs=0)
     (fault,) = done.faults
     assert fault.reason.startswith("ZeroDivisionError (")
@@ -372,7 +372,7 @@ def test_what_concerns_the_whole_run_still_ends_it(
     def breaks(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("tracekit.report.page.panels", breaks)
+    monkeypatch.setattr("tracekit.report.page.charts", breaks)
     with pytest.raises(type(error)):
         analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
     assert list(tmp_path.iterdir()) == []
@@ -384,7 +384,7 @@ def test_a_table_that_cannot_be_written_ends_the_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tracekit.report.table_files.write_tables", full)
+    monkeypatch.setattr("tracekit.report.files.write_tables", full)
     with pytest.raises(OutputError, match="No space left"):
         analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,8 @@ import pytest
 
 from tracekit.analysis.query_defaults import QueryDefaults, parameters_of, query_defaults
 from tracekit.characterize import find_query, run_query
-from tracekit.report.telemetry_coverage import TelemetryCoverage, telemetry_coverage
+from tracekit.report.facts import TelemetryCoverage
+from tracekit.report.telemetry import telemetry_coverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -80,11 +80,11 @@ def compared(trace: Trace, out: Path, *before: str) -> subprocess.CompletedProce
 BOTH = (NAME, OTHER)
 PARTS = [
     ("report.compare.finding", NAME, [f"the sentence of {NAME} for {name}" for name in ("one", "two")]),
-    ("report.compare_page.compare_panels", None, [f"the charts of {query}" for query in BOTH]),
+    ("report.compare_page.compare_charts", None, [f"the charts of {query}" for query in BOTH]),
     ("report.compare_page._table_view", None, [f"the numbers of {query}" for query in BOTH]),
     ("report.compare.compared", NAME, [f"the answers to {NAME}"]),
     (
-        "report.table_files.write_csv",
+        "report.files.write_csv",
         None,
         [*(f"the file tables/{query}.csv" for query in BOTH), "the file published.csv"],
     ),
@@ -120,7 +120,7 @@ def test_a_part_of_a_comparison_that_fails_is_named(
         assert f"{number} of this comparison could not be made" in page
     tables = {path.relative_to(out).as_posix() for path in out.rglob("*.csv")}
     expected = {f"tables/{NAME}.csv", f"tables/{OTHER}.csv", "published.csv"}
-    gone = {"report.table_files.write_csv": expected, "characterize.published.compare_published": {"published.csv"}}
+    gone = {"report.files.write_csv": expected, "characterize.published.compare_published": {"published.csv"}}
     assert tables == expected - gone.get(where, set())
 
 

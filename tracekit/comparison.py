@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.characterize import Query
     from tracekit.characterize.session import Session
-    from tracekit.report.compare_structure import ComparedAnswer, Comparison, UnansweredByAll
+    from tracekit.report.compare import ComparedAnswer, Comparison, UnansweredByAll
     from tracekit.report.structure import WhatChanged
 
 NAME_LIMIT = 100
@@ -249,8 +249,7 @@ def _compare(
     `whole` says that all is compared, and so what differs between the traces too. `faults` records parts that fail.
     """
     from tracekit.characterize.session import Session
-    from tracekit.report.compare import described, sections
-    from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
+    from tracekit.report.compare import COMPARE_SCHEMA_VERSION, described, sections
     from tracekit.report.data import creation_time
     from tracekit.version import __version__
 
@@ -359,7 +358,7 @@ def _differences(
 def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
     """Return how a trace differs from another, or why the two cannot be compared."""
     from tracekit.characterize.changes import compare_periods
-    from tracekit.report.change_answers import changed_answers
+    from tracekit.report.changed import changed_answers
 
     try:
         answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
@@ -395,7 +394,7 @@ def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
-    from tracekit.report.table_files import write_csv
+    from tracekit.report.files import write_csv
 
     with output_errors(folder):
         write_csv(folder / file, frame)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
     from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
@@ -143,11 +143,11 @@ def page(analysis: Analysis) -> str:
 
 
 @pytest.fixture(scope="session")
-def drawn_panels(report: Report) -> dict[str, list[Panel]]:
+def drawn_charts(report: Report) -> dict[str, list[Chart]]:
     """Return the charts of each answer of the report, which no test may change."""
-    from tracekit.report.sections.interface import panels
+    from tracekit.report.sections.interface import charts
 
-    return {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
+    return {a["name"]: charts(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -2,24 +2,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.report.axes import (
-    TICKS,
-    date_axis,
-    date_ticks,
-    day_axis,
-    day_scale,
-    end_on_ticks,
-    hour_axis,
-    time_axis,
-    time_ends,
-    time_scale,
-)
+from tracekit.report.axes import TICKS, date_ticks, dates, days, durations, hours, names, number, share, time_ends
 
 START = datetime(2017, 10, 9, 7, 13)  # a Monday
 
@@ -53,7 +41,7 @@ def test_ticks_are_few_even_and_inside(first: datetime, span: timedelta) -> None
 
 
 def test_dates_are_written_as_numbers_and_months_with_their_year() -> None:
-    axis = date_axis(START, START + timedelta(days=300), "Asia/Shanghai").to_dict()
+    axis = dates("time", START, START + timedelta(days=300), "Asia/Shanghai").channel()["axis"]
     first = datetime(2017, 11, 1, tzinfo=UTC)
     assert axis["values"]["expr"].startswith(f"[{int(first.timestamp() * 1000)}, ")
     assert axis["labelExpr"] == "utcFormat(datum.value, '%b %Y')"
@@ -61,7 +49,7 @@ def test_dates_are_written_as_numbers_and_months_with_their_year() -> None:
 
 
 def test_hours_can_be_thinned_evenly() -> None:
-    axis = hour_axis().to_dict()
+    axis = hours().channel()["axis"]
     assert axis["values"] == [0, 3, 6, 9, 12, 15, 18, 21]
     assert axis["labelOverlap"] == "parity"
 
@@ -79,15 +67,16 @@ def test_hours_can_be_thinned_evenly() -> None:
 )
 def test_durations_stand_between_ticks(values: list[float], ends: tuple[float, float], ticks: list[float]) -> None:
     assert time_ends(values) == ends
-    assert time_axis("t", values).to_dict()["values"] == ticks
-    domain = time_scale(values).to_dict()["domain"]
+    axis = durations("s", "t", values)
+    assert axis.labels["values"] == ticks
+    domain = axis.scale["domain"]
     assert domain == ([-0.15, ends[1]] if ends[0] < 1 else list(ends))
 
 
 @given(st.lists(st.floats(min_value=0, max_value=365 * 86400), min_size=1))
 def test_an_axis_of_durations_has_no_value_beyond_its_ticks_and_little_empty_room(values: list[float]) -> None:
-    ticks = time_axis("t", values).to_dict()["values"]
-    low, top = time_scale(values).to_dict()["domain"]
+    axis = durations("s", "t", values)
+    ticks, (low, top) = axis.labels["values"], axis.scale["domain"]
     assert ticks == sorted(set(ticks))
     assert ticks[-1] == top >= max(values) / 1.005
     assert top <= 3.1 * max(*values, 60)
@@ -103,19 +92,25 @@ def test_an_axis_of_durations_has_no_value_beyond_its_ticks_and_little_empty_roo
     [(149.3, list(range(0, 141, 20))), (0.0, [0.0]), (1.3, [0, 0.25, 0.5, 0.75, 1, 1.25]), (44, list(range(0, 41, 5)))],
 )
 def test_days_end_with_the_data(last: float, ticks: list[float]) -> None:
-    assert day_axis(last).to_dict()["values"] == ticks
-    assert day_scale(last).to_dict()["domain"] == [0, last or 1]
+    axis = days("time", last)
+    assert axis.labels["values"] == ticks
+    assert axis.scale["domain"] == [0, last or 1]
 
 
-def test_only_round_linear_scales_end_on_ticks() -> None:
-    axis = {"tickCount": 4}
-    spec: dict[str, Any] = {
-        "layer": [
-            {"encoding": {"x": {"axis": axis}, "y": {"axis": axis, "scale": {"domainMin": 0, "nice": True}}}},
-            {"encoding": {"x": {"axis": axis, "scale": {"type": "log"}}, "y": {"axis": None}}},
-            {"encoding": {"x": {"axis": axis, "scale": {"domain": [0, 1]}}, "y": {"axis": {}}}},
-        ]
-    }
-    end_on_ticks(spec)
-    scales = [[channel.get("scale") for channel in part["encoding"].values()] for part in spec["layer"]]
-    assert scales == [[{"nice": 4}, {"domainMin": 0, "nice": 4}], [{"type": "log"}, None], [{"domain": [0, 1]}, None]]
+def test_numbers_and_shares_from_0_on_end_on_ticks() -> None:
+    for axis in (number("x", "x", ticks=4), share("x", "x")):
+        assert axis.scale == {"domainMin": 0, "nice": axis.labels["tickCount"]}
+    assert share("x", "x", whole=True).scale == {"domain": [0, 1]}
+    assert number("x", "x", scale={"zero": False}).scale == {"zero": False}
+
+
+def test_an_axis_of_names_is_as_long_as_these_and_its_title_need() -> None:
+    assert names("x", ["a", "b", "c"], step=20).length == 60
+    assert names("x", [], step=20).length == 20
+    assert names("x", ["a"], "title", step=20).length == 96
+
+
+def test_the_same_axis_serves_another_column() -> None:
+    axis = share("mean", "share of jobs", stacked=True)
+    assert axis.of("low").channel() == {**axis.channel(), "field": "low"}
+    assert axis.channel()["stack"] == "zero"

@@ -16,11 +16,10 @@ from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.characterize.changes import compare_since
-from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers
-from tracekit.report.changed import carried, what_changed, what_differs
+from tracekit.report.changed import BY_VC, COMPARED, MEASURES, carried, changed_answers, what_changed, what_differs
 from tracekit.report.markdown import markdown
 from tracekit.report.page import render_report
-from tracekit.report.sections.interface import finding, panels, presentations, section_title, sections_in_order
+from tracekit.report.sections.interface import charts, finding, presentations, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
 
@@ -95,7 +94,7 @@ def test_a_report_has_the_section_its_tables_and_charts(golden: Golden, report: 
     for answer in answers:
         assert [c["name"] for c in answer["columns"]] == list(answer["rows"][0])
         assert all(c["meaning"] for c in answer["columns"])
-        assert panels(answer["name"], answer["rows"])
+        assert charts(answer["name"], answer["rows"])
         assert answer["files"] == [f"tables/{answer['name']}.parquet", f"tables/{answer['name']}.csv"]
     golden(told(answers[0]["notes"][0], "2017-10-02", "2017-10-22", "21", "630", "2017-10-23", "2017-11-12"))
     schema = json.loads((folder("schemas") / "report-1.json").read_text(encoding="utf-8"))
@@ -311,34 +310,34 @@ def test_what_cannot_be_compared_says_why() -> None:
 def test_a_chart_draws_relative_changes_by_verdict(golden: Golden) -> None:
     rows = [row(), row("jobs a day", verdict="noise"), row("median run time", relative_change=None)]
     assert presentations()["change/measures"].chart
-    (panel,) = panels("change/measures", rows)
-    (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
+    (chart,) = charts("change/measures", rows)
+    (drawn,) = [d for d in chart.to_dict()["datasets"].values() if len(d) > 1]
     assert [(r["what"], r["change"], r["low"], r["high"], r["verdict"]) for r in drawn] == [
         ("median wait", 0.5, 0.25, 0.751, "changed"),
         ("jobs a day", 0.5, 0.25, 0.751, "may be noise"),
     ]
-    assert [words for words, _ in panel.legend] == ["changed", "may be noise"]
-    golden(told(panel.note, "0"))
+    assert [words for words, _ in chart.legend] == ["changed", "may be noise"]
+    golden(told(chart.note, "0"))
 
 
 def test_of_parts_only_changes_are_drawn_and_the_rest_is_counted() -> None:
     rows = [row(scope=f"s{k}", relative_change=k / 10) for k in range(20)] + [row(scope="t", verdict="noise")]
-    (panel,) = panels("change/measures", rows)
-    (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
+    (chart,) = charts("change/measures", rows)
+    (drawn,) = [d for d in chart.to_dict()["datasets"].values() if len(d) > 1]
     assert [r["name"] for r in drawn] == [f"median wait, s{k}" for k in range(19, 4, -1)]
-    assert panel.note.endswith("5 more.")
-    assert panels("change/by_vc", [row(verdict="noise")]) == []
+    assert chart.note.endswith("5 more.")
+    assert charts("change/by_vc", [row(verdict="noise")]) == []
 
 
 def test_a_long_name_stands_in_several_lines() -> None:
-    (panel,) = panels("change/measures", [row("GPU-hours in jobs that did not complete")])
-    (drawn,) = [d for d in panel.to_dict()["datasets"].values() if "what" in d[0]]
+    (chart,) = charts("change/measures", [row("GPU-hours in jobs that did not complete")])
+    (drawn,) = [d for d in chart.to_dict()["datasets"].values() if "what" in d[0]]
     assert drawn[0]["what"].split("\n") == ["GPU-hours in jobs that", "did not complete"]
 
 
 def test_a_large_change_is_drawn_at_the_edge() -> None:
-    (panel,) = panels("change/by_vc", [row(relative_change=50.0, relative_change_high=80.0)])
-    assert "beyond the right edge" in panel.note
+    (chart,) = charts("change/by_vc", [row(relative_change=50.0, relative_change_high=80.0)])
+    assert "beyond the right edge" in chart.note
 
 
 def test_rows_are_plain_values(report: Report) -> None:

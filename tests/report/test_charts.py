@@ -10,24 +10,24 @@ import pytest
 from tests.report.answering import told
 from tracekit import resources
 from tracekit.characterize import list_queries
-from tracekit.report.amounts import amounts
-from tracekit.report.charts import bars, class_colours, class_legend, data, status_colours, status_legend
+from tracekit.report.bars import amounts, bars
+from tracekit.report.charts import Hues, size_hues, status_hues
 from tracekit.report.page import chart_payload
-from tracekit.report.sections.interface import panels
+from tracekit.report.sections.interface import charts
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
 
 WITHOUT_CHART = {"overview/summary"}
 
 
-def _one(query: str, rows: list[dict[str, Any]]) -> tuple[Panel, dict[str, Any], list[dict[str, Any]]]:
-    """Return the only panel of a query, its specification and its data."""
-    (panel,) = panels(query, rows)
-    spec = panel.to_dict()
+def _one(query: str, rows: list[dict[str, Any]]) -> tuple[Chart, dict[str, Any], list[dict[str, Any]]]:
+    """Return the only chart of a query, its specification and its data."""
+    (chart,) = charts(query, rows)
+    spec = chart.to_dict()
     (values,) = spec["datasets"].values()
-    return panel, spec, values
+    return chart, spec, values
 
 
 def test_shares_are_drawn_beside_each_other_in_the_order_of_the_sizes() -> None:
@@ -36,7 +36,7 @@ def test_shares_are_drawn_beside_each_other_in_the_order_of_the_sizes() -> None:
         {"gpu_class": "1", "jobs": 2, "jobs_share": 0.5, "gpu_hours": 1.0, "gpu_hours_share": 0.1},
         {"gpu_class": None, "jobs": 1, "jobs_share": 0.25, "gpu_hours": None, "gpu_hours_share": None},
     ]
-    panel, spec, values = _one("overview/job_size", rows)
+    chart, spec, values = _one("overview/job_size", rows)
     assert values == [
         {"key": ">8", "measure": "share of jobs", "share": 0.25},
         {"key": ">8", "measure": "share of GPU time", "share": 0.9},
@@ -48,7 +48,7 @@ def test_shares_are_drawn_beside_each_other_in_the_order_of_the_sizes() -> None:
     assert encoding["y"]["scale"]["domain"] == ["1", ">8", "unknown"]
     assert encoding["x"]["axis"]["title"] == "share of the total (%)"
     assert (spec["width"], spec["height"]) == ("container", 3 * 34)
-    assert panel.legend == (("share of jobs", "var(--series-1)"), ("share of GPU time", "var(--series-2)"))
+    assert chart.legend == (("share of jobs", "var(--series-1)"), ("share of GPU time", "var(--series-2)"))
 
 
 def _shares(jobs: int) -> list[dict[str, Any]]:
@@ -58,12 +58,12 @@ def _shares(jobs: int) -> list[dict[str, Any]]:
 def _bars(jobs: int, count: str | None) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
     measures = {"share": "share of jobs"}
     values = ["1", "2-4"]
-    panel = bars(
+    chart = bars(
         _shares(jobs), key="gpu_class", values=values, title=None, measures=measures, axis_title="share", count=count
     )
-    spec = panel.to_dict()
+    spec = chart.to_dict()
     (rows,) = spec["datasets"].values()
-    return spec["encoding"], rows, panel.note
+    return spec["encoding"], rows, chart.note
 
 
 def test_bars_of_few_observations_are_pale_where_they_are_counted() -> None:
@@ -114,7 +114,7 @@ def _wait(vc: str | None, gpu_class: str, waits: int, most: float = 50.0) -> dic
 
 def test_only_the_vcs_with_most_waits_are_drawn_and_the_others_are_counted(golden: Golden) -> None:
     rows = [_wait(f"vc{i:02}", "1", 100 + i) for i in range(30)] + [_wait("idle", "1", 999, 0.0)]
-    drawn = panels("queuing/queue_delay", rows)
+    drawn = charts("queuing/queue_delay", rows)
     assert [p.title for p in drawn] == [f"vc{i:02}" for i in range(29, 17, -1)]
     assert [p.note for p in drawn[:-1]] == [""] * 11
     golden(told(drawn[-1].note, "90th", "12", "18", "1"))
@@ -122,7 +122,7 @@ def test_only_the_vcs_with_most_waits_are_drawn_and_the_others_are_counted(golde
 
 def test_the_waits_of_all_tenants_have_one_axis_and_one_order_of_sizes() -> None:
     rows = [_wait("a", "1", 3), _wait("a", ">8", 3, 7000.0), _wait("b", "2-4", 2, 2.0)]
-    first, second = (panel.to_dict() for panel in panels("queuing/queue_delay", rows))
+    first, second = (chart.to_dict() for chart in charts("queuing/queue_delay", rows))
     assert first["layer"][0]["encoding"]["x"]["scale"] == second["layer"][0]["encoding"]["x"]["scale"]
     for spec in (first, second):
         assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == ["1 GPU", "2-4 GPUs", ">8 GPUs"]
@@ -134,26 +134,26 @@ def test_the_waits_of_all_tenants_have_one_axis_and_one_order_of_sizes() -> None
 
 def test_hostile_names_stay_apart_short_and_visible() -> None:
     rows = [_wait("L" * 100_000 + "a", "1", 3), _wait("L" * 100_000 + "b", "1", 2), _wait("\u202eabc", ">8", 1)]
-    names = [panel.title for panel in panels("queuing/queue_delay", rows)]
+    names = [chart.title for chart in charts("queuing/queue_delay", rows)]
     assert names == ["L" * 21 + "…", "L" * 21 + "… (2)", "\\u202eabc"]
 
 
 def test_jobs_without_a_vc_have_their_own_chart() -> None:
-    drawn = panels("queuing/queue_delay", [_wait("a", "1", 3), _wait(None, "1", 2)])
+    drawn = charts("queuing/queue_delay", [_wait("a", "1", 3), _wait(None, "1", 2)])
     assert [p.title for p in drawn] == ["a", "no VC"]
-    assert [p.title for p in panels("queuing/queue_delay", [_wait(None, "1", 2)])] == [""]
-    assert panels("queuing/queue_delay", [_wait("a", "1", 3, 0.0)]) == []
+    assert [p.title for p in charts("queuing/queue_delay", [_wait(None, "1", 2)])] == [""]
+    assert charts("queuing/queue_delay", [_wait("a", "1", 3, 0.0)]) == []
 
 
 def test_the_classes_of_the_paper_are_drawn_for_spread() -> None:
     columns = ("gpu_class", "node_count", "jobs", "p50_s", "p90_s")
     table = [("1", 1, 99, 1.0, 2.0), ("5-8", 1, 9, 1.0, 2.0), ("5-8", 2, 9, 1.0, 2.0), (">8", 2, 9, 5.0, 9.0)]
     rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in table]
-    panel, _, values = _one("locality/delay_by_spread", rows)
+    chart, _, values = _one("locality/delay_by_spread", rows)
     assert [v["gpu_class"] for v in values] == ["5-8", "5-8", ">8"]
-    assert panel.legend == (("5-8 GPUs", "var(--class-4)"), (">8 GPUs", "var(--class-5)"))
-    assert panels("locality/delay_by_spread", rows[:2]) == []
-    assert panels("locality/delay_by_spread", [*rows[:2], rows[3]]) == []
+    assert chart.legend == (("5-8 GPUs", "var(--class-4)"), (">8 GPUs", "var(--class-5)"))
+    assert charts("locality/delay_by_spread", rows[:2]) == []
+    assert charts("locality/delay_by_spread", [*rows[:2], rows[3]]) == []
 
 
 def test_statuses_stack_in_a_fixed_order() -> None:
@@ -161,34 +161,34 @@ def test_statuses_stack_in_a_fixed_order() -> None:
         {"gpu_class": "1", "status": s, "jobs": 1, "jobs_share": 0.25, "gpu_hours": None}
         for s in ("failed", None, "completed", "out_of_memory")
     ]
-    panel, spec, values = _one("failures/status_by_size", rows)
+    chart, spec, values = _one("failures/status_by_size", rows)
     assert [v["order"] for v in values] == [2, 9, 0, 5]
     assert spec["encoding"]["color"]["scale"]["domain"] == ["completed", "failed", "out_of_memory", "unknown"]
-    assert [words for words, _ in panel.legend] == ["completed", "failed", "out of memory", "unknown"]
+    assert [words for words, _ in chart.legend] == ["completed", "failed", "out of memory", "unknown"]
 
 
 def test_two_measures_of_different_kinds_are_two_charts() -> None:
     row = {"gpu_class": "1", "jobs": 5, "mean_retries": 0.5, "unsuccessful_share": 0.2}
     rows = [row, {**row, "gpu_class": "2-4"}]
-    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/retries", rows)]
+    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in charts("failures/retries", rows)]
     assert [re.findall(r"\(.*\)", title) for title in titles] == [["(mean)"], ["(%)"]]
-    assert len(panels("failures/retries", [{**one, "unsuccessful_share": None} for one in rows])) == 1
+    assert len(charts("failures/retries", [{**one, "unsuccessful_share": None} for one in rows])) == 1
 
 
 def test_the_commonest_requests_are_drawn_in_order_of_size(golden: Golden) -> None:
     rows = [{"gpu_count": g, "jobs": 100 - g, "jobs_share": 0.1, "gpu_hours_share": None} for g in range(20)]
-    _, panel = panels("workload/gpu_request", rows)
-    spec = panel.to_dict()
+    _, chart = charts("workload/gpu_request", rows)
+    spec = chart.to_dict()
     assert spec["encoding"]["y"]["scale"]["domain"] == [str(g) for g in range(14)]
-    golden(told(panel.note, "14", "6"))
+    golden(told(chart.note, "14", "6"))
 
 
 def test_a_result_without_rows_draws_nothing() -> None:
-    assert [query.name for query in list_queries() if panels(query.name, []) != []] == []
+    assert [query.name for query in list_queries() if charts(query.name, []) != []] == []
 
 
-def test_every_answered_query_that_knows_a_chart_draws_one(drawn_panels: dict[str, list[Panel]]) -> None:
-    drawn = {name for name, some in drawn_panels.items() if some}
+def test_every_answered_query_that_knows_a_chart_draws_one(drawn_charts: dict[str, list[Chart]]) -> None:
+    drawn = {name for name, some in drawn_charts.items() if some}
     expected = {
         "overview/status",
         "overview/job_size",
@@ -219,7 +219,7 @@ def test_every_answered_query_that_knows_a_chart_draws_one(drawn_panels: dict[st
         "fit/arrival_rate",
     }
     assert drawn == expected
-    assert set(drawn_panels) >= WITHOUT_CHART
+    assert set(drawn_charts) >= WITHOUT_CHART
 
 
 def _axes(node: Any) -> list[dict[str, Any]]:
@@ -231,8 +231,8 @@ def _axes(node: Any) -> list[dict[str, Any]]:
     return [node] * ("axis" in node) + [found for part in node.values() for found in _axes(part)]
 
 
-def test_no_mark_stands_beyond_the_last_tick(drawn_panels: dict[str, list[Panel]]) -> None:
-    drawn = [panel.to_dict() for some in drawn_panels.values() for panel in some]
+def test_no_mark_stands_beyond_the_last_tick(drawn_charts: dict[str, list[Chart]]) -> None:
+    drawn = [chart.to_dict() for some in drawn_charts.values() for chart in some]
     counted = [a for spec in drawn for a in _axes(spec) if (a["axis"] or {}).get("tickCount")]
     assert len(counted) > 10
     rounded = [a for a in counted if a.get("scale", {}).get("nice", "domain" not in a.get("scale", {}))]
@@ -241,19 +241,23 @@ def test_no_mark_stands_beyond_the_last_tick(drawn_panels: dict[str, list[Panel]
 
 
 def test_a_legend_of_one_colour_is_kept_where_it_tells_a_size_or_a_status() -> None:
-    chart = _panel_of_bars(2)
+    chart = _chart_of_bars(2)
     assert chart.key == chart.legend
     assert len(chart.key) == 2
-    (size,) = class_legend(class_colours(["1"]))
-    (status,) = status_legend(status_colours(["completed"]))
-    kept = {
-        words: replace(chart, legend=((words, colour),)).key
-        for words, colour in (size, status, ("held", "var(--series-1)"))
-    }
-    assert kept == {"1 GPU": (size,), "completed": (status,), "held": ()}
+    size, status = size_hues([{"gpu_class": "1"}]), status_hues([{"end": "completed"}], "end")
+    kept = [replace(chart, by=by).key for by in (size, status, Hues("what", {"held": "var(--series-1)"}))]
+    assert kept == [(("1 GPU", "var(--class-2)"),), (("completed", "var(--status-completed)"),), ()]
 
 
-def _panel_of_bars(measures: int) -> Panel:
+def test_no_legend_says_what_the_axis_or_the_note_says() -> None:
+    chart = _chart_of_bars(2)
+    by = size_hues([{"key": "1"}, {"key": ">8"}], "key")
+    assert replace(chart, by=by).legend == ()
+    assert replace(chart, by=replace(by, column="size")).legend == by.legend
+    assert replace(chart, by=replace(by, column="size", told=False)).legend == ()
+
+
+def _chart_of_bars(measures: int) -> Chart:
     names = {f"m{i}": f"measure {i}" for i in range(measures)}
     rows = [{"key": "a", **dict.fromkeys(names, 0.5)}]
     return bars(rows, key="key", values=["a"], title=None, measures=names, axis_title="share")
@@ -262,12 +266,12 @@ def _panel_of_bars(measures: int) -> Panel:
 @pytest.mark.parametrize(("most", "words"), [(9_999.0, "','"), (10_000.0, "'~s'"), (0.5, "','")])
 def test_only_large_amounts_are_written_in_thousands(most: float, words: str) -> None:
     rows = [{"label": "a", "x": most}, {"label": "b", "x": 0.0}]
-    axis = amounts(rows, value="x", axis_title="amount", tooltip=[]).to_dict()["encoding"]["x"]["axis"]
+    axis = amounts(rows, value="x", axis_title="amount", tips=[]).to_dict()["encoding"]["x"]["axis"]
     assert axis["labelExpr"] == f"format(datum.value, {words})"
 
 
-def test_each_dataset_is_in_the_page_once(drawn_panels: dict[str, list[Panel]]) -> None:
-    payload = chart_payload(drawn_panels)
+def test_each_dataset_is_in_the_page_once(drawn_charts: dict[str, list[Chart]]) -> None:
+    payload = chart_payload(drawn_charts)
     used = {name for c in payload["charts"] for name in re.findall(r'"name": "(data-\w+)"', json.dumps(c["spec"]))}
     assert used == set(payload["datasets"])
     assert all("datasets" not in c["spec"] and "config" not in c["spec"] for c in payload["charts"])
@@ -311,13 +315,6 @@ def test_colours_can_be_distinguished_from_the_paper(mode: str) -> None:
     for name, value in colours.items():
         if name.startswith(("series-", "class-", "status-")):
             assert _contrast(value, colours["paper"]) >= 3, name
-
-
-def test_the_rows_of_a_chart_are_shared_by_its_copies() -> None:
-    row = {"x": 1}
-    copied = data([row]).copy()
-    assert copied.to_dict() == {"values": [{"x": 1}]}
-    assert copied["values"][0] is row
 
 
 def test_datasets_of_a_specification_are_lists() -> None:

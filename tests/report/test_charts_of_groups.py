@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.report.answering import told
-from tracekit.report.sections.interface import panels
+from tracekit.report.sections.interface import charts
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
@@ -16,11 +16,11 @@ TIMES = {"mean_pct": 40.0, "p50_pct": 41.0, "p90_pct": 80.0, "p95_pct": 90.0}
 
 
 def _one(query: str, rows: list[dict[str, Any]]) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
-    """Return the only panel of a query, its specification and its data."""
-    (panel,) = panels(query, rows)
-    spec = panel.to_dict()
+    """Return the only chart of a query, its specification and its data."""
+    (chart,) = charts(query, rows)
+    spec = chart.to_dict()
     (values,) = spec["datasets"].values()
-    return panel, spec, values
+    return chart, spec, values
 
 
 def _domain(spec: dict[str, Any]) -> list[str]:
@@ -32,9 +32,9 @@ def _domain(spec: dict[str, Any]) -> list[str]:
 def test_spread_draws_sizes_that_were_seen_on_several_numbers_of_nodes(golden: Golden) -> None:
     layouts = [(1.0, 1), (8.0, 1), (8.0, 2), (16.0, 4)]
     rows = [{"gpu_count": g, "node_count": n, "samples": 100, **TIMES} for g, n in layouts]
-    panel, spec, _ = _one("locality/utilization_by_spread", rows)
+    chart, spec, _ = _one("locality/utilization_by_spread", rows)
     assert _domain(spec) == ["8 GPUs, 1 node", "8 GPUs, 2 nodes"]
-    golden(told(panel.note, "2"))
+    golden(told(chart.note, "2"))
     _, spec, _ = _one("locality/utilization_by_spread", rows[:2])
     assert _domain(spec) == ["1 GPU, 1 node", "8 GPUs, 1 node"]
 
@@ -48,17 +48,17 @@ def test_spread_draws_a_limited_number_of_lines_in_order_of_size() -> None:
 
 def test_colocation_draws_both_ways_of_each_size() -> None:
     rows = [{"gpu_count": g, "colocated": c, "samples": 9, **TIMES} for g in (1.0, 8.0) for c in (False, True)]
-    panel, spec, values = _one("locality/utilization_by_colocation", rows)
+    chart, spec, values = _one("locality/utilization_by_colocation", rows)
     assert _domain(spec) == ["1 GPU", "8 GPUs"]
-    assert [words for words, _ in panel.legend] == ["alone on its nodes", "beside another job"]
+    assert [words for words, _ in chart.legend] == ["alone on its nodes", "beside another job"]
     assert [v["company"] for v in values] == ["alone on its nodes", "beside another job"] * 2
 
 
 def test_colocation_keeps_the_sizes_with_the_most_samples(golden: Golden) -> None:
     rows = [{"gpu_count": float(g), "colocated": True, "samples": g, **TIMES} for g in range(1, 12)]
-    panel, spec, _ = _one("locality/utilization_by_colocation", rows)
+    chart, spec, _ = _one("locality/utilization_by_colocation", rows)
     assert _domain(spec) == [f"{g} GPUs" for g in range(4, 12)]
-    golden(told(panel.note, "8", "3"))
+    golden(told(chart.note, "8", "3"))
 
 
 def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
@@ -66,22 +66,22 @@ def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
         {"gpu_class": c, "relaxation": r, "jobs": n}
         for c, r, n in (("5-8", 1.0, 1), ("5-8", 2.0, 1), (">8", 1.0, 6), (">8", 1.5, 1), (">8", 2.0, 1))
     ]
-    panel, spec, values = _one("locality/relaxation", rows)
+    chart, spec, values = _one("locality/relaxation", rows)
     assert values == [
         {"key": size, "measure": "on more nodes than needed", "share": share, "few": True}
         for size, share in (("5-8", 0.5), (">8", 0.25))
     ]
     assert _domain(spec) == ["5-8", ">8"]
     # One size is a number, which the sentence says.
-    assert panels("locality/relaxation", rows[2:]) == []
-    assert panel.note == "Paler: fewer than 30 jobs."
+    assert charts("locality/relaxation", rows[2:]) == []
+    assert chart.note == "Paler: fewer than 30 jobs."
 
 
 def test_dedicated_draws_sizes_in_order(golden: Golden) -> None:
     rows = [{"gpu_count": float(g), "samples": 100 - g, **TIMES} for g in range(1, 12)]
-    panel, spec, _ = _one("utilization/dedicated", rows)
+    chart, spec, _ = _one("utilization/dedicated", rows)
     assert _domain(spec) == ["1 GPU", *(f"{g} GPUs" for g in range(2, 9))]
-    golden(told(panel.note, "8", "3"))
+    golden(told(chart.note, "8", "3"))
 
 
 def test_idle_jobs_are_added_up_by_user(golden: Golden) -> None:
@@ -91,17 +91,17 @@ def test_idle_jobs_are_added_up_by_user(golden: Golden) -> None:
     assert _domain(spec) == ["v", "u", "no user"]
     assert [(v["wasted_gpu_h"], v["jobs"]) for v in values] == [(6.0, 2), (5.0, 1), (4.0, 1)]
     many = [{"job_id": str(i), "user": f"u{i:02}", "wasted_gpu_h": 1.0} for i in range(20)]
-    panel, spec, _ = _one("utilization/idle_jobs", many)
+    chart, spec, _ = _one("utilization/idle_jobs", many)
     assert _domain(spec) == [f"u{i:02}" for i in range(12)]
-    golden(told(panel.note, "12", "8"))
+    golden(told(chart.note, "12", "8"))
 
 
 def test_reasons_are_drawn_by_number_and_by_cost() -> None:
     row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
     other = {**row, "reason": "Out of memory"}
-    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/reasons", [row, other])]
+    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in charts("failures/reasons", [row, other])]
     assert titles == ["failed attempts", "GPU-hours that failed"]
-    assert len(panels("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
+    assert len(charts("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
 
 
 def test_run_time_to_failure_stands_on_a_log_scale() -> None:
@@ -118,31 +118,31 @@ def test_by_user_leaves_out_who_lost_nothing() -> None:
     ]
     _, spec, _ = _one("failures/by_user", rows)
     assert _domain(spec) == ["t", "u"]
-    assert panels("failures/by_user", rows[2:]) == []
+    assert charts("failures/by_user", rows[2:]) == []
 
 
 def test_by_node_draws_failures_against_what_equal_risk_gives(golden: Golden) -> None:
     facts = [("bad", 30, 5.0, 1e-9, True), ("unlucky", 8, 5.0, 0.02, False), ("good", 0, 5.0, 1.0, False)]
     names = ("node_id", "failed_trials", "expected_failed_trials", "p_value", "suspect")
-    panel, spec, values = _one("failures/by_node", [dict(zip(names, f, strict=True)) for f in facts])
+    chart, spec, values = _one("failures/by_node", [dict(zip(names, f, strict=True)) for f in facts])
     assert _domain(spec) == ["bad", "unlucky"]
     assert [layer["mark"]["type"] for layer in spec["layer"]] == ["bar", "tick"]
-    assert [words for words, _ in panel.legend] == [v["verdict"] for v in values]
+    assert [words for words, _ in chart.legend] == [v["verdict"] for v in values]
     golden(f"{v['node_id']}: {v['verdict']}" for v in values)
 
 
 @pytest.mark.parametrize("users", [2, 7, 60, 61, 2000])
 def test_the_curve_has_few_points_and_both_ends(users: int) -> None:
     rows = [{"user_share": k / users, "gpu_time_share": k / users, "cpu_time_share": None} for k in range(1, users + 1)]
-    panel, _, values = _one("users/concentration", rows)
+    chart, _, values = _one("users/concentration", rows)
     assert len(values) <= 62
     assert (values[0]["users"], values[-1]["users"]) == (1 / users, 1.0)
     assert [v["users"] for v in values] == sorted(v["users"] for v in values)
-    assert [words for words, _ in panel.legend] == ["GPU time"]
+    assert [words for words, _ in chart.legend] == ["GPU time"]
 
 
 def test_a_curve_of_one_user_is_not_drawn() -> None:
-    assert panels("users/concentration", [{"user_share": 1.0, "gpu_time_share": 1.0, "cpu_time_share": 1.0}]) == []
+    assert charts("users/concentration", [{"user_share": 1.0, "gpu_time_share": 1.0, "cpu_time_share": 1.0}]) == []
 
 
 def test_queueing_draws_who_waited(golden: Golden) -> None:
@@ -150,9 +150,9 @@ def test_queueing_draws_who_waited(golden: Golden) -> None:
         {"user": u, "queue_hours": h, "gpu_jobs": 1, "gpu_hours": None, "completed_share": None}
         for u, h in (("u", 3.0), ("\u202ev", 2.0), ("w", None))
     ]
-    panel, spec, _ = _one("users/queueing", rows)
+    chart, spec, _ = _one("users/queueing", rows)
     assert _domain(spec) == ["u", "\\u202ev"]
-    golden(told(panel.note, "2"))
+    golden(told(chart.note, "2"))
 
 
 def test_gangs_are_drawn_by_size_where_it_is_known() -> None:
@@ -163,7 +163,7 @@ def test_gangs_are_drawn_by_size_where_it_is_known() -> None:
     _, spec, values = _one("workload/gangs", rows)
     assert _domain(spec) == ["1", "8"]
     assert {v["measure"] for v in values} == {"share of jobs"}
-    assert panels("workload/gangs", rows[2:]) == []
+    assert charts("workload/gangs", rows[2:]) == []
 
 
 def test_groups_of_long_names_stay_apart() -> None:
@@ -182,13 +182,13 @@ def test_use_by_hour_is_drawn_measure_by_measure() -> None:
         for c in ("a", "b")
         for h, pct in ((0, 40.0), (1, None))
     ]
-    held, busy, jobs = panels("utilization/cluster_by_hour", rows)
+    held, busy, jobs = charts("utilization/cluster_by_hour", rows)
     assert [p.title for p in (held, busy, jobs)] == ["Held by jobs", "Computing", "Submitted"]
     assert [words for words, _ in held.legend] == ["a", "b"]
     (values,) = busy.to_dict()["datasets"].values()
     assert values == [{"hour": h, "cluster": c, "busy": pct} for c in ("a", "b") for h, pct in ((0, 0.4), (1, None))]
     alone = [{**r, "gpu_util_pct": None} for r in rows if r["cluster"] == "a"]
-    assert [(p.title, p.legend) for p in panels("utilization/cluster_by_hour", alone)] == [
+    assert [(p.title, p.key) for p in charts("utilization/cluster_by_hour", alone)] == [
         ("Held by jobs", ()),
         ("Submitted", ()),
     ]
@@ -201,7 +201,7 @@ def test_submissions_with_gpus_are_drawn_beside_all_where_they_differ() -> None:
         for c, gpu_jobs in (("a", 2.0), ("b", None))
         for h in (0, 1)
     ]
-    every, with_gpus = panels("utilization/cluster_by_hour", rows)
+    every, with_gpus = charts("utilization/cluster_by_hour", rows)
     assert (every.title, with_gpus.title) == ("Submitted", "Submitted, with GPUs")
     (values,) = with_gpus.to_dict()["datasets"].values()
     assert values == [{"hour": h, "cluster": c, "gpu_jobs": n} for c, n in (("a", 2.0), ("b", None)) for h in (0, 1)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.comparison import compare
-from tracekit.report.compare_charts import compare_panels, trace_colours
+from tracekit.report.compare_charts import compare_charts, trace_hues
 from tracekit.report.compare_page import main_measures, render_comparison
 from tracekit.report.published import difference, published_text, published_view
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.comparison import ComparisonFiles
-    from tracekit.report.compare_structure import Comparison
+    from tracekit.report.compare import Comparison
     from tracekit.report.structure import ColumnInfo, PublishedNumber
     from tracekit.trace import Trace
 
@@ -160,14 +160,14 @@ def test_the_columns_that_say_most_are_shown_where_not_all_fit(
 
 def test_each_trace_has_one_colour_and_a_label_of_its_own() -> None:
     long = "a" * 40
-    colours = trace_colours([long + "1", long + "2", "b"])
+    colours = trace_hues([long + "1", long + "2", "b"]).colours
     assert len(colours) == len(set(colours.values())) == 3
     assert list(colours) == ["a" * 21 + "…", "a" * 21 + "… (2)", "b"]
 
 
 def test_charts_know_the_shapes_of_results(comparison: Comparison) -> None:
     names = [t["name"] for t in comparison["traces"]]
-    drawn = {a["name"]: compare_panels(a, names) for s in comparison["sections"] for a in s["answers"]}
+    drawn = {a["name"]: compare_charts(a, names) for s in comparison["sections"] for a in s["answers"]}
     assert [p.title for p in drawn["overview/status"]] == ["Share of jobs", "Share of GPU time"]
     for name in ("queuing/run_time", "queuing/queue_delay", "failures/status_by_size", "workload/gpu_request"):
         assert len(drawn[name]) == 1, name
@@ -178,8 +178,8 @@ def test_charts_know_the_shapes_of_results(comparison: Comparison) -> None:
 def test_a_chart_holds_the_numbers_of_every_trace(comparison: Comparison) -> None:
     names = [t["name"] for t in comparison["traces"]]
     answer = next(a for s in comparison["sections"] for a in s["answers"] if a["name"] == "failures/status_by_size")
-    (panel,) = compare_panels(answer, names)
-    spec = panel.to_dict()
+    (chart,) = compare_charts(answer, names)
+    spec = chart.to_dict()
     (values,) = spec["datasets"].values()
     own = {v["gpu_class"]: v["share"] for v in values if v["trace"] == "plain"}
     assert own == {"0": 0.0, "1": 0.0, "2-4": 0.0}

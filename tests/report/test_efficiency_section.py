@@ -11,7 +11,7 @@ import polars as pl
 from tests.report.answering import told
 from tests.report.asking import asking
 from tracekit.analysis import analyze
-from tracekit.report.sections.interface import TraceFacts, finding, panels
+from tracekit.report.sections.interface import TraceFacts, charts, finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,18 +66,18 @@ def test_the_word_is_that_of_what_the_rows_are_of(golden: Golden) -> None:
 
 def test_parts_that_nobody_has_are_not_in_the_legend() -> None:
     rows = [row("x", 60.0, 20.0, 40.0, 0.0, 0.0, 0.0, 10.0), row("y", 40.0, 30.0, 10.0, 0.0, 0.0, 0.0, None)]
-    (panel,) = panels("utilization/efficiency", rows)
-    assert [words for words, _ in panel.legend] == ["used", "idle"]
-    assert panel.note == ""
-    (lone,) = panels("utilization/efficiency", [row(k, 60.0, None, None, 0.0, 0.0, 0.0, None) for k in "xy"])
+    (chart,) = charts("utilization/efficiency", rows)
+    assert [words for words, _ in chart.legend] == ["used", "idle"]
+    assert chart.note == ""
+    (lone,) = charts("utilization/efficiency", [row(k, 60.0, None, None, 0.0, 0.0, 0.0, None) for k in "xy"])
     assert lone.key == ()
     assert lone.note == "Unknown: not measured."
 
 
 def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
     rows = [row("<script>x", 60.0, 20.0, 10.0, 0.0, 0.0, 0.0, 10.0), row(None, 40.0, None, None, 0.0, 0.0, 0.0, None)]
-    (panel,) = panels("utilization/efficiency", rows)
-    spec = panel.to_dict()
+    (chart,) = charts("utilization/efficiency", rows)
+    spec = chart.to_dict()
     (values,) = spec["datasets"].values()
     assert [(v["label"], v["part"], v["hours"]) for v in values] == [
         ("<script>x", "used", 20.0),
@@ -85,15 +85,15 @@ def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
         ("<script>x", "unknown", 30.0),
         ("no user", "unknown", 40.0),
     ]
-    assert [words for words, _ in panel.legend] == ["used", "idle", "unknown"]
+    assert [words for words, _ in chart.legend] == ["used", "idle", "unknown"]
     assert spec["encoding"]["y"]["scale"]["domain"] == ["<script>x", "no user"]
 
 
 def test_a_limited_number_of_bars_is_drawn(golden: Golden) -> None:
     rows = [row(f"u{i:02}", 9.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0) for i in range(30)]
-    (panel,) = panels("utilization/efficiency", rows)
-    golden(told(panel.note, "12", "18"))
-    assert panels("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
+    (chart,) = charts("utilization/efficiency", rows)
+    golden(told(chart.note, "12", "18"))
+    assert charts("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
 
 
 def test_the_first_job_to_look_at_is_reported_in_words(golden: Golden) -> None:
@@ -118,8 +118,8 @@ def test_the_bill_says_what_has_no_price(golden: Golden) -> None:
             told(finding("money/bill", [without]), "6"),
         ]
     )
-    (panel,) = panels("money/bill", [priced, {**priced, "cost": 1.5}, {**priced, "account": None}, without])
-    (values,) = panel.to_dict()["datasets"].values()
+    (chart,) = charts("money/bill", [priced, {**priced, "cost": 1.5}, {**priced, "account": None}, without])
+    (values,) = chart.to_dict()["datasets"].values()
     assert [(v["label"], v["cost"]) for v in values] == [("p", 14.0), ("no account", 12.5)]
 
 

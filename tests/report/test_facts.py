@@ -11,12 +11,12 @@ from tests.report.answering import answer_of, answers_of, told
 from tracekit.characterize import find_query
 from tracekit.report.caveats import caveats
 from tracekit.report.data import capacity_label, gpu_totals, trace_facts
+from tracekit.report.facts import TelemetryCoverage
 from tracekit.report.headline import headline
-from tracekit.report.sections.interface import TraceFacts, finding, panels, question_of, section_lead, why_empty
+from tracekit.report.sections.interface import TraceFacts, charts, finding, question_of, section_lead, why_empty
 from tracekit.report.sections.queuing_load import submitting
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.telemetry_coverage import TelemetryCoverage
 from tracekit.report.times import local, start_of_day
 from tracekit.timezones import known_zone
 
@@ -86,14 +86,14 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
         told(finding("queuing/delay_causes", causes), "50.0 %"),
         told(proxy),
     ]
-    assert panels("queuing/delay_causes", causes, WHOLE) == []  # each chart would have one bar
+    assert charts("queuing/delay_causes", causes, WHOLE) == []  # each chart would have one bar
     larger = {**causes[0], "gpu_class": ">8", "fair_share_wait_s": 25.0}
-    waits, times = panels("queuing/delay_causes", [*causes, larger], WHOLE)
+    waits, times = charts("queuing/delay_causes", [*causes, larger], WHOLE)
     assert (waits.title, times.title) == ("Waits", "Time waited")
     (drawn,) = times.to_dict()["datasets"].values()
     assert [d["share"] for d in drawn] == [0.5, 0.25]
     causes[0] |= {"fair_share_share": 0.0, "fair_share_wait_s": 0.0}
-    assert panels("queuing/delay_causes", causes, WHOLE) == []
+    assert charts("queuing/delay_causes", causes, WHOLE) == []
     order = [
         {
             "gpu_class": "1",
@@ -110,15 +110,15 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
         told(finding("queuing/out_of_order", more, WHOLE), "2", "40", "5.0 %"),
     ]
     # One bar is a number, which the sentence says.
-    assert panels("queuing/out_of_order", order) == []
-    assert len(panels("queuing/out_of_order", [order[0], {**order[0], "gpu_class": ">8"}])) == 1
+    assert charts("queuing/out_of_order", order) == []
+    assert len(charts("queuing/out_of_order", [order[0], {**order[0], "gpu_class": ">8"}])) == 1
     order[0]["out_of_order_share"] = 0.0
-    assert panels("queuing/out_of_order", order) == []
+    assert charts("queuing/out_of_order", order) == []
     use = [{"cluster": "c", "vc": None, "allocated_share_mean": 0.5, "capacity_gpus": 4.0, "queue_p50_s": None}]
     for name in ("utilization/vc", "queuing/timeline"):
         assert (why_empty(name, use, WHOLE) or "").startswith("The trace has no virtual clusters;")
         assert why_empty(name, use) is None
-    assert len(panels("utilization/vc", [use[0], {**use[0], "cluster": "d"}])) == 1
+    assert len(charts("utilization/vc", [use[0], {**use[0], "cluster": "d"}])) == 1
     assert "virtual cluster" in section_lead("queuing")
     assert "virtual cluster" not in section_lead("queuing", WHOLE)
     assert why_empty("utilization/vc", use, TraceFacts(vcs=False, load=False)) is None
@@ -138,8 +138,8 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
 
 def test_times_without_a_date_are_days_since_the_start_of_the_trace(golden: Golden) -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
-    (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
-    spec = panel.to_dict()
+    (chart,) = charts("queuing/cluster_timeline", rows, WHOLE)
+    spec = chart.to_dict()
     x = _time_axis(spec)
     assert (x["type"], x["axis"]["title"][:4]) == ("quantitative", "days")
     values, _ = spec["datasets"].values()
@@ -150,12 +150,12 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace(golden: Gold
             told(finding("queuing/cluster_timeline", rows), "on 3 January 1970 at 12:00", "3 GPUs"),
         ]
     )
-    (panel,) = panels("queuing/cluster_timeline", rows)
-    assert _time_axis(panel.to_dict())["type"] == "temporal"
+    (chart,) = charts("queuing/cluster_timeline", rows)
+    assert _time_axis(chart.to_dict())["type"] == "temporal"
 
 
 def _time_axis(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the axis of time of a chart whose two panels share it."""
+    """Return the axis of time of a chart whose two charts share it."""
     above, below = spec["layer"]
     axes = [layer["encoding"]["x"] for layer in (*above["layer"], below) if "field" in layer["encoding"]["x"]]
     assert all(axis == axes[0] for axis in axes)
@@ -164,8 +164,8 @@ def _time_axis(spec: dict[str, Any]) -> dict[str, Any]:
 
 def test_held_and_waiting_stand_above_each_other_on_scales_of_their_own() -> None:
     times = ("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
-    (panel,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 9.0, 4.0)))
-    spec = panel.to_dict()
+    (chart,) = charts("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 9.0, 4.0)))
+    spec = chart.to_dict()
     values, last = spec["datasets"].values()
     assert [(v["held"], v["waiting"], v["there"]) for v in values] == [(6, 0, 4), (3, 9, 4)]
     assert [v["name"] for v in last] == [["owned"]]
@@ -173,20 +173,21 @@ def test_held_and_waiting_stand_above_each_other_on_scales_of_their_own() -> Non
     assert spec["resolve"] == {"scale": {"y": "independent"}}
     ends = [layer["encoding"]["y"]["scale"]["range"] for layer in (*above["layer"], below)]
     assert ends == [[{"expr": "height * 0.56"}, {"expr": "0"}]] * 3 + [[{"expr": "height"}, {"expr": "height * 0.68"}]]
-    assert panel.legend == ()
-    # Where nothing waits, no empty panel stands below.
-    (alone,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 0.0, 4.0)))
-    (held,) = alone.to_dict()["layer"]
+    assert chart.legend == ()
+    # Where nothing waits, no empty chart stands below.
+    (alone,) = charts("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 0.0, 4.0)))
+    held = alone.to_dict()
+    assert "resolve" not in held
     assert [layer["encoding"]["y"]["scale"]["range"][0] for layer in held["layer"]] == [{"expr": "height"}] * 3
-    assert (panel.to_dict()["height"], alone.to_dict()["height"]) == (200, 133)
+    assert (chart.to_dict()["height"], alone.to_dict()["height"]) == (200, 133)
 
 
 def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace(golden: Golden) -> None:
     rows = _load(("2017-11-05T02:00:00+00:00", 2.0, 0.0, 4.0), ("2017-11-05T12:00:00+00:00", 4.0, 3.0, 4.0))
     pacific = TraceFacts(timezone="America/Los_Angeles")
     # Clocks went back by an hour between the two.
-    (panel,) = panels("queuing/cluster_timeline", rows, pacific)
-    spec = panel.to_dict()
+    (chart,) = charts("queuing/cluster_timeline", rows, pacific)
+    spec = chart.to_dict()
     assert _time_axis(spec)["axis"]["title"] == "time (America/Los_Angeles)"
     values, _ = spec["datasets"].values()
     assert [v["time"] for v in values] == ["2017-11-04T19:00Z", "2017-11-05T04:00Z"]
@@ -213,7 +214,7 @@ def test_more_gpus_held_than_owned_are_reported(golden: Golden) -> None:
 def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 2.0, 0.4, 4.0), ("2026-01-02T06:30:00+00:00", 4.0, 3.0, 4.0))
     quiet = [{**r, "vc": "w", "running_gpus": 8.0, "pending_gpus": 0.0} for r in rows]
-    assert [p.title for p in panels("queuing/timeline", [*rows, *quiet])] == ["w", "v"]
+    assert [p.title for p in charts("queuing/timeline", [*rows, *quiet])] == ["w", "v"]
     # A report holds the first rows of a long result only, which tell nothing of the whole.
     many = rows * 1000
     golden(
@@ -231,7 +232,7 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
             told(finding("queuing/timeline", many)),
         ]
     )
-    assert panels("queuing/timeline", many) == []
+    assert charts("queuing/timeline", many) == []
 
 
 def test_tries_that_count_as_failed_are_reported_in_the_sentence(golden: Golden) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.report.answering import told
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
@@ -18,8 +18,8 @@ def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 
 def _values(query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    (panel,) = panels(query, rows)
-    (values,) = panel.to_dict()["datasets"].values()
+    (chart,) = charts(query, rows)
+    (values,) = chart.to_dict()["datasets"].values()
     found: list[dict[str, Any]] = values
     return found
 
@@ -51,10 +51,10 @@ def test_lemons_are_named_with_what_was_expected_of_them(golden: Golden) -> None
         ]
     )
     assert finding("failures/lemon_nodes", rows[2:]) is None
-    (panel,) = panels("failures/lemon_nodes", rows)
-    assert [words for words, _ in panel.legend] == ["lemon", "may be chance"]
+    (chart,) = charts("failures/lemon_nodes", rows)
+    assert [words for words, _ in chart.legend] == ["lemon", "may be chance"]
     assert [v["label"] for v in _values("failures/lemon_nodes", rows)] == ["m", "n"]
-    assert panels("failures/lemon_nodes", rows[2:]) == []
+    assert charts("failures/lemon_nodes", rows[2:]) == []
 
 
 AT_ONCE = "cause nodes_of chance pairs ratio p_value largest_group"
@@ -84,15 +84,15 @@ def test_gangs_are_held_against_independent_nodes(golden: Golden) -> None:
         ]
     )
     assert finding("failures/by_gang", rows[3:]) is None
-    (panel,) = panels("failures/by_gang", rows)
-    drawn, *names = panel.to_dict()["datasets"].values()
+    (chart,) = charts("failures/by_gang", rows)
+    drawn, *names = chart.to_dict()["datasets"].values()
     # Ends at 198 and 187 of 220 px; 42 px of three lines and 14 px would lie over each other.
     assert [(row["name"], round(220 * (1 - row["at"]), 3)) for (row,) in names] == [
         (["measured"], 206.5),
         (["if nodes", "failed", "independently"], 178.5),
     ]
     assert [(v["nodes"], v["share"]) for v in drawn if v["what"] == "measured"] == [(1, 0.01), (4, 0.03), (16, 0.1)]
-    assert panels("failures/by_gang", rows[:1]) == []
+    assert charts("failures/by_gang", rows[:1]) == []
 
 
 LOST = "status cause attempts gpu_hours lost_gpu_hours lost_share"
@@ -139,8 +139,8 @@ def test_the_parts_of_a_bar_add_up_to_all_of_it() -> None:
     drawn = _values("failures/goodput", rows)
     for name in ("1", "all"):
         assert sum(v["share"] for v in drawn if v["gpu_class"] == name) == pytest.approx(1)
-    (panel,) = panels("failures/goodput", rows)
-    assert [words for words, _ in panel.legend] == [
+    (chart,) = charts("failures/goodput", rows)
+    assert [words for words, _ in chart.legend] == [
         "useful",
         "idle",
         "lost",

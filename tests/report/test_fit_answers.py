@@ -12,7 +12,7 @@ from tests.report.answering import answered, told, why
 from tracekit.analysis import analyze
 from tracekit.fit.model import WorkloadModel
 from tracekit.report.fit_answers import FITTED, fitted_answers
-from tracekit.report.sections.interface import finding, panels, presentations
+from tracekit.report.sections.interface import charts, finding, presentations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +128,7 @@ def test_observed_are_next_to_fitted_quantiles(golden: Golden) -> None:
             told(said, "1.5 min"),
         ]
     )
-    drawn = panels("fit/run_time", rows)
+    drawn = charts("fit/run_time", rows)
     assert [p.title for p in drawn] == [
         "All jobs",
         "All jobs: how many run longer",
@@ -148,8 +148,8 @@ def test_the_rate_is_a_table_of_hours_by_days(golden: Golden) -> None:
     assert {r["rate"] for r in rows} == {"fitted"}
     assert (rows[0]["monday"], rows[0]["tuesday"], rows[23]["sunday"]) == (20.0, 10.0, 10.0)
     golden(told(finding("fit/arrival_rate", rows), "10.1", "20", "Monday, 00:00", "10", "Monday, 01:00"))
-    (panel,) = panels("fit/arrival_rate", rows)
-    (values,) = panel.to_dict()["datasets"].values()
+    (chart,) = charts("fit/arrival_rate", rows)
+    (values,) = chart.to_dict()["datasets"].values()
     assert [v["batches"] for v in values[:3]] == [20.0, 10.0, 10.0]
 
 
@@ -168,9 +168,9 @@ def test_observed_rates_are_next_to_the_fitted_ones(golden: Golden) -> None:
     said = finding("fit/arrival_rate", rows)
     assert said is not None
     golden(told(said, "167", "0.0299"))
-    (panel,) = panels("fit/arrival_rate", rows)
-    assert [words for words, _ in panel.legend] == ["observed", "fitted"]
-    points = next(v for v in panel.to_dict()["datasets"].values() if v[0]["what"] == "observed")
+    (chart,) = charts("fit/arrival_rate", rows)
+    assert [words for words, _ in chart.legend] == ["observed", "fitted"]
+    points = next(v for v in chart.to_dict()["datasets"].values() if v[0]["what"] == "observed")
     assert [(p["hour_of_week"], p["batches"]) for p in points[:2]] == [(0.5, 25.0), (2.5, 10.0)]
     assert len(points) == 167
 
@@ -189,7 +189,7 @@ def test_a_small_size_class_is_shown_with_the_fit_of_all_at_its_own_median(golde
 def test_what_runs_longer_has_log_axes_though_jobs_ran_for_no_time() -> None:
     zero = _entry(quantiles_s=[[0.25, 0.0], [0.5, 90.0], [0.99, 1000.0]])
     _, match, *_ = fitted_answers(_model(zero))
-    below, beyond, *_ = panels("fit/run_time", _rows(match))
+    below, beyond, *_ = charts("fit/run_time", _rows(match))
     encoded = [p.to_dict()["layer"][0]["encoding"] for p in (below, beyond)]
     assert [e["x"]["scale"]["type"] for e in encoded] == ["symlog", "log"]
     assert encoded[1]["y"]["scale"]["type"] == "log"
@@ -205,7 +205,7 @@ def test_a_log_without_hours_names_no_hour() -> None:
     said = finding("fit/arrival_rate", rows)
     assert said is not None
     assert "Monday" not in said
-    assert "day 1" in json.dumps(panels("fit/arrival_rate", rows)[0].to_dict())
+    assert "day 1" in json.dumps(charts("fit/arrival_rate", rows)[0].to_dict())
 
 
 def test_a_growing_rate_is_reported_as_its_mean(golden: Golden) -> None:
@@ -225,7 +225,7 @@ def test_what_could_not_be_fitted_has_its_reason(golden: Golden) -> None:
     )
     said = finding("fit/run_time_family", _rows(family))
     assert said is not None
-    assert panels("fit/run_time_family", _rows(family)) == []
+    assert charts("fit/run_time_family", _rows(family)) == []
     assert why(match) == (constant["reason"],) == (_rows(family)[0]["remark"],)
     (reason,) = why(rate)
     assert why(process) == (reason,)

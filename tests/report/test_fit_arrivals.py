@@ -10,10 +10,9 @@ import pytest
 from tests.report.answering import answered, told
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fit_answers import fitted_answers
-from tracekit.report.fit_arrivals import DAYS, PROCESS, process_answer, rate_answer
+from tracekit.report.fit_answers import DAYS, PROCESS, fitted_answers, process_answer, rate_answer
 from tracekit.report.fit_curves import growth_factor, half_days
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
@@ -114,8 +113,8 @@ def test_a_rate_that_changes_tenfold_warns_of_unequal_weeks_first(golden: Golden
     assert (row["growth"], row["half_days"]) == (pytest.approx(growth), pytest.approx(4.154, abs=0.001))
     golden([told(_said(result), "4.15", words), told(result.notes[-1])])
     # The chart is that of the seven days alone.
-    (panel,) = panels("fit/arrival_rate", result.frame.to_dicts())
-    assert len(next(iter(panel.to_dict()["datasets"].values()))) == 169
+    (chart,) = charts("fit/arrival_rate", result.frame.to_dicts())
+    assert len(next(iter(chart.to_dict()["datasets"].values()))) == 169
 
 
 def _week_rows(fitted: float, observed: float | None, **more: float) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,8 +22,9 @@ import tracekit
 from tests.report.asking import asking
 from tests.report.conftest import END_OF_SCRIPT
 from tracekit.errors import OutputError, QueryError, TraceError, UsageError
-from tracekit.report.charts import Panel, data
-from tracekit.report.in_notebook import _chart, charts_of, frame_of
+from tracekit.report.axes import Axis, names
+from tracekit.report.charts import Chart, Hues, bar
+from tracekit.report.in_notebook import charts_of, frame_of, in_altair
 from tracekit.report.page import chart_id
 from tracekit.settings import AnalysisSettings
 from tracekit.trace import Trace
@@ -200,13 +202,10 @@ def _html(chart: Any) -> str:
 
 
 def test_names_stay_what_they_are_but_for_what_ends_a_script() -> None:
-    names = ["var(--ink)", "var(--none)", "</script>", "<1 GPU", "<!--", "a</SCRIPT x"]
-    chart = (
-        alt.Chart(data([{"vc": name, "n": 1} for name in names]))
-        .mark_bar(color="var(--series-1)")
-        .encode(x="n:Q", y=alt.Y("vc:N", scale=alt.Scale(domain=names)))
-    )
-    spec = _chart(Panel(chart, title="var(--ink)", note="</b>"), "unused").to_dict()
+    hostile = ["var(--ink)", "var(--none)", "</script>", "<1 GPU", "<!--", "a</SCRIPT x"]
+    rows = [{"vc": name, "n": 1} for name in hostile]
+    chart = Chart(rows, x=Axis("n"), y=names("vc", hostile, step=9), marks=[bar(5, "series-1")])
+    spec = in_altair(replace(chart, title="var(--ink)", note="</b>"), "unused").to_dict()
     (rows,) = spec["datasets"].values()
     joined = "<\u2060"
     shown = ["var(--ink)", "var(--none)", f"{joined}/script>", "<1 GPU", f"{joined}!--", f"a{joined}/SCRIPT x"]
@@ -218,15 +217,15 @@ def test_names_stay_what_they_are_but_for_what_ends_a_script() -> None:
 
 
 def test_a_key_that_no_column_gives_is_drawn_by_a_layer_of_its_own() -> None:
-    chart = alt.Chart(data([{"n": 1}])).mark_bar(color="var(--series-1)").encode(x="n:Q")
-    key = (("measured", "var(--series-1)"), ("expected", "var(--series-2)"))
-    spec = _chart(Panel(chart, key), "What?").to_dict()
+    chart = Chart([{"n": 1}], x=Axis("n"), y=Axis("n"), marks=[bar(5, "series-1")], height=9)
+    by = Hues("", {"measured": "var(--series-1)", "expected": "var(--series-2)"})
+    spec = in_altair(replace(chart, by=by), "What?").to_dict()
     bars, legend = spec["layer"]
-    assert bars["mark"] == {"type": "bar", "color": "#0072b2"}
+    assert bars["mark"] == {"type": "bar", "height": 5, "color": "#0072b2"}
     assert legend["encoding"]["color"]["scale"]["domain"] == ["measured", "expected"]
     assert legend["mark"]["opacity"] == 0
     assert "disable" not in spec["config"]["legend"]
-    assert _chart(Panel(chart), "What?").to_dict()["config"]["legend"] == {"disable": True}
+    assert in_altair(chart, "What?").to_dict()["config"]["legend"] == {"disable": True}
 
 
 def test_charts_can_be_changed_and_joined(charts: dict[str, list[Any]]) -> None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
-import altair as alt
 import pytest
 
 from tests.report.test_charts import _contrast
-from tracekit.report.charts import Panel, data
-from tracekit.report.compare_charts import trace_colours
-from tracekit.report.line_labels import LINE, LineEnd, end_labels, named_at_ends, nice_top, parted
-from tracekit.report.lines import gpu_lines
-from tracekit.report.page import panel_views
-from tracekit.report.sections.interface import TraceFacts, panels
+from tracekit.report.axes import Axis, number
+from tracekit.report.charts import LINE, Chart, line, series
+from tracekit.report.compare_charts import trace_hues
+from tracekit.report.line_labels import LineEnd, end_labels, named_at_ends, named_in_last, nice_top, parted
+from tracekit.report.page import chart_views
+from tracekit.report.sections.interface import TraceFacts, charts
 from tracekit.report.theme import _theme, colour, text_colour
+from tracekit.report.through_time import gpu_lines
 
-Y = alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0))
+
+def _lines(*names: str, rows: tuple[dict[str, Any], ...] = ()) -> Chart:
+    """Return a chart of lines with these names, 200 px high."""
+    y = number("value", "GPUs", ticks=4)
+    return Chart(rows, x=Axis("time"), y=y, marks=[line()], height=200, by=series("name", names))
 
 
-def _ends(*values: float, names: tuple[str, ...] = ("a", "b", "c", "d", "e")) -> list[LineEnd]:
-    return [LineEnd(name, value, colour("series-1"), {}) for name, value in zip(names, values, strict=False)]
+def _labels(*values: float, names: tuple[str, ...] = ("a", "b", "c", "d", "e"), top: float = 100) -> int:
+    """Return how many lines that end at these values have names."""
+    ends = [LineEnd(name, value, {}) for name, value in zip(names, values, strict=False)]
+    return len(end_labels(_lines(*names), ends, top))
 
 
 @pytest.mark.parametrize(
@@ -72,32 +80,39 @@ def test_lines_whose_names_cannot_be_parted_have_none(places: list[float], heigh
 
 
 def test_names_have_the_colour_of_their_line_and_the_height_of_its_end() -> None:
-    ends = [
-        LineEnd("x", 75, colour("series-1"), {"time": 3}),
-        LineEnd("of use to one gang", 25, colour("series-2"), {}),
-    ]
-    first, second = (layer.to_dict() for layer in end_labels(ends, top=100, height=200, axis=Y))
-    assert list(*first["datasets"].values()) == [{"time": 3, "at": 75, "name": ["x"]}]
-    assert list(*second["datasets"].values()) == [{"at": 25, "name": ["of use to one", "gang"]}]
-    assert (first["mark"]["color"], second["mark"]["color"]) == ("var(--series-1)", "var(--series-2-text)")
+    ends = [LineEnd("x", 75, {"time": 3}), LineEnd("of use to one gang", 25, {})]
+    first, second = end_labels(_lines("x", "of use to one gang"), ends, 100)
+    assert first.rows == [{"time": 3, "at": 75, "name": ["x"]}]
+    assert second.rows == [{"at": 25, "name": ["of use to one", "gang"]}]
+    assert (first.style["color"], second.style["color"]) == ("var(--series-1)", "var(--series-2-text)")
     # Two lines of 14 px around the end: the first begins half a line above it.
-    assert (first["mark"]["dy"], second["mark"]["dy"]) == (0, -7)
-    assert first["encoding"]["x"] == {"value": "width"}
+    assert (first.style["dy"], second.style["dy"]) == (0, -7)
+    assert first.channels["x"] == {"value": "width"}
 
 
 def test_a_legend_serves_where_names_do_not() -> None:
-    def number(ends: list[LineEnd], top: float = 100) -> int:
-        return len(end_labels(ends, top=top, height=200, axis=Y))
+    assert _labels(10, 30, 50, 70) == 4
+    assert _labels(10, 30, 50, 70, 90) == 0  # more than four
+    assert _labels(10) == 0  # one line needs no name
+    assert _labels(50, 51) == 0  # 2 px apart
+    assert _labels(0, 0, top=0) == 0
+    assert _labels(10, 90, names=("a", "a_very_long_name_of_a_cluster")) == 0
+    assert _labels(10, 90, names=("a", "fourteen chars fourteen chars of each of four")) == 0
+    lines = _lines("a", "b")
+    assert named_at_ends(lines, [], 100) is lines
 
-    assert number(_ends(10, 30, 50, 70)) == 4
-    assert number(_ends(10, 30, 50, 70, 90)) == 0  # more than four
-    assert number(_ends(10)) == 0  # one line needs no name
-    assert number(_ends(50, 51)) == 0  # 2 px apart
-    assert number(_ends(0, 0), top=0) == 0
-    assert number(_ends(10, 90, names=("a", "a_very_long_name_of_a_cluster"))) == 0
-    assert number(_ends(10, 90, names=("a", "fourteen chars fourteen chars of each of four"))) == 0
-    lines = alt.Chart(data([])).mark_line().properties(height=200)
-    assert named_at_ends(lines, []) == (lines, False)
+
+def test_lines_are_named_where_each_ends_in_the_last_place() -> None:
+    rows = ({"time": 1, "name": "a", "value": 9.0}, {"time": 2, "name": "a", "value": 8.0})
+    named = named_in_last(_lines("a", "b", rows=(*rows, {"time": 2, "name": "b", "value": 1.0})), 2, "time")
+    assert named.ends
+    # The axis ends at 10: 8 and 1 are 40 and 180 px below its top.
+    assert [mark.rows for mark in named.marks[1:] if not isinstance(mark, Sequence)] == [
+        [{"time": 2, "at": 8.0, "name": ["a"]}],
+        [{"time": 2, "at": 1.0, "name": ["b"]}],
+    ]
+    for more in ({"time": 1, "name": "b", "value": 1.0}, {"time": 2, "name": "a", "value": 1.0}):
+        assert not named_in_last(_lines("a", "b", rows=(*rows, more)), 2).ends
 
 
 @pytest.mark.parametrize(
@@ -113,7 +128,7 @@ def test_the_top_of_an_axis_is_that_of_the_chart(most: float, ticks: int, top: f
 def test_names_of_lines_can_be_read_on_the_paper(mode: str) -> None:
     theme = _theme()[mode]
     used = [*(colour(f"series-{i}") for i in range(1, 6)), colour("status-failed"), colour("muted")]
-    used += trace_colours([f"t{i}" for i in range(7)]).values()
+    used += trace_hues([f"t{i}" for i in range(7)]).colours.values()
     for hue in used:
         name = text_colour(hue).removeprefix("var(--").removesuffix(")")
         assert _contrast(theme[name], theme["paper"]) >= 4.5, name
@@ -129,10 +144,10 @@ def _hours(**clusters: list[float | None]) -> list[dict[str, Any]]:
 
 
 def test_clusters_through_the_day_are_named_at_the_last_hour_and_narrowed_with_it() -> None:
-    (panel,) = panels("utilization/cluster_by_hour", _hours(Earth=[0.1, 0.2], Venus=[0.5, 0.6]))
-    assert panel.ends
-    assert [words for words, _ in panel.key] == ["Earth", "Venus"]
-    spec = panel.to_dict()
+    (chart,) = charts("utilization/cluster_by_hour", _hours(Earth=[0.1, 0.2], Venus=[0.5, 0.6]))
+    assert chart.ends
+    assert [words for words, _ in chart.key] == ["Earth", "Venus"]
+    spec = chart.to_dict()
     names = [rows[0] for rows in spec["datasets"].values() if "name" in rows[0]]
     assert names == [
         {"cluster": "Earth", "at": 0.2, "name": ["Earth"]},
@@ -149,15 +164,15 @@ def test_clusters_through_the_day_are_named_at_the_last_hour_and_narrowed_with_i
     ],
 )
 def test_clusters_that_cannot_be_named_at_their_ends_keep_the_legend(rows: list[dict[str, Any]]) -> None:
-    (panel,) = panels("utilization/cluster_by_hour", rows)
-    assert not panel.ends
+    (chart,) = charts("utilization/cluster_by_hour", rows)
+    assert not chart.ends
 
 
 def test_names_of_lines_through_time_vanish_with_the_last_time() -> None:
     rows = [{"time": f"2024-01-0{d}T00:00:00Z", "free": 10.0 * d, "used": 2.0} for d in (1, 2, 3)]
-    panel = gpu_lines(rows, {"free": "free", "used": "of use"}, TraceFacts(vcs=False), title="")
-    assert panel.ends
-    names = [v[0] for v in panel.to_dict()["datasets"].values() if "name" in v[0]]
+    chart = gpu_lines(rows, {"free": "free", "used": "of use"}, TraceFacts(vcs=False), title="")
+    assert chart.ends
+    names = [v[0] for v in chart.to_dict()["datasets"].values() if "name" in v[0]]
     assert [(n["name"], n["at"], n["time"][:10]) for n in names] == [
         (["free"], 30.0, "2024-01-03"),
         (["of use"], 2.0, "2024-01-03"),
@@ -165,6 +180,5 @@ def test_names_of_lines_through_time_vanish_with_the_last_time() -> None:
 
 
 def test_the_legend_of_named_lines_is_read_aloud_alone() -> None:
-    chart = alt.Chart(data([])).mark_line()
-    views = panel_views("q", [Panel(chart, (("a", "red"),) * 2, ends=ends) for ends in (True, False)], "")
+    views = chart_views("q", [replace(_lines("a", "b"), ends=ends) for ends in (True, False)], "")
     assert [view["ends"] for view in views] == [True, False]

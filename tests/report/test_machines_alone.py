@@ -9,10 +9,10 @@ import pytest
 
 from tests.report.answering import answers_of, told
 from tracekit.analysis import analyze
-from tracekit.report.headline import headline
-from tracekit.report.machines_alone import about_machines, cause_shares, machine_cards
-from tracekit.report.sections.interface import TraceFacts, finding, panels, section_lead
-from tracekit.report.summary import summary
+from tracekit.report.headline import headline, machine_cards
+from tracekit.report.sections.failures_of_nodes import cause_shares
+from tracekit.report.sections.interface import TraceFacts, charts, finding, section_lead
+from tracekit.report.summary import about_machines, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,8 +84,8 @@ def test_causes_are_compared_by_hours_and_degraded_nodes_are_left_out() -> None:
     # By GPU-hours nic and unknown took twice as much as the fan; of equals the first by name comes first.
     assert [r["cause"] for r in cause_shares(CAUSES, "gpu_hours")] == ["nic", "unknown", "fan"]
     assert cause_shares(CAUSES[4:], "gpu_hours") == []
-    (panel,) = panels("failures/out_of_service", CAUSES)
-    (values,) = panel.to_dict()["datasets"].values()
+    (chart,) = charts("failures/out_of_service", CAUSES)
+    (values,) = chart.to_dict()["datasets"].values()
     assert [(v["key"], v["share"]) for v in values if "GPU-hours" in v["measure"]] == [
         ("nic", 0.4),
         ("unknown", 0.4),
@@ -146,7 +146,7 @@ def test_sentences_of_the_cluster_and_of_its_worst_time(golden: Golden) -> None:
         ]
     )
     assert finding("failures/availability_over_time", [{**s, "nodes_down": 0.0} for s in spans], relative) is None
-    assert panels("failures/availability_over_time", spans, relative) == []
+    assert charts("failures/availability_over_time", spans, relative) == []
 
 
 @pytest.mark.parametrize("dated", [True, False])
@@ -156,7 +156,7 @@ def test_a_strip_has_a_row_for_each_of_the_worst_nodes(golden: Golden, dated: bo
     whole = [{**base, "node_id": None, "rank": 0, "start_time": f"1970-01-0{day}T00:00:00"} for day in (2, 3)]
     long = "rack-17-chassis-3-node-"
     nodes = [{**base, "node_id": f"{long}{i}", "rank": i} for i in (1, 2)]
-    total, strip = panels("failures/availability_over_time", whole + nodes, TraceFacts(dated=dated))
+    total, strip = charts("failures/availability_over_time", whole + nodes, TraceFacts(dated=dated))
     (spans,) = total.to_dict()["datasets"].values()
     assert [(s["from"], s["to"], s["nodes"]) for s in spans] == (
         [("1970-01-02T00:00Z", "1970-01-03T00:00Z", 1.0), ("1970-01-03T00:00Z", "1970-01-04T00:00Z", 1.0)]

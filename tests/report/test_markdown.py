@@ -9,7 +9,7 @@ import pytest
 
 from tracekit.guidelines.markdown import escaped
 from tracekit.report.markdown import markdown
-from tracekit.report.unanswered import in_words
+from tracekit.report.unmade import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

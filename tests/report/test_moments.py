@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tests.report.answering import told
 from tracekit.characterize import answer_query
+from tracekit.report.axes import shown_time, times
 from tracekit.report.data import time_info, trace_facts
-from tracekit.report.lines import shown_time, time_scale_of
-from tracekit.report.narrowing import moments
-from tracekit.report.parts import parts_info
+from tracekit.report.parts import moments, parts_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import TraceFacts
 from tracekit.report.times import moment_words, start_of_day
@@ -63,10 +62,9 @@ def test_days_of_shifted_dates_begin_at_midnight(golden: Golden) -> None:
     noon = "1970-01-20T04:00:00"
     assert (shown_time(noon, SHIFTED), start_of_day(noon, SHIFTED)) == (2.5, "day 2")
     assert moment_words("1970-01-20T04:05:59", SHIFTED) == "day 2, 12:05"
-    rows: list[dict[str, Any]] = [{"time": "1970-01-18T17:00:00"}, {"time": noon}]
-    axis = cast("dict[str, Any]", time_scale_of(rows, SHIFTED).to_dict())["axis"]
-    golden(told(axis["title"]))
-    assert axis["values"][:3] == [0.0, 0.5, 1.0]
+    axis = times(["1970-01-18T17:00:00", noon], SHIFTED)
+    golden(told(axis.title))
+    assert axis.labels["values"][:3] == [0.0, 0.5, 1.0]
 
 
 def test_a_trace_that_counts_from_its_start_has_no_hours() -> None:

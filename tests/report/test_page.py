@@ -18,7 +18,7 @@ from tracekit.text import visible
 
 if TYPE_CHECKING:
     from tracekit.analysis import Analysis
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
     from tracekit.report.structure import IndexEntry, Report
 
 
@@ -87,7 +87,7 @@ def test_every_headline_number_of_the_page_is_in_report_json(report: Report, pag
 
 
 def test_every_finding_is_in_the_page_and_beside_its_chart(
-    report: Report, reader: _Reader, drawn_panels: dict[str, list[Panel]]
+    report: Report, reader: _Reader, drawn_charts: dict[str, list[Chart]]
 ) -> None:
     told = [a["finding"] for s in report["sections"] for a in s["answers"] if a["finding"]]
     assert len(told) >= 9
@@ -98,7 +98,7 @@ def test_every_finding_is_in_the_page_and_beside_its_chart(
     )
     labels = " ".join(a.get("aria-label") or "" for _, a in reader.elements)
     assert [t for t in told if t not in shown] == []
-    drawn = [a for s in report["sections"] for a in s["answers"] if a["finding"] and drawn_panels[a["name"]]]
+    drawn = [a for s in report["sections"] for a in s["answers"] if a["finding"] and drawn_charts[a["name"]]]
     assert len(drawn) >= 9
     assert [a["finding"] for a in drawn if (a["finding"] or "") not in labels] == []
 

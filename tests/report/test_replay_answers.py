@@ -22,7 +22,7 @@ from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import ASSUMED, TENANTS
 from tracekit.report.data import build_report
 from tracekit.report.replay_answers import REPLAY_QUESTIONS, replayed_answers, unreplayed_answers
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 from tracekit.text import duration
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
 
 
 def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[str, Any]]]) -> None:
-    drawn = panels("replay/policies", rows["replay/policies"])
+    drawn = charts("replay/policies", rows["replay/policies"])
     assert [p.title for p in drawn] == ["Completion time", "Waiting", "Fairness between VCs"]
     spec = drawn[0].to_dict()
     dashed, label, line, point = spec["layer"]
@@ -182,9 +182,9 @@ def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[st
     assert (dashed["mark"]["strokeDash"], dashed["encoding"]["x"]["field"]) == ([4, 3], "avg_jct_s")
     assert label["encoding"]["text"]["value"] == f"by the log {duration(log['avg_jct_s'])}"
     for layer in (dashed, label):
-        assert layer["transform"] == [{"filter": "(datum.mark === 'by the log')"}]
+        assert layer["transform"] == [{"filter": "datum.mark === 'by the log'"}]
     for layer in (line, point):
-        assert layer["transform"] == [{"filter": "(datum.mark !== 'by the log')"}]
+        assert layer["transform"] == [{"filter": "datum.mark !== 'by the log'"}]
     policies = point["encoding"]["y"]["scale"]["domain"]
     waits = {v["policy"]: v["avg_queue_s"] for v in values}
     assert "recorded" not in policies

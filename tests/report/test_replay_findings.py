@@ -11,7 +11,7 @@ from tests.report.answering import told
 from tracekit.replay.policy_words import short
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.report.replay_rows import axis_name
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
@@ -248,9 +248,9 @@ def test_sizes_that_would_pay_are_named_where_none_waits_under_the_first_policy(
 
 def test_charts_in_which_all_policies_look_alike_are_not_drawn() -> None:
     same = [policy("fifo"), policy("sjf", 3600.5), RECORDED]
-    assert panels("replay/policies", same) == []
-    assert panels("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 7.0), recorded=(1.0, 2.0))) == []
-    assert len(panels("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 6.0)))) == 1
+    assert charts("replay/policies", same) == []
+    assert charts("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 7.0), recorded=(1.0, 2.0))) == []
+    assert len(charts("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 6.0)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -265,12 +265,12 @@ def test_charts_in_which_all_policies_look_alike_are_not_drawn() -> None:
     ],
 )
 def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list[str]) -> None:
-    drawn = panels("replay/policies", [policy("fifo"), policy("sjf") | other, RECORDED])
-    assert [panel.title for panel in drawn] == titles
-    for panel in drawn:
-        assert ("Jain's index" in panel.note) == ("Fairness" in panel.title)
-        assert ("GPUs held: " in panel.note) == ("GPUs held" in panel.title)
-        assert json.dumps(panel.to_dict())
+    drawn = charts("replay/policies", [policy("fifo"), policy("sjf") | other, RECORDED])
+    assert [chart.title for chart in drawn] == titles
+    for chart in drawn:
+        assert ("Jain's index" in chart.note) == ("Fairness" in chart.title)
+        assert ("GPUs held: " in chart.note) == ("GPUs held" in chart.title)
+        assert json.dumps(chart.to_dict())
 
 
 ALIKE = [policy(name) for name in ("fifo", "fifo,scan=skip", "las")]
@@ -280,10 +280,10 @@ SLOW = policy("hived", 4320.0, 720.0)
 def _drawn(query: str, rows: list[dict[str, Any]]) -> list[tuple[list[str], str, list[dict[str, Any]]]]:
     """Return the lines of each chart, its note and its data."""
     found = []
-    for panel in panels(query, rows):
-        spec = panel.to_dict()
+    for chart in charts(query, rows):
+        spec = chart.to_dict()
         (values,) = spec["datasets"].values()
-        found.append((list(dict.fromkeys(v["policy"] for v in values)), panel.note, values))
+        found.append((list(dict.fromkeys(v["policy"] for v in values)), chart.note, values))
     return found
 
 
@@ -337,8 +337,8 @@ def test_sizes_of_one_policy_stand_below_each_other_in_a_chart_of_few_lines(gold
     assert lines == [f"{short('fifo')} +2", short("hived")]
     golden(told(note, "+2", "2"))
     assert len(values) == 4
-    (panel,) = panels("replay/by_gpu_class", rows)
-    assert panel.to_dict()["encoding"]["yOffset"]["scale"]["domain"] == ["1", ">8"]
+    (chart,) = charts("replay/by_gpu_class", rows)
+    assert chart.to_dict()["encoding"]["yOffset"]["scale"]["domain"] == ["1", ">8"]
     apart = class_rows(fifo=(0.0, 0.0), hived=(60.0, 60.0), sjf=(0.0, 0.0), ssf=(0.0, 9.0))
     assert [lines for lines, _, _ in _drawn("replay/by_gpu_class", apart)] == [
         list(map(short, ("fifo", "hived", "sjf", "ssf")))

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 import tracekit.report.sections as home
 from tracekit.characterize import list_queries
 from tracekit.gpu_hours.bill import bill_question
-from tracekit.report.change_answers import COMPARED
+from tracekit.report.changed import COMPARED
 from tracekit.report.fit_answers import FITTED
 from tracekit.report.replay_answers import REPLAY_QUESTIONS
 from tracekit.report.sections.interface import Presentation, presentations

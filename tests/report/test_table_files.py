@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from tracekit.report.table_files import write_tables
+from tracekit.report.files import write_tables
 from tracekit.spreadsheets import csv_safe, guarded
 
 if TYPE_CHECKING:

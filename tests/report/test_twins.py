@@ -22,7 +22,7 @@ from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.report.replay_answers import ALL, replayed_answers, twin_answers
-from tracekit.report.sections.interface import finding, panels
+from tracekit.report.sections.interface import charts, finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_a_plan_is_next_to_the_record(golden: Golden, rows: Rows) -> None:
     assert len(waits) > 2
     assert waits == sorted(waits, reverse=True)
     text = finding("plan/nodes", planned) or ""
-    (chart,) = panels("plan/nodes", planned)
+    (chart,) = charts("plan/nodes", planned)
     spec = chart.to_dict()
     kinds = [layer["mark"]["type"] for layer in spec["layer"]]
     assert kinds == ["area", "line", "rule", "text", "point"]
@@ -145,8 +145,8 @@ def test_a_plan_tells_nothing_where_its_months_do_not_wait_as_the_log_did(golden
             ),
         ]
     )
-    assert len(panels("plan/nodes", [*months, _planned("recorded", 4, 3600.0, None, None)])) == 1
-    assert panels("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == []
+    assert len(charts("plan/nodes", [*months, _planned("recorded", 4, 3600.0, None, None)])) == 1
+    assert charts("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == []
 
 
 def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, Any]:
@@ -202,8 +202,8 @@ def test_the_policy_that_would_give_most_is_named_against_the_record(golden: Gol
 
 def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
     rows = [effect("las", "shorter", 3600.0), effect("las", "shorter", 3000.0, "all clusters", jobs=30)]
-    drawn = panels("replay/effects", rows)
-    assert [panel.title for panel in drawn] == ["Mean wait", "Mean completion time"]
+    drawn = charts("replay/effects", rows)
+    assert [chart.title for chart in drawn] == ["Mean wait", "Mean completion time"]
     spec = json.dumps(drawn[0].to_dict())
     assert "3000.0" in spec
     assert "3600.0" not in spec
@@ -212,8 +212,8 @@ def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
 
 def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_mark(golden: Golden) -> None:
     rows = [effect("las", "shorter", 3600.0), effect("srtf", "shorter", 60.0, run_times="given")]
-    for panel in panels("replay/effects", rows):
-        spec = panel.to_dict()
+    for chart in charts("replay/effects", rows):
+        spec = chart.to_dict()
         *log, line, point = spec["layer"]
         assert [layer["mark"]["type"] for layer in log] == ["rule", "text"]
         assert line["encoding"]["y"]["scale"]["domain"] == [
@@ -221,7 +221,7 @@ def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_m
             "least served first (LAS)",
         ]
         assert point["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
-    golden(told(panels("replay/effects", rows)[0].note))
+    golden(told(charts("replay/effects", rows)[0].note))
 
 
 def test_an_analysis_takes_a_twin_as_it_is_edited(

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.serve.conftest import CLIMBING, HOSTILE
-from tracekit.report.links import link_to
+from tracekit.report.table_view import link_to
 from tracekit.serve.app import made_app
 from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.job import job
@@ -51,8 +51,8 @@ def test_a_job_has_its_attempts_placements_and_neighbours(served: ServedTrace, g
 
 def test_the_course_of_a_jobs_samples_is_their_mean_and_range(served: ServedTrace) -> None:
     with served.whole.connect() as con:
-        (panel,) = job(con, served.trace, served.facts, "a1").panels
-    rows = next(iter(panel.to_dict()["datasets"].values()))
+        (chart,) = job(con, served.trace, served.facts, "a1").charts
+    rows = next(iter(chart.to_dict()["datasets"].values()))
     # Two GPUs, 60 % and 20 % busy, sampled every 10 minutes from 1:00 to 5:00.
     assert len(rows) == 24
     assert {(r["mean"], r["least"], r["most"]) for r in rows} == {(40.0, 20.0, 60.0)}
@@ -74,7 +74,7 @@ def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:
     (jobs,) = (cells for title, cells in tables.items() if title.startswith("Jobs that ran"))
     assert [row[0] for row in jobs] == ["a2", "b1", "a1"]
     assert tables["Outages and other events"] == [["2020-05-07 04:00:00", "2020-05-07 06:00:00", "down"]]
-    assert [panel.title for panel in found.panels] == ["GPUs held on it", "Use of its GPUs"]
+    assert [chart.title for chart in found.charts] == ["GPUs held on it", "Use of its GPUs"]
 
 
 def test_gpus_held_through_time_are_held_seconds_over_the_interval(served: ServedTrace) -> None:

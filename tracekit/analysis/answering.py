@@ -373,7 +373,7 @@ def answer_all(
     """
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.bundle import start_bundle
-    from tracekit.report.table_files import table_names
+    from tracekit.report.files import table_names
 
     trace = found_at.trace
     asked = trace.by(settings.by)

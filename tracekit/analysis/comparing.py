@@ -92,7 +92,7 @@ def compare_with_other(
     SourceError, TraceError
         The other period cannot be read.
     """
-    from tracekit.report.change_answers import COMPARED
+    from tracekit.report.changed import COMPARED
 
     other = settings.compare
     if other is None:
@@ -121,7 +121,7 @@ def _compared(
 ) -> list[Answer | Unanswered] | str:
     """Return what changed, or why the periods cannot be compared."""
     from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.change_answers import changed_answers
+    from tracekit.report.changed import changed_answers
 
     limit = settings.memory_limit
     try:

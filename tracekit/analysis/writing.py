@@ -62,8 +62,8 @@ def write_analysis(
     OutputError
         The disk is full, or the folder cannot be written.
     """
+    from tracekit.report.files import PAGE, write_report
     from tracekit.report.pdf import print_pdf
-    from tracekit.report.write import PAGE, write_report
 
     faults = Faults(progress, found.faults) if faults is None else faults
     with output_errors(folder):
@@ -97,7 +97,7 @@ def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fa
 
 
 def _write_table(folder: Path, answer: Answer, report: Report) -> None:
-    from tracekit.report.table_files import write_tables
+    from tracekit.report.files import write_tables
 
     with output_errors(folder):
         write_tables(folder, answer.name, table_of(answer, report))

@@ -66,7 +66,7 @@ def calibrate(
             found = search(trace, **jobs, shared=shared, progress=progress)
         else:
             from tracekit.calibration.fidelity import fidelity, write_fidelity
-            from tracekit.report.replay_charts import fidelity_pictures
+            from tracekit.report.replay_pictures import fidelity_pictures
 
             study = fidelity(trace, settings.twin, settings.policy, **jobs, progress=progress)
             write_fidelity(study, report, force=force, draw=fidelity_pictures)

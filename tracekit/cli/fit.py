@@ -126,8 +126,8 @@ def _fitted(
 
 
 def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:
+    from tracekit.report.fit_pictures import undrawn, workload_pictures
     from tracekit.report.pictures import write_pictures
-    from tracekit.report.workload_charts import undrawn, workload_pictures
 
     drawn = workload_pictures(model)
     write_pictures(folder, drawn, png=png, force=force)

@@ -49,7 +49,7 @@ def plan(
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
     from tracekit.capacity_plan.result import plan_folder, write_plan
-    from tracekit.report.plan_chart import plan_svg, spares_svg
+    from tracekit.report.replay_pictures import plan_svg, spares_svg
 
     if settings.gang is None:
         _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or leave it out")

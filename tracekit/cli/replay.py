@@ -69,7 +69,7 @@ def replay(
     from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.results.effects import effect_sentences
     from tracekit.replay.run_policies import left_out_sentences, run_policies
-    from tracekit.report.replay_charts import comparison_svg
+    from tracekit.report.replay_pictures import comparison_svg
 
     refuse_remote(out)
     if inflate is not None:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Answer, Question, Row, Unanswered
     from tracekit.characterize.session import Session
-    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.tenant import Tenant
     from tracekit.trace import Trace
-
-__all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info"]
 
 _COMMAND_LIMIT = 2000
 """Most characters of a command: one with a longer name of a cluster is of no use on a page."""

@@ -1,30 +1,97 @@
-"""Axes whose ticks must fall on round values: dates, hours of the day, durations, and amounts that begin at 0."""
+"""Axes of charts: numbers, shares, durations, names, hours of the day and times, with ticks on round values."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
+from tracekit.report.times import local, trace_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-
-__all__ = [
-    "date_axis",
-    "date_ticks",
-    "day_axis",
-    "day_scale",
-    "end_on_ticks",
-    "hour_axis",
-    "time_axis",
-    "time_ends",
-    "time_scale",
-]
+    from tracekit.answer import Row
+    from tracekit.report.facts import TraceFacts
 
 TICKS = 10
 """Most dates on an axis; a narrow chart shows every second or fourth of them."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A column of a chart's rows, and where its values stand. The mappings hold properties of Vega-Lite."""
+
+    column: str
+    title: str | None = None
+    type: str = "quantitative"
+    """How Vega-Lite takes the values: quantitative, nominal, ordinal or temporal."""
+    scale: Mapping[str, Any] = field(default_factory=dict)
+    """Where the axis begins and ends, and what lies between."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """Ticks and their words."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Other properties of the channel, such as stacking."""
+    length: float = 0.0
+    """Its length, where its values decide that [px]."""
+
+    def of(self, column: str) -> Axis:
+        """Return the same axis for another column."""
+        return replace(self, column=column)
+
+    def channel(self) -> dict[str, Any]:
+        """Return the axis as a channel of Vega-Lite."""
+        scale = {"scale": dict(self.scale)} if self.scale else {}
+        return {"field": self.column, "type": self.type, "axis": {"title": self.title, **self.labels}, **scale} | dict(
+            self.more
+        )
+
+
+def number(column: str, title: str | None, *, ticks: int = 5, scale: Mapping[str, Any] | None = None) -> Axis:
+    """Return an axis for numbers from 0 to a tick; `scale` replaces that."""
+    # Vega-Lite rounds the end for about 10 ticks; where fewer are drawn, marks would stand beyond the last.
+    ends = {"domainMin": 0, "nice": ticks} if scale is None else scale
+    return Axis(column, title, scale=ends, labels={"tickCount": ticks, "labelOverlap": "greedy"})
+
+
+def share(column: str, title: str, *, whole: bool = False, stacked: bool = False) -> Axis:
+    """Return an axis for shares [0..1] printed per cent, from 0 on; `whole` lets it end at 100 %."""
+    words = "format(datum.value * 100, '.4~g')"
+    ends = {"domain": [0, 1]} if whole else {"domainMin": 0, "nice": 5}
+    labels = {"labelExpr": words, "tickCount": 5, "labelOverlap": "greedy"}
+    return Axis(column, f"{title} (%)", scale=ends, labels=labels, more={"stack": "zero"} if stacked else {})
+
+
+def percentage(column: str, title: str) -> Axis:
+    """Return an axis for percentages [0..100]."""
+    return Axis(column, title, scale={"domain": [0, 100], "clamp": True}, labels={"values": [0, 25, 50, 75, 100]})
+
+
+def names(column: str, values: Sequence[str], title: str | None = None, *, step: float) -> Axis:
+    """Return a vertical axis of names in the order given, each of `step` pixels."""
+    # A list as `sort` would become an expression that holds names from the log; a domain does not.
+    scale = {"domain": list(values), "paddingInner": 0.25, "paddingOuter": 0.12}
+    length = max(max(len(values), 1) * step, _TITLED if title else 0)
+    return Axis(column, title, "nominal", scale, {"grid": False}, {"sort": None}, length)
+
+
+_TITLED = 96
+"""Least height of an axis with a title [px]; a lower one would cut the title."""
+
+
+def hours(column: str = "hour", type: str = "quantitative") -> Axis:  # noqa: A002 -- the word of Vega-Lite
+    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 where that is too close."""
+    labels = {
+        "labelAngle": 0,
+        "values": list(range(0, 24, 3)),
+        "labelExpr": "datum.value + ':00'",
+        "labelOverlap": "parity",
+        "labelSeparation": 6,
+    }
+    scale = {"domain": [0, 23]} if type == "quantitative" else {"paddingInner": 0.18}
+    return Axis(column, "hour of the day", type, scale, labels)
+
 
 _STEPS = (
     *(timedelta(minutes=m) for m in (1, 5, 15, 30)),
@@ -35,19 +102,31 @@ _MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600)
 _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 
 
-def hour_axis() -> alt.Axis:
-    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 where that is too close."""
-    return alt.Axis(
-        title="hour of the day",
-        labelAngle=0,
-        values=list(range(0, 24, 3)),
-        labelExpr="datum.value + ':00'",
-        labelOverlap="parity",
-        labelSeparation=6,
-    )
+def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, span_h: float = 0.0) -> Axis:
+    """Return the axis from the first to the last of several times (ISO), or to `span_h` hours after it.
+
+    It has the dates and hours of the trace's time zone, or days where the trace has no dates; rows hold what
+    `shown_time` returns.
+    """
+    moments = list(moments)
+    if not facts.dated:
+        return days(column, max(trace_day(m, facts) for m in moments) + span_h / 24, clock_of(facts))
+    known = [local(m, facts.timezone) for m in moments]
+    return dates(column, min(known), max(known) + timedelta(hours=span_h), facts.timezone)
 
 
-def date_axis(first: datetime, last: datetime, timezone: str = "UTC") -> alt.Axis:
+def shown_time(time: str, facts: TraceFacts) -> str | float:
+    """Return a time as charts take it: that of the clocks of the trace's zone, or days from its start."""
+    # With a Z, since a browser reads others as its own.
+    return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time, facts)
+
+
+def clock_of(facts: TraceFacts) -> str | None:
+    """Return the time zone in which the days of a trace without dates begin; None where they begin with the trace."""
+    return facts.timezone if facts.clocked else None
+
+
+def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -> Axis:
     """Return an axis of times from `first` to `last`, at equal distances that people count in.
 
     The times are those that clocks of the time zone show, drawn as if they were of UTC.
@@ -60,13 +139,13 @@ def date_axis(first: datetime, last: datetime, timezone: str = "UTC") -> alt.Axi
         words = "utcFormat(datum.value, '%b %Y')"
     # As numbers: a list of times would become calls of datetime(), of which the page's interpreter makes no date.
     values = ", ".join(str(int(t.timestamp() * 1000)) for t in ticks)
-    return alt.Axis(
-        title=f"time ({timezone})",
-        values=alt.ExprRef(f"[{values}]"),
-        labelExpr=words,
-        labelOverlap="parity",
-        labelSeparation=12,
-    )
+    labels = {
+        "values": {"expr": f"[{values}]"},
+        "labelExpr": words,
+        "labelOverlap": "parity",
+        "labelSeparation": 12,
+    }
+    return Axis(column, f"time ({timezone})", "temporal", {"type": "utc"}, labels)
 
 
 def date_ticks(first: datetime, last: datetime) -> list[datetime]:
@@ -104,7 +183,7 @@ _DAY_STEPS = (0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 90, 180, 365, 730)
 _DAY_TICKS = 9
 
 
-def day_axis(last: float, timezone: str | None = None) -> alt.Axis:
+def days(column: str, last: float, timezone: str | None = None) -> Axis:
     """Return an axis of days from the start of a trace to `last`, labelled at a few round days.
 
     Days that begin at midnight in a time zone count from that before the trace.
@@ -112,12 +191,8 @@ def day_axis(last: float, timezone: str | None = None) -> alt.Axis:
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
     title = "days since the start of the trace" if timezone is None else f"days since the first midnight ({timezone})"
-    return alt.Axis(title=title, values=ticks, labelOverlap="parity", labelSeparation=8)
-
-
-def day_scale(last: float) -> alt.Scale:
-    """Return the scale from the start of a trace to the day `last`, which need not be a round one."""
-    return alt.Scale(domain=[0, last or 1], nice=False)
+    labels = {"values": ticks, "labelOverlap": "parity", "labelSeparation": 8}
+    return Axis(column, title, scale={"domain": [0, last or 1], "nice": False}, labels=labels)
 
 
 _DAY_S = 86400
@@ -143,6 +218,11 @@ _TICK_WORDS = (
 )
 
 
+def axis_values(rows: Iterable[Row], columns: Sequence[str]) -> list[float]:
+    """Return the numbers in the named columns."""
+    return [row[c] for row in rows for c in columns if isinstance(row.get(c), int | float)]
+
+
 def time_ends(values: Iterable[float]) -> tuple[float, float]:
     """Return the round durations [s] just below and just above all values.
 
@@ -160,41 +240,25 @@ def time_ends(values: Iterable[float]) -> tuple[float, float]:
     return low, top
 
 
-def time_scale(values: Iterable[float]) -> alt.Scale:
-    """Return a logarithmic scale for durations [s] that also has a place for 0 and ends on ticks of `time_axis`.
+def position(value: float, values: Sequence[float]) -> float:
+    """Return where a duration stands on the axis of `values` [0..1]."""
+    low, top = time_ends(values)
+    whole = math.log1p(top) - math.log1p(low)
+    return (math.log1p(value) - math.log1p(low)) / whole if whole else 0.0
+
+
+def durations(column: str, title: str, values: Iterable[float]) -> Axis:
+    """Return a logarithmic axis for durations [s] with ticks at both ends, and at 1 min, 1 h, 1 d and others between.
 
     Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
     logarithmic beyond.
     """
-    low, top = time_ends(values)
-    if low < 1:
-        return alt.Scale(type="symlog", constant=1, domain=[-0.15, top], nice=False)
-    return alt.Scale(type="log", domain=[low, top], nice=False)
-
-
-def time_axis(title: str, values: Iterable[float]) -> alt.Axis:
-    """Return an axis for durations [s] with ticks at both ends, and at 1 min, 1 h, 1 d and others between."""
-    low, top = time_ends(values)
+    low, top = time_ends(values := list(values))
     apart = max(_APART, (top / max(low, 1)) ** _APART_OF_SPAN)
     inner = [t for t in _TICKS_S if low * apart <= t <= top / apart]
     ticks = sorted({*inner, *(end for end in (low, top) if end in _ENDS_S or end == 0)})
-    return alt.Axis(title=title, values=ticks, labelExpr=_TICK_WORDS, labelOverlap="greedy", labelSeparation=8)
-
-
-def end_on_ticks(spec: Any) -> None:
-    """Let every linear axis of a Vega-Lite specification that states its number of ticks end on a tick.
-
-    Vega-Lite rounds the ends of a scale for about 10 ticks; where fewer are drawn, marks would stand beyond the last.
-    """
-    if isinstance(spec, list):
-        for part in spec:
-            end_on_ticks(part)
-    elif isinstance(spec, dict):
-        for part in spec.values():
-            end_on_ticks(part)
-        axis = spec.get("axis")
-        number = axis.get("tickCount") if isinstance(axis, dict) else None
-        scale = spec.get("scale") or {}
-        rounded = scale.get("nice", "domain" not in scale)
-        if number and rounded is True and scale.get("type", "linear") == "linear" and "timeUnit" not in spec:
-            spec["scale"] = {**scale, "nice": number}
+    labels = {"values": ticks, "labelExpr": _TICK_WORDS, "labelOverlap": "greedy", "labelSeparation": 8}
+    scale = {"type": "log", "domain": [low, top], "nice": False}
+    if low < 1:
+        scale = {"type": "symlog", "constant": 1, "domain": [-0.15, top], "nice": False}
+    return Axis(column, title, scale=scale, labels=labels)

@@ -15,8 +15,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["start_bundle", "vega_bundle"]
-
 _SNIPPET = "window.vegaEmbed=vegaEmbed;"
 _NOTICE = (
     "/*! Vega, Vega-Lite, Vega-Embed: BSD-3-Clause, University of Washington Interactive Data Lab;"

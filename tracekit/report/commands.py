@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.twins import TwinReplays, Twins
     from tracekit.characterize import Query
 
-__all__ = ["fit_command", "plan_commands", "query_command", "replay_command", "twin_commands", "with_commands"]
-
 _TRACE = "trace"
 _MOST = 10
 """Most clusters for which commands are listed."""

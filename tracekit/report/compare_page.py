@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import text
 from tracekit.faults import Fault, Faults
-from tracekit.report.compare_charts import compare_panels, trace_colours
-from tracekit.report.page import anchor, draw_page, draw_unmade_page, made_or_fault, panel_views, writable
+from tracekit.report.compare_charts import compare_charts, trace_hues
+from tracekit.report.page import anchor, chart_views, draw_page, draw_unmade_page, made_or_fault, writable
 from tracekit.report.published import published_view
-from tracekit.report.sections.interface import panels
+from tracekit.report.sections.interface import charts
 from tracekit.report.table_view import plain_cell
 from tracekit.report.telling import all_zero
 from tracekit.report.unmade import all_faults, summary_line
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
-    from tracekit.report.compare_structure import ComparedAnswer, Comparison, SharedRow
+    from tracekit.report.charts import Chart
+    from tracekit.report.compare import ComparedAnswer, Comparison, SharedRow
     from tracekit.report.structure import ColumnInfo
-
-__all__ = ["main_measures", "render_comparison"]
 
 _BUDGET = 10
 """About as many columns of numbers fit beside each other."""
@@ -56,12 +54,12 @@ def render_comparison(comparison: Comparison, faults: Faults | None = None) -> s
 def _page(comparison: Comparison, faults: Faults) -> str:
     names = [t["name"] for t in comparison["traces"]]
     made = {
-        a["name"]: faults.run(f"the charts of {a['name']}", _panels, a, names)
+        a["name"]: faults.run(f"the charts of {a['name']}", _charts, a, names)
         for s in comparison["sections"]
         for a in s["answers"]
     }
     drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
-    colours = list(trace_colours(names).items())
+    colours = list(trace_hues(names).colours.items())
     sections = [
         {**s, "answers": [_view_or_fault(a, names, made[a["name"]], faults) for a in s["answers"]]}
         for s in comparison["sections"]
@@ -85,30 +83,31 @@ def _page(comparison: Comparison, faults: Faults) -> str:
 
 
 def _view_or_fault(
-    answer: ComparedAnswer, names: Sequence[str], drawn: list[Panel] | Fault, faults: Faults
+    answer: ComparedAnswer, names: Sequence[str], drawn: list[Chart] | Fault, faults: Faults
 ) -> dict[str, Any]:
     """Return what the page shows of an answer, or why that could not be made."""
-    panels = [] if isinstance(drawn, Fault) else drawn
-    found = faults.run(f"the numbers of {answer['name']}", _answer_view, answer, names, panels)
+    found = faults.run(
+        f"the numbers of {answer['name']}", _answer_view, answer, names, [] if isinstance(drawn, Fault) else drawn
+    )
     if isinstance(found, Fault):
-        return {**answer, "id": anchor(answer["name"]), "panels": [], "unmade": found}
+        return {**answer, "id": anchor(answer["name"]), "charts": [], "unmade": found}
     return {**found, "undrawn": drawn if isinstance(drawn, Fault) else None, "unmade": None}
 
 
-def _panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
+def _charts(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
     """Return the charts that show the traces together; where one trace alone answers, those of its report."""
     return writable(answer["name"], _drawn(answer, names))
 
 
-def _drawn(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
-    drawn = compare_panels(answer, names)
+def _drawn(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
+    drawn = compare_charts(answer, names)
     if drawn or len(answer["row_counts"]) != 1:
         return drawn
     ((name, count),) = answer["row_counts"].items()
     if count > len(answer["rows"]):
         return []  # a chart of some of the rows would mislead
     rows = [{**row["key"], **(row["values"][name] or {})} for row in answer["rows"]]
-    return [replace(p, title=p.title or f"{text.shorten(name, 22)} only") for p in panels(answer["name"], rows)]
+    return [replace(p, title=p.title or f"{text.shorten(name, 22)} only") for p in charts(answer["name"], rows)]
 
 
 _LACKS = re.compile(r"The trace has no (?P<what>[^:]+?)(?::.*|\.)")
@@ -126,7 +125,7 @@ def _lacking(reason: str) -> str:
     return f"no {match['what'].replace('_', ' ')}" if match else reason
 
 
-def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[Panel]) -> dict[str, Any]:
+def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[Chart]) -> dict[str, Any]:
     numbers = answer["published"]
     beside = published_view([n["number"] for n in numbers], [n["trace"] for n in numbers])
     table = _table_view(answer, names)
@@ -134,7 +133,7 @@ def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[P
     return {
         **answer,
         "id": anchor(answer["name"]),
-        "panels": panel_views(answer["name"], drawn, text.shorten(label, 600)),
+        "charts": chart_views(answer["name"], drawn, text.shorten(label, 600)),
         "lacking": [
             {"trace": m["trace"], "short": ", ".join(map(_lacking, m["reasons"])), "whole": " ".join(m["reasons"])}
             for m in answer["unanswered"]

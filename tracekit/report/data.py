@@ -19,16 +19,14 @@ from tracekit.characterize.published import release_of
 from tracekit.characterize.session import Session
 from tracekit.faults import Fault, Faults
 from tracekit.report.answers import answer_info, metrics, rows_of, unanswered_info
-from tracekit.report.caveats import caveats
+from tracekit.report.caveats import caveats, lacks_of
 from tracekit.report.changed import what_changed
-from tracekit.report.first_numbers import FIRST, no_gpu_jobs
-from tracekit.report.headline import headline
-from tracekit.report.lacks import lacks_of
+from tracekit.report.facts import NO_TELEMETRY, TraceFacts
+from tracekit.report.headline import FIRST, headline, no_gpu_jobs
 from tracekit.report.parts import parts_info
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import (
-    TraceFacts,
     may_be_empty,
     reading_order,
     section_lead,
@@ -38,8 +36,7 @@ from tracekit.report.sections.interface import (
 )
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
-from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.telemetry_coverage import NO_TELEMETRY, telemetry_coverage
+from tracekit.report.telemetry import telemetry_coverage, telemetry_note, telemetry_period
 from tracekit.report.times import local, midnight_before, period_words, span_words
 from tracekit.tenant import INGESTED, VC, Tenant
 from tracekit.text import cut
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.answer import Question
+    from tracekit.report.facts import TelemetryCoverage
     from tracekit.report.structure import (
         AnswerInfo,
         CapacityInfo,
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
         TimeInfo,
         WorkloadInfo,
     )
-    from tracekit.report.telemetry_coverage import TelemetryCoverage
     from tracekit.trace import Trace
 
 
@@ -190,20 +187,24 @@ def build_report(
     order = {a.name: i for i, a in enumerate(all_answers)}
     unanswered = sorted((u for u in shown if isinstance(u, Unanswered)), key=lambda u: order[u.name])
     found = {a.name: a for a in shown if isinstance(a, Answer)}
-    first = faults.run(
-        "the first screen",
-        _opening,
-        trace,
-        found,
-        unanswered,
-        guidelines,
-        capacity,
-        quality_info,
-        times,
-        replay,
-        facts,
-        faults,
-    )
+
+    def opening() -> Summary:
+        return summary(
+            found,
+            guidelines,
+            faults.run_or([], "the caveats", caveats, found, capacity, quality_info, guidelines),
+            capacity,
+            times,
+            replay,
+            facts.tenant,
+            faults.run_or(None, "what changed", what_changed, found, unanswered),
+            faults.run_or([], "what the log lacks", lacks_of, trace, found),
+        )
+
+    def numbers() -> list[Headline]:
+        return headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry))
+
+    first = faults.run("the first screen", opening)
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
@@ -223,7 +224,7 @@ def build_report(
         "time": times,
         "tenant": tenant,
         "opening": _without_opening(first) if isinstance(first, Fault) else first,
-        "headline": faults.run_or([], "the first numbers", _headline, found, capacity, quality_info, times, facts),
+        "headline": faults.run_or([], "the first numbers", numbers),
         "capacity": capacity,
         "gpu_totals": faults.run_or([], "the table of GPU numbers", gpu_totals, found, capacity, replay),
         "release": faults.run_or(None, "the published numbers", lambda: release_info(release_of(trace))),
@@ -261,31 +262,6 @@ def _info_of(
     return answer_info(trace, answer, facts, remark, session=session, faults=faults)
 
 
-def _opening(
-    trace: Trace,
-    found: Mapping[str, Answer],
-    unanswered: list[Unanswered],
-    guidelines: dict[str, Any] | None,
-    capacity: CapacityInfo,
-    quality_info: Quality,
-    times: TimeInfo,
-    replay: ReplayInfo | None,
-    facts: TraceFacts,
-    faults: Faults,
-) -> Summary:
-    return summary(
-        found,
-        guidelines,
-        faults.run_or([], "the caveats", caveats, found, capacity, quality_info, guidelines),
-        capacity,
-        times,
-        replay,
-        facts.tenant,
-        faults.run_or(None, "what changed", what_changed, found, unanswered),
-        faults.run_or([], "what the log lacks", lacks_of, trace, found),
-    )
-
-
 def _without_opening(fault: Fault) -> Summary:
     """Return a first screen that says why there is none."""
     return {
@@ -303,12 +279,6 @@ def _without_opening(fault: Fault) -> Summary:
 def _tenant_info(trace: Trace) -> TenantInfo:
     """Return the tenant of a report: that of its queries, and that of its replays."""
     return cast("TenantInfo", {"queries": asdict(trace.tenant), "replays": asdict(trace.ingested_tenant)})
-
-
-def _headline(
-    found: Mapping[str, Answer], capacity: CapacityInfo, quality_info: Quality, times: TimeInfo, facts: TraceFacts
-) -> list[Headline]:
-    return headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry))
 
 
 def all_facts(

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
     from tracekit.fit.families import Family
     from tracekit.fit.model import WorkloadModel
 
-__all__ = [
-    "FittedDistribution",
-    "chosen_fit",
-    "fitted_distribution",
-    "growth_factor",
-    "growth_words",
-    "half_days",
-    "hours_known",
-    "log_growth",
-    "observed_points",
-    "steep",
-    "weekly_rates",
-    "why_undrawn",
-]
-
 _WEEK = 168
 _STEEP = 10.0
 """Growth over the log, or fall by this factor, from which on weeks are too unequal for a mean week."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.tenant import Tenant
 
-__all__ = ["guidelines_view"]
-
 _PRACTICE = (("Slurm", "slurm"), ("Kubernetes (Kueue, Volcano)", "kubernetes"), ("YARN", "yarn"))
 
 _MEANS = {"queue": "wait", "jct": "completion time"}

@@ -1,12 +1,15 @@
-"""The numbers of the first screen."""
+"""The first screen's numbers: waits, use and outcomes with their course, others without, and machines if no jobs are.
+
+Its sentence on how long jobs wait and how full the cluster is comes from the same numbers.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.report.answers import metrics, rows_of
-from tracekit.report.first_numbers import first_numbers, plain_number
-from tracekit.report.machines_alone import machine_cards
+from tracekit.report.phrases import whole_hours
+from tracekit.report.times import span_words
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -15,36 +18,62 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, Headline
 
-__all__ = ["headline", "mixes_kinds", "of_gpu_jobs"]
-
+FIRST = "overview/through_time"
+"""The query that gives the numbers with a course, in the whole log, its halves and its spans."""
+MACHINES = "failures/cluster_availability"
+"""The query that gives the numbers of machines."""
 _SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
-"""Queries that give the numbers, each metric in one of them."""
+"""Queries that give the other numbers, each metric in one of them."""
 
-_CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("gpu_hours", "GPU-hours", count, "run time times GPUs, over all attempts"),
-    ("held_share", "of the GPU time is held", percent, "by jobs, up to the last submission"),
-    ("busy_share", "busy while held", percent, "mean GPU utilization of held GPUs"),
-    ("median_queue_s", "median wait", duration, "from submission to the first start"),
-    ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
-    ("jobs", "jobs", count, "submitted"),
-    ("median_run_s", "median run time", duration, "from the first start to the last end"),
-    ("users", "users", count, "who submitted a job"),
+
+class _Number(NamedTuple):
+    name: str
+    """Its column or metric."""
+    label: str
+    write: Callable[[float], str]
+    unit: str
+    note: str
+    """What is said beside it, unless there is a remark."""
+    label_of_gpu_jobs: str = ""
+    """What it is called where there are CPU jobs too, if that differs."""
+
+
+def _hours(hours: float) -> str:
+    return f"{count(round(hours, 1 if hours < 10 else 0))} h"
+
+
+_WAIT, _RUN = "from submission to the first start", "from the first start to the last end"
+_ENDED = "of all jobs, whatever their size"
+_WITH_COURSE = (
+    _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
+    _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
+    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
+    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
+    _Number("completed_share", "of the GPU time spent on jobs that completed", percent, "share", "of jobs that ended"),
 )
+NAMES = tuple(number.name for number in _WITH_COURSE)
+"""What the numbers are called, in their order."""
 _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
-"""Those that say in other words what the numbers with a course say."""
+"""Others that say in other words what these say."""
+
+_COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
+_KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
+"""The share of completed jobs, where the status of others is unknown."""
+_OTHERS = (
+    _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all attempts"),
+    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
+    _Number("busy_share", "busy while held", percent, "share", "mean GPU utilization of held GPUs"),
+    _Number("median_queue_s", "median wait", duration, "s", _WAIT, "median wait of GPU jobs"),
+    _COMPLETED,
+    _Number("jobs", "jobs", count, "jobs", "submitted", "GPU jobs"),
+    _Number("median_run_s", "median run time", duration, "s", _RUN, "median run time of GPU jobs"),
+    _Number("users", "users", count, "users", "who submitted a job"),
+)
 _LIMIT = 5
-_AT_MOST = "observed: there may be more"
+"""Most numbers shown."""
 _FEW_UNKNOWN = 0.01
 """Share of jobs without a known status below which nothing is said."""
-_LABELS_OF_GPU_JOBS = {
-    "median wait": "median wait of GPU jobs",
-    "of jobs completed": "of GPU jobs completed",
-    "known to have completed": "of GPU jobs known to have completed",
-    "jobs": "GPU jobs",
-    "median run time": "median run time of GPU jobs",
-}
-"""What the numbers are called where there are CPU jobs too."""
-
+_A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
 """Metrics of overview/summary that are of GPU jobs where there are any; the same of CPU jobs stands beside them."""
@@ -54,12 +83,8 @@ def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
     """Return metrics of overview/summary, those of waits, ends and run times over GPU jobs where there are any."""
     if not known.get("gpu_jobs"):
         return dict(known)
-    own = {name: known.get(f"gpu_{name}") for name in _OF_GPU_JOBS}
-    # An older answer knows all jobs only.
-    if all(value is None for value in own.values()):
-        return dict(known)
-    rest = {name: value for name, value in known.items() if name not in own}
-    return rest | {name: value for name, value in own.items() if value is not None}
+    own = {name: known[f"gpu_{name}"] for name in _OF_GPU_JOBS if f"gpu_{name}" in known}
+    return {name: value for name, value in known.items() if name not in _OF_GPU_JOBS} | own
 
 
 def mixes_kinds(known: Mapping[str, float]) -> bool:
@@ -75,7 +100,6 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     jobs they are of machines. Each is a number of a query, but for the number of GPUs, which is the capacity that the
     report uses. `telemetry` says which part of the time utilization covers, where that is not all of it.
     """
-    units = {row["metric"]: row["unit"] for name in _SOURCES for row in rows_of(answers, name)}
     every = metrics(answers, *_SOURCES)
     if not every.get("jobs") and (machines := machine_cards(answers)):
         return machines
@@ -88,21 +112,30 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
         remarks["busy_share"] = telemetry
     cards = first_numbers(answers, _first_remarks(remarks, known, answers), gpu_jobs=mixed)
     shown = _SAME if cards else ()
-    for metric, label, write, note in _CARDS:
-        if metric in known and metric not in shown:
-            value, unit = known[metric], units[metric]
-            remark = remarks.get(metric, "") or note
-            sure = metric != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
-            words = label if sure else "known to have completed"
-            if mixed:
-                words = _LABELS_OF_GPU_JOBS.get(words, words)
-            cards.append(plain_number(words, value, unit, write(value), remark))
+    for number in _OTHERS:
+        if number.name in known and number.name not in shown:
+            sure = number.name != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
+            note = remarks.get(number.name, "") or number.note
+            cards.append(_card(number if sure else _KNOWN, known[number.name], note, gpu_jobs=mixed))
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
-        note = (_AT_MOST if capacity["word"] == "observed" else capacity["word"]) + others
-        gpus = capacity["gpus"]
-        cards.append(plain_number("GPUs", gpus, "GPUs", count(gpus), note))
+        word = "observed: there may be more" if capacity["word"] == "observed" else capacity["word"]
+        cards.append(_card(_Number("gpus", "GPUs", count, "GPUs", ""), capacity["gpus"], word + others))
     return cards[:_LIMIT]
+
+
+def _card(number: _Number, value: float, note: str, *, gpu_jobs: bool = False) -> Headline:
+    """Return a number that is not followed through time."""
+    return {
+        "name": "",
+        "label": (gpu_jobs and number.label_of_gpu_jobs) or number.label,
+        "value": value,
+        "unit": number.unit,
+        "text": number.write(value),
+        "note": note,
+        "change": None,
+        "series": [],
+    }
 
 
 def _first_remarks(
@@ -164,9 +197,7 @@ def _remarks(
         ]
         remarks["jobs"] = f"submitted, beside {' and '.join(others)}"
         if "cpu_median_run_s" in known:
-            remarks["median_run_s"] = (
-                f"from the first start to the last end; CPU jobs: {duration(known['cpu_median_run_s'])}"
-            )
+            remarks["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
     return remarks
 
 
@@ -182,3 +213,140 @@ def _ends(known: Mapping[str, float]) -> list[str]:
 
 def _by(source: str) -> str:
     return f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"
+
+
+def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:
+    """Return the numbers that the trace has.
+
+    Parameters
+    ----------
+    answers : mapping
+        By name; without one to `FIRST` there are none.
+    remarks : mapping
+        What to say of a number besides, by its name.
+    gpu_jobs : bool
+        Whether there are jobs without GPUs too, which these numbers leave out.
+    """
+    rows = rows_of(answers, FIRST)
+    whole = next((row for row in rows if row["period"] == "whole"), None)
+    if whole is None:
+        return []
+    halves, spans = ([row for row in rows if row["period"] == period] for period in ("half", "span"))
+    cards: list[Headline] = []
+    for number in _WITH_COURSE:
+        name, remark = number.name, remarks.get(number.name)
+        if whole[name] is None:
+            continue
+        note = remark or number.note
+        if name == "mean_wait_s" and whole["p90_wait_s"] is not None:
+            most = whole["p90_wait_s"]
+            tail = TAILS["long" if most >= 1 else "none"].format(most=duration(most))
+            note = f"{tail}; {remark}" if remark else tail
+        card = _card(number, whole[name], note, gpu_jobs=gpu_jobs)
+        known = [row[name] for row in halves]
+        change = " → ".join(map(number.write, known)) if len(known) > 1 and None not in known else None
+        series = [row[name] for row in spans] if len(spans) > 1 else []
+        cards.append({**card, "name": name, "change": change, "series": series})
+    return cards
+
+
+def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
+    """Return the numbers of the first screen; none where the trace states no events of nodes."""
+    known = metrics(answers, MACHINES)
+    if not known.get("nodes") or known.get("availability_share") is None:
+        return []
+    gpus = known.get("down_gpu_h")
+    cost = "GPUs of nodes are not known" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
+    if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
+        cost += f", of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
+    going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
+    # A rate a year is no rate of hours or days.
+    yearly = f"{count(round(known['outages_per_node_year'], 2))} a node and year"
+    often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
+    numbers = (
+        _Number("availability_share", "of the time fit for work", percent, "share", "the mean over all nodes"),
+        _Number("nodes", "nodes", count, "nodes", f"{count(known['nodes_hit'])} of them had an outage"),
+        _Number("outages", "outages", count, "outages", f"{often}{going_on}"),
+        _Number("down_node_h", "node-hours out of service", whole_hours, "hours", cost),
+        _Number("most_down_at_once", "nodes out at once", count, "nodes", "the most at one moment"),
+    )
+    return [_card(number, known[number.name], number.note) for number in numbers]
+
+
+AT_ONCE_S = 60.0
+"""Waits below which jobs are said to start at once [s]."""
+FULL = 0.9
+"""Share of the GPU time held from which on a cluster is called full."""
+TAILS = {
+    "long": "one job in ten waits longer than {most}",
+    "none": "nine jobs in ten start at once",
+}
+"""What is said of the 90th percentile of waits."""
+STATES = {
+    "at once": "Jobs start at once",
+    "few": "Most jobs start at once and a few wait long, {mean} on average over all",
+    "tail": "Nine jobs in ten wait {most} or less, and the others so long that the mean is {mean}",
+    "long": "Jobs wait {mean} on average, and one in ten longer than {most}",
+}
+"""What is said of waits; the page's script fills in those of a part."""
+HELD = {
+    "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
+    "free": "{waits}; {free} of the GPU time is held by no job.",
+    "part": "{waits}; they hold {held} of the GPU time.",
+    "unknown": "{waits}.",
+}
+"""What is said of the GPU time held: of a cluster, of some of its jobs, and where it is not known."""
+MUCH_LOST = 1 / 3
+"""Share of the GPU time held that attempts which were cut short may have lost, from which on it is said at once."""
+LOST = "up to {lost} of what jobs held was lost in attempts that were cut short"
+NO_GPU_JOBS = {
+    "none": "No job of this log has GPUs.",
+    "unknown": "Which jobs have GPUs is unknown.",
+}
+"""What is said in place of waits where no job is known to have GPUs."""
+LACKING = {
+    "number": "not told",
+    "none": "the log holds none of it here",
+    "machines": "GPUs have telemetry, not the jobs of this part",
+    "waits": "The log does not tell how long these jobs waited.",
+    "jobs": "No job of this part was submitted.",
+}
+"""What is said of a part in place of a number, beside it, and in place of the sentence."""
+OF_PART = {
+    "held_share": "by the jobs of this part, of all that is owned",
+    "completed_share": "of the jobs of this part that ended",
+}
+"""What is said beside numbers of a part, by their names."""
+
+
+def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
+    """Return what is said in place of waits where no job is known to have GPUs, since waits of others are no answer."""
+    known = metrics(answers)
+    if not known.get("jobs") or known.get("gpu_jobs"):
+        return ""
+    return NO_GPU_JOBS["unknown" if known.get("jobs_of_unknown_size") else "none"]
+
+
+def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
+    """Return how long jobs wait and how full the cluster is, one sentence; '' where the trace does not tell.
+
+    `some` says that these are some of the cluster's jobs, which do not tell how full it is.
+    """
+    whole = next((row for row in rows_of(answers, FIRST) if row["period"] == "whole"), None)
+    if whole is None or whole["mean_wait_s"] is None:
+        return ""
+    if without := no_gpu_jobs(answers):
+        return without
+    mean, most, held = whole["mean_wait_s"], whole["p90_wait_s"], whole["held_share"]
+    if mean < AT_ONCE_S and most < AT_ONCE_S:
+        form = "at once"
+    elif most < AT_ONCE_S:
+        form = "few"
+    else:
+        form = "tail" if mean > most else "long"
+    waits = STATES[form].format(mean=duration(mean), most=duration(most))
+    form = "unknown" if held is None else "part" if some else "full" if held >= FULL else "free"
+    shares = {} if held is None else {"held": percent(held), "free": percent(1 - held)}
+    said = HELD[form].format(waits=waits, **shares)
+    lost = sum(row["lost_share"] or 0 for row in rows_of(answers, "failures/lost_work"))
+    return said if lost < MUCH_LOST else f"{said.removesuffix('.')}; {LOST.format(lost=percent(lost))}."

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
-from altair.utils.schemapi import debug_mode
 
 from tracekit.faults import Fault, Faults
+from tracekit.report.charts import Mark
 from tracekit.report.data import trace_facts
-from tracekit.report.sections.interface import panels
+from tracekit.report.sections.interface import charts
 from tracekit.report.site_words import with_unit
 from tracekit.report.theme import chart_config, colour_value, pale_value
 
 if TYPE_CHECKING:
-    from tracekit.report.charts import Panel
-    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.report.charts import Chart, Legend
+    from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, Report
 
-    Chart = alt.Chart | alt.LayerChart
-
-__all__ = ["WIDTH", "charts_of", "frame_of"]
+    AltairChart = alt.Chart | alt.LayerChart
 
 WIDTH = 560
 """Width of a chart between its axes [px]; in the page it is that of the column."""
@@ -42,14 +41,12 @@ _ROWS = "values"
 """Key below which everything is data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
 """Keys of text to read, such as names of the log, which is no colour whatever it looks like."""
-_COLOURS = ("color", "fill", "stroke")
-"""Channels that get a legend where a column stands behind them."""
 _BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
 """What the page may do: run its own scripts, save a file, print. Without its origin it cannot reach the notebook."""
 
 
-def charts_of(report: Report) -> dict[str, list[Chart]]:
+def charts_of(report: Report) -> dict[str, list[AltairChart]]:
     """Return the charts of each question that has any, by its name, in reading order; none if they fail.
 
     Colours are those of the light theme, legends are drawn inside. In names of the log that hold '</', '<!--' or
@@ -57,37 +54,34 @@ def charts_of(report: Report) -> dict[str, list[Chart]]:
     name would end.
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
-    found: dict[str, list[Chart]] = {}
+    found: dict[str, list[AltairChart]] = {}
     faults = Faults()
-    with debug_mode(False):  # charts are built without validation here, and validated by tests
-        for section in report["sections"]:
-            for answer in section["answers"]:
-                drawn = faults.run(f"the charts of {answer['name']}", _charts, answer, facts)
-                if drawn and not isinstance(drawn, Fault):
-                    found[answer["name"]] = drawn
+    for section in report["sections"]:
+        for answer in section["answers"]:
+            drawn = faults.run(f"the charts of {answer['name']}", _charts, answer, facts)
+            if drawn and not isinstance(drawn, Fault):
+                found[answer["name"]] = drawn
     return found
 
 
-def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[Chart]:
-    drawn = panels(answer["name"], with_unit(answer, facts)["rows"], facts)
-    return [_chart(panel, answer["question"]) for panel in drawn]
+def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[AltairChart]:
+    drawn = charts(answer["name"], with_unit(answer, facts)["rows"], facts)
+    return [in_altair(chart, answer["question"]) for chart in drawn]
 
 
-def _chart(panel: Panel, question: str) -> Chart:
-    spec = panel.to_dict(checked=False)
-    spec = _with_data(spec, spec.pop("datasets"))
-    for name in ("$schema", "autosize"):  # which, like datasets, no part of a larger chart may have
-        spec.pop(name, None)
-    key = () if panel.ends else panel.key
-    if key and not _has_legend(spec):
-        spec = _with_key(spec, key)
-    spec["title"] = {"text": wrap(panel.title or question, _LETTERS), "subtitle": wrap(panel.note, _LETTERS)}
+def in_altair(chart: Chart, question: str) -> AltairChart:
+    """Return a chart as an Altair object, titled with its own heading or with the question that it answers."""
+    key = () if chart.ends else chart.key
+    if key and chart.by is not None and not chart.by.column:  # the marks have no legend of Vega-Lite's own
+        chart = _with_key(chart, key)
+    spec = chart.drawn()
+    spec["title"] = {"text": wrap(chart.title or question, _LETTERS), "subtitle": wrap(chart.note, _LETTERS)}
     spec["width"] = WIDTH
     spec["config"] = _config(legend=bool(key))
     return _object(_inert(spec))
 
 
-def _object(spec: dict[str, Any]) -> Chart:
+def _object(spec: dict[str, Any]) -> AltairChart:
     """Return a specification as an Altair object, whose layers are charts with all methods of these."""
     rest = {name: part for name, part in spec.items() if name not in {"data", "layer"}}
     rows = alt.InlineData(**spec["data"]) if "data" in spec else alt.Undefined
@@ -98,42 +92,13 @@ def _object(spec: dict[str, Any]) -> Chart:
     return alt.Chart(data=rows, **rest)
 
 
-def _with_data(node: Any, datasets: dict[str, Any]) -> Any:
-    """Return a specification with its rows where it names them."""
-    if isinstance(node, list):
-        return [_with_data(part, datasets) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if set(node) == {"name"} and node["name"] in datasets:
-        return {"values": datasets[node["name"]]}
-    return {name: _with_data(part, datasets) for name, part in node.items()}
-
-
-def _has_legend(node: Any) -> bool:
-    """Return whether a column gives marks their colour, of which Vega-Lite makes a legend."""
-    if isinstance(node, list):
-        return any(map(_has_legend, node))
-    return isinstance(node, dict) and any(
-        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name != _ROWS and _has_legend(part))
-        for name, part in node.items()
-    )
-
-
-def _with_key(spec: dict[str, Any], key: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """Return a specification with a layer that draws nothing but a legend."""
-    words, colours = [w for w, _ in key], [c for _, c in key]
-    scale = {"domain": words, "range": colours}
-    legend = {
-        "data": {"values": [{"key": w} for w in words]},
-        "mark": {"type": "point", "filled": True, "opacity": 0},
-        "encoding": {
-            "color": {"field": "key", "type": "nominal", "scale": scale, "legend": {"symbolOpacity": 1}},
-        },
-    }
-    if "layer" in spec:
-        return {**spec, "layer": [*spec["layer"], legend]}
-    own = {name: part for name, part in spec.items() if name in {"mark", "encoding", "transform"}}
-    return {**{name: part for name, part in spec.items() if name not in own}, "layer": [own, legend]}
+def _with_key(chart: Chart, key: Legend) -> Chart:
+    """Return a chart with a mark that draws nothing but a legend."""
+    scale = {"domain": [words for words, _ in key], "range": [hue for _, hue in key]}
+    hues = {"field": "key", "type": "nominal", "scale": scale, "legend": {"symbolOpacity": 1}}
+    rows = [{"key": words} for words, _ in key]
+    legend = Mark("point", {"filled": True, "opacity": 0}, on="", rows=rows, channels={"color": hues})
+    return replace(chart, marks=[*chart.marks, legend])
 
 
 def _config(*, legend: bool) -> dict[str, Any]:

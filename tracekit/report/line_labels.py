@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
-
-from tracekit.report.charts import data
+from tracekit.report.charts import LINE, Mark
 from tracekit.report.theme import text_colour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Row
-
-__all__ = ["MOST", "LineEnd", "beside", "broken", "end_labels", "named_at_ends", "nice_top", "parted"]
+    from tracekit.report.axes import Axis
+    from tracekit.report.charts import Chart
 
 MOST = 4
 """Most lines whose names stand at their ends."""
-LINE = 14
-"""Height of a line of a label [px]."""
 _LETTERS, _LINES = 14, 3
 """Longest line of a label, and most lines of it; longer names would take too much of a narrow chart."""
 _NEAR = 6
@@ -38,67 +34,72 @@ class LineEnd:
     """The right end of a line."""
 
     words: str
-    """What the line is called."""
+    """What the line is called, by which it has its colour."""
     value: float
     """Where it ends on the vertical axis."""
-    colour: str
-    """As charts write it: 'var(--series-1)'."""
     row: Mapping[str, Any]
     """What else its row has, by which a page is narrowed."""
 
 
-def end_labels(ends: Sequence[LineEnd], *, top: float, height: float, axis: alt.Y) -> list[alt.Chart]:
-    """Return a layer for each name; none where a legend serves better.
+def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
+    """Return a chart of lines with their names at their ends; as it is where a legend serves better.
 
     A legend does for more than `MOST` lines, for names too long for the room beside a narrow chart, and where lines end
     so near to each other that names could not stand at their own.
 
     Parameters
     ----------
+    chart : Chart
+        Its colours are by the names of the lines, and its vertical axis begins at 0.
     ends : sequence of LineEnd
         One a line.
-    top : float
-        Where the vertical axis ends, which begins at 0.
-    height : float
-        Of the chart [px].
-    axis : alt.Y
-        The vertical axis of the lines.
+    most : float
+        The largest value of the lines.
     """
-    names = [broken(end.words) for end in ends]
-    if not 1 < len(ends) <= MOST or top <= 0 or not all(1 <= len(lines) <= _LINES for lines in names):
+    top = chart.y.scale["domain"][1] if "domain" in chart.y.scale else nice_top(most, chart.y.labels["tickCount"])
+    labels = end_labels(chart, ends, top)
+    return replace(chart, marks=[*chart.marks, *labels], ends=True) if labels else chart
+
+
+def named_in_last(chart: Chart, last: object, *kept: str) -> Chart:
+    """Return a chart of lines with their names at the rows whose place is `last`, where each line has one there.
+
+    `kept` are columns by which a page is narrowed.
+    """
+    x, y, by = chart.x.column, chart.y.column, chart.by.column if chart.by is not None else ""
+    known = [row for row in chart.rows if row[y] is not None]
+    ends = [LineEnd(row[by], row[y], {c: row[c] for c in kept}) for row in known if row[x] == last]
+    if sorted(end.words for end in ends) != sorted({row[by] for row in known}):
+        return chart
+    return named_at_ends(chart, ends, max((row[y] for row in known), default=0))
+
+
+def end_labels(chart: Chart, ends: Sequence[LineEnd], top: float) -> list[Mark]:
+    """Return the names of lines as marks, one each; none where they have no room. `top` is the end of the axis."""
+    lines, height = [broken(end.words) for end in ends], chart.height
+    if not 1 < len(ends) <= MOST or top <= 0 or not all(1 <= len(one) <= _LINES for one in lines):
         return []
     pixels = [height * (1 - end.value / top) for end in ends]
-    places = parted(pixels, [LINE * len(lines) for lines in names], height)
-    if places is None:
+    places = parted(pixels, [LINE * len(one) for one in lines], height)
+    if places is None or chart.by is None:
         return []
     return [
-        _label({**end.row, "at": round(top * (1 - place / height), 6), "name": lines}, end.colour, axis)
-        for end, lines, place in zip(ends, names, places, strict=True)
+        beside(
+            [{**end.row, "at": round(top * (1 - place / height), 6), "name": name}],
+            chart.by.colours[end.words],
+            chart.y.of("at"),
+        )
+        for end, name, place in zip(ends, lines, places, strict=True)
     ]
 
 
-def named_at_ends(lines: alt.Chart, labels: Sequence[alt.Chart]) -> tuple[alt.Chart | alt.LayerChart, bool]:
-    """Return lines with their names, where there are any, and whether there are."""
-    if not labels:
-        return lines, False
-    height = lines.height
-    both = alt.layer(lines, *labels)
-    return cast("alt.LayerChart", both.properties(height=height)), True
-
-
-def _label(row: Row, hue: str, axis: alt.Y) -> alt.Chart:
-    return beside(data([row]), row["name"], hue, alt.Y("at:Q", axis=axis["axis"], scale=axis["scale"]))
-
-
-def beside(rows: alt.InlineData, lines: Sequence[str], hue: str, y: alt.Y) -> alt.Chart:
-    """Return a name right of a chart, at the height that its one row has."""
+def beside(rows: Sequence[Row], hue: str, y: Axis) -> Mark:
+    """Return a name right of a chart, at the height that its one row has; `name` is a list of lines."""
     # Of several lines the first stands at the place.
-    up = -LINE * (len(lines) - 1) / 2
-    mark = alt.Chart(rows).mark_text(
-        align="left", baseline="middle", dx=_GAP, dy=up, lineHeight=LINE, color=text_colour(hue)
-    )
-    drawn: alt.Chart = mark.encode(x=alt.value("width"), y=y, text=alt.Text("name:N"))
-    return drawn
+    up = -LINE * (len(rows[0]["name"]) - 1) / 2 if rows else 0
+    look = {"align": "left", "baseline": "middle", "dx": _GAP, "dy": up, "lineHeight": LINE, "color": text_colour(hue)}
+    text = {"x": {"value": "width"}, "text": {"field": "name", "type": "nominal"}}
+    return Mark("text", look, y=y, on="y", rows=rows, channels=text)
 
 
 def broken(words: str) -> list[str]:

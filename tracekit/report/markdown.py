@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import effect_text, escaped, table
-from tracekit.report.unanswered import by_reason
-from tracekit.report.unmade import all_faults, summary_line, with_failed_sections
+from tracekit.report.unmade import all_faults, by_reason, summary_line, with_failed_sections
 from tracekit.text import count, counted, visible
 
 if TYPE_CHECKING:
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
-
-__all__ = ["markdown"]
 
 _FILES = 50
 """Most source files whose hashes are listed."""

@@ -13,29 +13,23 @@ import re
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from altair.utils.schemapi import debug_mode
-
 from tracekit import resources, text
 from tracekit.faults import Fault, Faults
 from tracekit.replay.policy_words import spoken
 from tracekit.report.bundle import vega_bundle
-from tracekit.report.charts import DISTRIBUTION
 from tracekit.report.data import trace_facts
-from tracekit.report.glossary import glossary
 from tracekit.report.guidelines import guidelines_view
-from tracekit.report.narrowing import filters_of_page, moments, narrows, parts_for_page
+from tracekit.report.parts import filters_of_page, moments, narrows, parts_for_page
 from tracekit.report.published import published_view
-from tracekit.report.sections.interface import panels
+from tracekit.report.sections.interface import charts, glossary
 from tracekit.report.site_words import unit_of, with_unit
-from tracekit.report.sparklines import sparkline
-from tracekit.report.strip import strip
+from tracekit.report.spreads import DISTRIBUTION
 from tracekit.report.table_view import table_view
-from tracekit.report.tabs import tabs_of
 from tracekit.report.telling import all_zero
 from tracekit.report.theme import chart_config, css_variables, fonts
+from tracekit.report.through_time import sparkline, strip
 from tracekit.report.times import start_of_day
-from tracekit.report.unanswered import by_reason
-from tracekit.report.unmade import all_faults, summary_line, with_failed_sections
+from tracekit.report.unmade import all_faults, by_reason, summary_line, with_failed_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,26 +38,10 @@ if TYPE_CHECKING:
     import markupsafe
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
-    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.report.charts import Chart
+    from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
     from tracekit.tenant import Tenant
-
-__all__ = [
-    "HEAVIEST",
-    "ROWS",
-    "anchor",
-    "chart_payload",
-    "draw_fragment",
-    "draw_page",
-    "draw_plain_page",
-    "draw_unmade_page",
-    "made_or_fault",
-    "panel_views",
-    "render_index",
-    "render_report",
-    "writable",
-]
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
 """Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
@@ -108,9 +86,8 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     answers = [a for s in report["sections"] for a in s["answers"]]
     by_name = {a["name"]: a["rows"] for a in answers}
     made = {STRIP: faults.run("the strip through time", _strip, by_name, facts)}
-    with debug_mode(False):  # charts are built without validation here, and validated by tests
-        for a in answers:
-            made[a["name"]] = faults.run(f"the charts of {a['name']}", _charts, a["name"], a["rows"], facts)
+    for a in answers:
+        made[a["name"]] = faults.run(f"the charts of {a['name']}", _charts, a["name"], a["rows"], facts)
     drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
     undrawn = {name: one for name, one in made.items() if isinstance(one, Fault)}
     filters = faults.run_or({}, "the choice of parts", filters_of_page, report, facts)
@@ -144,8 +121,8 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
         more = {
             "report": report,
             "sections": sections,
-            "tabs": _keyed_once(tabs_of(sections, advice=advice is not None or without_advice is not None)),
-            "strip": panel_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
+            "tabs": _keyed_once(_tabs_of(sections, advice=advice is not None or without_advice is not None)),
+            "strip": chart_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
             "stripped": undrawn.get(STRIP),
             "advice": advice,
             "without_advice": without_advice,
@@ -165,15 +142,15 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     return page
 
 
-def _strip(by_name: Mapping[str, list[Row]], facts: TraceFacts) -> list[Panel]:
+def _strip(by_name: Mapping[str, list[Row]], facts: TraceFacts) -> list[Chart]:
     return writable(STRIP, strip(lambda name: by_name.get(name, []), facts))
 
 
-def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    return writable(name, panels(name, rows, facts))
+def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Chart]:
+    return writable(name, charts(name, rows, facts))
 
 
-def writable(name: str, drawn: list[Panel]) -> list[Panel]:
+def writable(name: str, drawn: list[Chart]) -> list[Chart]:
     """Return charts that the page can hold; an error in one of their specifications is raised here."""
     json_for_html(chart_payload({name: drawn}))
     return drawn
@@ -187,7 +164,7 @@ def made_or_fault(faults: Faults, part: str, make: Callable[..., str], *values: 
 
 def _view_or_fault(
     answer: AnswerInfo,
-    drawn: list[Panel],
+    drawn: list[Chart],
     rows: tuple[int, int],
     places: Mapping[str, Mapping[str, int]],
     facts: TraceFacts,
@@ -204,7 +181,7 @@ def _view_or_fault(
 
     found = faults.run(f"the numbers of {answer['name']}", view)
     if isinstance(found, Fault):
-        return {**answer, "id": anchor(answer["name"]), "panels": [], "unmade": found}
+        return {**answer, "id": anchor(answer["name"]), "charts": [], "unmade": found}
     return {**found, "undrawn": undrawn, "unmade": None}
 
 
@@ -214,22 +191,49 @@ def _with_units(report: Report, facts: TraceFacts) -> Report:
     return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
 
 
+_TABS = (
+    ("overview", "Overview", ("change",)),
+    ("queueing", "Queueing", ("queuing",)),
+    ("placement", "Placement", ("locality",)),
+    ("use", "Use and efficiency", ("utilization",)),
+    ("failing", "Failures and goodput", ("failures",)),
+    ("people", "Users and money", ("users", "money")),
+    ("what-if", "What-if and plan", ("replay", "plan")),
+    ("work", "Workload", ("overview", "workload", "fit")),
+    ("more", "More questions", ()),
+    ("quality-and-method", "Data quality and method", ()),
+)
+"""Id and title of each part, and the groups of questions that stand in it; other groups stand in "more"."""
+
+
+def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
+    """Return the parts that have something to show, with their sections; `advice` says whether there are guidelines."""
+    always = {"overview", "quality-and-method", *(["what-if"] if advice else [])}
+    placed = {group for _, _, groups in _TABS for group in groups}
+    found = []
+    for name, title, groups in _TABS:
+        own = [s for s in sections if s["name"] in groups or (name == "more" and s["name"] not in placed)]
+        if own or name in always:
+            found.append({"id": f"part-{name}", "name": name, "title": title, "sections": own})
+    return found
+
+
 def _keyed_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Say of each part whether its charts need the key of distributions, and leave out what a chart above says."""
     for tab in tabs:
         seen: set[str] = set()
-        shown = [p for s in tab["sections"] for a in s["answers"] for p in a["panels"]]
+        shown = [p for s in tab["sections"] for a in s["answers"] for p in a["charts"]]
         tab["keyed"] = any(p["keyed"] for p in shown)
-        for panel in shown:
-            if panel["note"] in seen:
-                panel["note"] = ""
-            seen.add(panel["note"])
+        for chart in shown:
+            if chart["note"] in seen:
+                chart["note"] = ""
+            seen.add(chart["note"])
     return tabs
 
 
 def draw_page(
     template: str,
-    drawn: Mapping[str, Sequence[Panel]],
+    drawn: Mapping[str, Sequence[Chart]],
     more: Mapping[str, object] | None = None,
     *,
     served: bool = False,
@@ -241,7 +245,7 @@ def draw_page(
     ----------
     template : str
         File in reports/.
-    drawn : mapping of str to sequence of Panel
+    drawn : mapping of str to sequence of Chart
         The charts of each query, by query name.
     more : mapping, optional
         What the page's script needs besides the charts, as JSON values.
@@ -314,7 +318,7 @@ def draw_fragment(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
+def chart_payload(drawn: Mapping[str, Sequence[Chart]]) -> dict[str, Any]:
     """Return all charts as one JSON value, each dataset once.
 
     Returns
@@ -323,14 +327,13 @@ def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
         `config` and `datasets` that all charts share, and `charts` with the id of each chart's place in the page.
     """
     datasets: dict[str, Any] = {}
-    charts = []
+    specs = []
     for name, several in drawn.items():
-        for i, panel in enumerate(several):
-            spec = panel.to_dict(checked=False)
-            spec.pop("config", None)
-            datasets |= spec.pop("datasets", {})
-            charts.append({"id": chart_id(name, i), "spec": spec})
-    return {"config": chart_config(), "datasets": datasets, "charts": charts}
+        for i, chart in enumerate(several):
+            spec = chart.to_dict(checked=False)
+            datasets |= spec.pop("datasets")
+            specs.append({"id": chart_id(name, i), "spec": spec})
+    return {"config": chart_config(), "datasets": datasets, "charts": specs}
 
 
 def chart_id(name: str, number: int) -> str:
@@ -363,7 +366,7 @@ def _chosen(
 
 def _answer_view(
     answer: AnswerInfo,
-    drawn: list[Panel],
+    drawn: list[Chart],
     rows: tuple[int, int],
     places: Mapping[str, Mapping[str, int]],
     unit: Tenant,
@@ -374,7 +377,7 @@ def _answer_view(
     return {
         **answer,
         "id": anchor(answer["name"]),
-        "panels": panel_views(answer["name"], drawn, label, keyed=True),
+        "charts": chart_views(answer["name"], drawn, label, keyed=True),
         "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit, links=links),
         "beside": published_view(answer["published"]),
         "open": not drawn and _is_seen(answer),
@@ -388,7 +391,7 @@ def _is_seen(answer: AnswerInfo) -> bool:
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
 
 
-def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
+def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
     """Return what stands around the charts of a query; `label` is read out in their place.
 
     `keyed` says whether the page has the key of distributions, so that no note has to tell their marks.

@@ -15,8 +15,6 @@ from tracekit.interruption import cleanup_on_interrupt, end_process, remove_fold
 from tracekit.outputs import FREE, final_place, output_errors
 from tracekit.text import passed_on
 
-__all__ = ["BROWSERS", "find_browser", "print_pdf"]
-
 BROWSERS = (
     "chromium",
     "chromium-browser",

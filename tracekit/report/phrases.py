@@ -10,22 +10,6 @@ from tracekit.text import count, counted, percent
 if TYPE_CHECKING:
     from tracekit.answer import Row
 
-__all__ = [
-    "FEW",
-    "SEVERAL",
-    "bad_ends",
-    "by_class",
-    "enough",
-    "gpu_jobs",
-    "gpus",
-    "hour_span",
-    "largest",
-    "sample_size",
-    "scope",
-    "status_word",
-    "whole_hours",
-]
-
 
 SEVERAL = 5
 """Below this number of observations a sentence does not mention them."""

@@ -10,11 +10,10 @@ from tracekit.outputs import StagedFolder, output_errors
 from tracekit.report.theme import chart_config, colour_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    import altair as alt
-
-__all__ = ["svg", "write_pictures"]
+    from tracekit.report.charts import Chart
 
 _MARKER = "pictures.txt"
 """The list of pictures, by which a folder of them is known."""
@@ -24,14 +23,25 @@ _CLIP_USED = re.compile(r'(<clipPath id="|="url\(#)(clip\d+)(\)"|")')
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 
 
-def svg(chart: alt.TopLevelMixin) -> str:
-    """Return a chart as SVG text; it needs no network and no style sheet."""
+def side_by_side(
+    charts: Sequence[Chart], width: int, *, title: str = "", under: Sequence[str] = (), columns: int = 0
+) -> dict[str, Any]:
+    """Return charts of a width [px] as one picture: in a row, or in rows of `columns`, below a title and its lines."""
+    heading = {"title": {"text": title, "subtitle": list(under), "anchor": "start"}} if title else {}
+    drawn = [{**c.drawn(), "width": width, **({"title": c.title} if c.title else {})} for c in charts]
+    if len(drawn) == 1:
+        return {**drawn[0], **heading}
+    layout = {"concat": drawn, "columns": columns} if columns else {"hconcat": drawn}
+    return {**layout, "spacing": 30, **heading}
+
+
+def svg(picture: dict[str, Any]) -> str:
+    """Return a picture as SVG text; it needs no network and no style sheet."""
     import vl_convert
 
-    config: dict[str, Any] = {**chart_config(), "background": colour_value("paper")}
-    del config["legend"]
-    spec = {**chart.to_dict(), "config": config}
-    text = _VARIABLE.sub(lambda found: colour_value(found[1]), json.dumps(spec))
+    legend = {"title": None, "orient": "top", "columns": 4, "symbolOpacity": 1}
+    config = {**chart_config(), "background": colour_value("paper"), "legend": legend}
+    text = _VARIABLE.sub(lambda found: colour_value(found[1]), json.dumps({**picture, "config": config}))
     return _numbered(str(vl_convert.vegalite_to_svg(text)))
 
 

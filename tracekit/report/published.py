@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.published import PublishedComparison, Release
     from tracekit.report.structure import PublishedNumber, ReleaseInfo
 
-__all__ = ["amount", "difference", "published_number", "published_text", "published_view", "release_info"]
-
 LIMIT = 50
 """Most published numbers of one question that a page shows."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapabilityInfo, CheckInfo, FileInfo, Quality, RejectInfo
     from tracekit.trace import Trace
 
-__all__ = ["quality"]
-
 FILE_LIMIT = 200
 """Most source files listed; a trace may have one file a node and day."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
 
-__all__ = ["axis_name", "differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
-
 _FOLDED = 3
 """From so many policies on, those whose numbers are alike are drawn as one."""
 

@@ -6,8 +6,6 @@ from typing import Any, TypedDict
 
 from tracekit.answer import Kind, Row  # noqa: TC001 -- read where the schema is written
 
-__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "WORKLOAD", "AnswerInfo", "FaultInfo", "IndexEntry", "Report"]
-
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.workbench import UNNAMED
-from tracekit.report.answers import metrics
-from tracekit.report.first_numbers import state
-from tracekit.report.headline import mixes_kinds
-from tracekit.report.machines_alone import about_machines, outages_clause
+from tracekit.report.answers import metrics, rows_of
+from tracekit.report.headline import MACHINES, mixes_kinds, state
+from tracekit.report.phrases import largest, whole_hours
+from tracekit.report.sections.failures_of_nodes import cause_shares
 from tracekit.report.times import span_words
 from tracekit.tenant import VC
-from tracekit.text import count, counted, shorten
+from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.answer import Answer
+    from tracekit.answer import Answer, Row
     from tracekit.report.structure import (
         CapacityInfo,
         Doubt,
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     )
     from tracekit.tenant import Tenant
 
-__all__ = ["CHANGES", "summary", "undecided"]
-
 CHANGES = 3
 """Most things to change on the first screen."""
 _NAMED = 3
 """Most clusters named one by one."""
 
 _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
+_UNNAMED = (None, "unknown")
+"""Causes that are none."""
 _UNTRIED = 2
 """Place of a finding whose effect cannot be told: behind those whose effect is, before those that show no gain."""
 
@@ -131,6 +131,49 @@ def _about(
     verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
     did = f"{who} {verb} {did}" if who else f"{did} {verb}"
     return f"{place}; {did}{span}{outages}."
+
+
+def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
+    """Return how many nodes were observed, and what outages took; None where the trace states no events of nodes."""
+    known = metrics(answers, MACHINES)
+    if not known.get("nodes"):
+        return None
+    span = f", observed for {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
+    text = f"{counted(known['nodes'], 'nodes')}{span}; the trace holds no jobs."
+    share = known.get("availability_share")
+    if not known["outages"] or share is None:
+        return f"{text} No outage of a node is recorded."
+    text += (
+        f" The nodes were fit for work {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
+        f" {counted(known['nodes_hit'], 'nodes')} took {whole_hours(known['down_node_h'])} node-hours."
+    )
+    return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
+
+
+def outages_clause(answers: Mapping[str, Answer]) -> str | None:
+    """Return what outages took, to end the sentence about a cluster with jobs; None where no outage is known.
+
+    Examples
+    --------
+    '; its nodes were fit for work 98.7 % of the time, with 72 outages of 22 nodes'
+    """
+    known = metrics(answers, MACHINES)
+    share = known.get("availability_share")
+    if not known.get("outages") or share is None:
+        return None
+    outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
+    return f"; its nodes were fit for work {percent(share)} of the time, with {outages} of {hit}"
+
+
+def _costly(rows: list[Row]) -> str:
+    """Say which cause took most node-hours, and for which part of them none is known."""
+    shares = cause_shares(rows, "node_hours")
+    named = [r for r in shares if r["cause"] not in _UNNAMED]
+    worst, unnamed = largest(named, "share"), sum(r["share"] for r in shares if r["cause"] in _UNNAMED)
+    if worst is None:
+        return " Their causes are not known." if unnamed else ""
+    text = f" Of these hours {shorten(worst['cause'], 30)} took most, {percent(worst['share'])}"
+    return f"{text}; the cause of {percent(unnamed)} is unknown." if unnamed else f"{text}."
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tracekit import text
-from tracekit.report.links import OPENED, link_to
-from tracekit.report.phrases import FEW
+from tracekit.characterize.intervals import FEW
 from tracekit.report.telling import all_zero
 from tracekit.tenant import INGESTED, VC
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
 from tracekit.tenant import Tenant
-
-__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
-
 
 FILTERS = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
 """Columns by which a page can be narrowed."""
@@ -193,3 +190,29 @@ def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
     """Return a value as text, with the whole of a text that was cut as its title."""
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
+
+
+OPENED = {"job_id": "job", "node_id": "node", "user": "user"}
+"""What can be opened, by the column that names it."""
+
+_LONGEST = 2000
+"""Most letters of an address; servers refuse longer ones."""
+
+
+def link_to(kind: str, name: object) -> str | None:
+    """Return the address of a job, node or user; None where there is none.
+
+    Browsers change a path with '..' or '//' in it, even where these are quoted: such a name follows a question mark.
+
+    Examples
+    --------
+    >>> link_to("job", "j 1"), link_to("user", ".."), link_to("node", None)
+    ('/job/j%201', '/user?name=..', None)
+    """
+    if not isinstance(name, str):
+        return None
+    quoted = quote(name, safe="", errors="replace")
+    if len(quoted) > _LONGEST:
+        return None
+    awkward = not name or name.startswith(".") or "/" in name or "\\" in name
+    return f"/{kind}?name={quoted}" if awkward else f"/{kind}/{quoted}"

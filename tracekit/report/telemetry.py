@@ -1,4 +1,4 @@
-"""Sentences about the part of the time and of the machines that telemetry covers."""
+"""Telemetry: the machines, attempts and times that have samples, and sentences about them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,50 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tracekit.characterize import Query
-from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
+from tracekit.characterize.session import Session
+from tracekit.report.facts import NO_TELEMETRY, TelemetryCoverage
 from tracekit.report.times import local, period_words, span_words
 from tracekit.text import count
 
 if TYPE_CHECKING:
     from tracekit.answer import Question
     from tracekit.report.structure import Quality, TimeInfo
+    from tracekit.trace import Trace
 
-__all__ = ["telemetry_note", "telemetry_period"]
+
+_NODES = "SELECT count(DISTINCT node_id) FROM {table}"
+_ATTEMPTS = """
+WITH sampled AS (SELECT DISTINCT job_id, attempt FROM attempt_samples),
+
+each AS (
+    SELECT a.gpu_count, count(DISTINCT p.node_id) AS nodes
+    FROM sampled AS s
+    INNER JOIN attempts AS a ON s.job_id = a.job_id AND s.attempt = a.attempt
+    INNER JOIN placements AS p ON s.job_id = p.job_id AND s.attempt = p.attempt
+    WHERE a.gpu_count IS NOT NULL
+    GROUP BY p.job_id, p.attempt, a.gpu_count
+)
+
+SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, nodes
+"""
+
+
+def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
+    """Return the machines and attempts of a Trace that have samples, as in the view attempt_samples.
+
+    Attempts of unknown size are not counted.
+    """
+    tables = {"nodes": "nodes", "gpu_nodes": "gpu_utilization", "host_nodes": "host_utilization"}
+    found = {key: table for key, table in tables.items() if trace.has(table)}
+    if not {"gpu_nodes", "host_nodes"} & {*found}:
+        return TelemetryCoverage()
+    session = session or Session(trace)
+    with session.connect() as con:
+        numbers = {key: con.execute(_NODES.format(table=table)).fetchall()[0][0] for key, table in found.items()}
+        placed = "gpu_nodes" in found and trace.has("placements") and trace.has("attempts")
+        rows = con.execute(_ATTEMPTS).fetchall() if placed else []
+    return TelemetryCoverage(**numbers, attempts={(float(gpus), nodes): number for gpus, nodes, number in rows})
+
 
 _MOST = 0.9
 """Share of the trace, and of its machines, from which on telemetry counts as complete."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from tracekit import resources
 
-__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts", "pale", "pale_value", "text_colour"]
-
 
 @cache
 def _theme() -> dict[str, dict[str, str]]:

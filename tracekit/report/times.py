@@ -10,17 +10,7 @@ from zoneinfo import ZoneInfo
 from tracekit.text import duration
 
 if TYPE_CHECKING:
-    from tracekit.report.sections.interface import TraceFacts
-
-__all__ = [
-    "local",
-    "midnight_before",
-    "moment_words",
-    "period_words",
-    "span_words",
-    "start_of_day",
-    "trace_day",
-]
+    from tracekit.report.facts import TraceFacts
 
 _START = datetime.fromisoformat("1970-01-01T00:00:00")
 """Where times without a date begin."""
@@ -62,7 +52,7 @@ def trace_day(time: str, facts: TraceFacts) -> float:
 
     Examples
     --------
-    >>> from tracekit.report.sections.interface import TraceFacts
+    >>> from tracekit.report.facts import TraceFacts
     >>> trace_day("1970-01-03T12:00:00+00:00", TraceFacts(dated=False))
     2.5
     >>> trace_day("1970-01-20T04:00:00", TraceFacts(dated=False, day_zero="1970-01-17T16:00:00"))
@@ -94,7 +84,7 @@ def moment_words(time: str, facts: TraceFacts) -> str:
 
     Examples
     --------
-    >>> from tracekit.report.sections.interface import TraceFacts
+    >>> from tracekit.report.facts import TraceFacts
     >>> moment_words("2020-05-03T09:30:00", TraceFacts())
     '3 May 2020 09:30'
     >>> moment_words("1970-01-03T12:00:00", TraceFacts(dated=False))

@@ -1,20 +1,48 @@
-"""Parts of a report that could not be made, as its page and its text show them."""
+"""What a report lacks, as its page and its text show it: questions without an answer, and parts that failed."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.faults import Fault
+from tracekit.manifest import CAPABILITIES
 from tracekit.report.sections.interface import section_title, sections_in_order
+from tracekit.schema import COMMON_TABLES
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tracekit.faults import Faults
     from tracekit.report.structure import FaultInfo, Report, UnansweredInfo
 
-__all__ = ["all_faults", "failed_of", "summary_line", "with_failed_sections"]
+
+_NAMES = re.compile(rf"\b({'|'.join(sorted({*CAPABILITIES, *COMMON_TABLES}, key=len, reverse=True))})\b")
+_GPU = re.compile(r"\bgpu\b")
+
+
+def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
+    """Return each set of reasons once, in words, with the questions that it leaves without an answer.
+
+    Sets of reasons and questions keep the order in which they come.
+    """
+    found: dict[tuple[str, ...], list[UnansweredInfo]] = {}
+    for question in unanswered:
+        found.setdefault(tuple(question["reasons"]), []).append(question)
+    return [(" ".join(in_words(r) for r in reasons), questions) for reasons, questions in found.items()]
+
+
+def in_words(reason: str) -> str:
+    """Return a reason with the names of capabilities and tables in words.
+
+    Examples
+    --------
+    >>> in_words("The trace has no gpu_index: the source does not tell it.")
+    'The trace has no GPU index: the source does not tell it.'
+    """
+    return _NAMES.sub(lambda name: _GPU.sub("GPU", name[0].replace("_", " ")), reason)
+
 
 _NAMED = 3
 """Most parts that the first screen names."""

@@ -15,7 +15,6 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from altair.utils.schemapi import debug_mode
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -25,12 +24,12 @@ from tracekit.characterize.limits import StoppedError
 from tracekit.damage import explain_damage, register_trace
 from tracekit.errors import QueryError, TracekitError, UsageError
 from tracekit.faults import Fault, Faults
-from tracekit.report.first_numbers import FIRST, LACKING, NAMES, OF_PART, first_numbers, state
-from tracekit.report.page import chart_payload, draw_fragment, draw_page, draw_plain_page, panel_views
-from tracekit.report.sections.interface import panels
+from tracekit.report.headline import FIRST, LACKING, NAMES, OF_PART, first_numbers, state
+from tracekit.report.page import chart_payload, chart_views, draw_fragment, draw_page, draw_plain_page
+from tracekit.report.sections.interface import charts
 from tracekit.report.site_words import unit_of, with_unit
-from tracekit.report.sparklines import sparkline
 from tracekit.report.table_view import table_view
+from tracekit.report.through_time import sparkline
 from tracekit.serve.limits import BusyError, Desk
 from tracekit.serve.part import part_of, words_of
 from tracekit.serve.things.job import job
@@ -72,8 +71,7 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
     facts = found.facts
     info = with_unit(found.info, facts)
     unit = unit_of(info["kind"], facts)
-    with debug_mode(False):  # charts are built without validation here, and validated by tests
-        made = [] if found.empty else Faults().run("the charts", panels, info["name"], info["rows"], facts)
+    made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
     name = f"asked/{info['name']}"  # the chart of the whole keeps its id
     shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=unit, links=True)
@@ -85,7 +83,7 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
         asked=words_of(part, facts),
         answer=info,
         empty=found.empty,
-        panels=panel_views(name, drawn, label),
+        charts=chart_views(name, drawn, label),
         undrawn=made if isinstance(made, Fault) else None,
         table={**shown, "more": 0, "unprinted": 0},
         more=more,
@@ -290,11 +288,11 @@ def _file(frame: DataFrame, form: str) -> Response:
 
 
 def _drawn(thing: Thing, title: str) -> str:
-    if not thing.panels:
-        return draw_plain_page("thing.html.j2", served=True, thing=thing, title=title, panels=[])
+    if not thing.charts:
+        return draw_plain_page("thing.html.j2", served=True, thing=thing, title=title, charts=[])
     name = f"of-{thing.kind}"
-    views = panel_views(name, thing.panels, f"{thing.heading} through time.")
-    return draw_page("thing.html.j2", {name: thing.panels}, served=True, thing=thing, title=title, panels=views)
+    views = chart_views(name, thing.charts, f"{thing.heading} through time.")
+    return draw_page("thing.html.j2", {name: thing.charts}, served=True, thing=thing, title=title, charts=views)
 
 
 def _code(error: Exception) -> int:

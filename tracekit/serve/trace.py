@@ -14,11 +14,12 @@ from tracekit.characterize import answer_query, find_query
 from tracekit.errors import QueryError, nearest
 from tracekit.report.answers import answer_info
 from tracekit.report.data import all_facts, time_info, trace_facts
-from tracekit.report.first_numbers import FIRST
+from tracekit.report.facts import NO_TELEMETRY
+from tracekit.report.headline import FIRST
 from tracekit.report.page import render_report
 from tracekit.report.sections.interface import why_empty
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.report.telemetry_coverage import NO_TELEMETRY, telemetry_coverage
+from tracekit.report.telemetry import telemetry_coverage
 from tracekit.serve.limits import AskedSession
 from tracekit.serve.part import narrowed
 from tracekit.tables.partitions import SAMPLE_TABLES

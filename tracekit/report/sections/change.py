@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING, cast
-
-import altair as alt
+from typing import TYPE_CHECKING
 
 from tracekit.characterize.changes.compare import GPU_JOBS
+from tracekit.report.axes import Axis, names
 from tracekit.report.changed import by_size_of_change, carried, change_words, whole_log
-from tracekit.report.charts import Panel, data, height, palette
+from tracekit.report.charts import Chart, Hues, Mark, Tip, dot, whisker
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, labels, quantity, shorten
@@ -84,18 +84,18 @@ def _signed(share: float) -> str:
     return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def measures_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the relative change of every measure over all jobs, and what changed by size of job."""
     whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
-    panels = _panels(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
+    charts = _charts(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
     parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
-    return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
+    return charts + _charts(_changed(parts), "By size of job: what changed", left=_left(parts))
 
 
-def vc_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def vc_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw what changed by tenant."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
-    return _panels(_changed(named), "", left=_left(named))
+    return _charts(_changed(named), "", left=_left(named))
 
 
 def _changed(rows: list[Row]) -> list[Row]:
@@ -106,7 +106,7 @@ def _left(rows: list[Row]) -> int:
     return max(0, sum(map(carried, rows)) - _DRAWN)
 
 
-def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
+def _charts(rows: list[Row], title: str, left: int = 0) -> list[Chart]:
     known = [r for r in rows if r["relative_change"] is not None]
     if not known:
         return []
@@ -125,40 +125,38 @@ def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
         }
         for r in known
     ]
-    colours = {_WORDS[v]: colour(name) for v, name in _COLOURS.items() if any(r["verdict"] == v for r in known)}
     ends = [v for r in shown for v in (r["change"], r["low"], r["high"]) if v is not None]
-    bounds = [max(-1.0, min(ends, default=0.0)), min(_FURTHEST, max(ends, default=0.0))]
-    reach = max(abs(bounds[0]), bounds[1], 0.01)
-    scale = alt.Scale(domain=[max(-1.0, min(bounds[0], -reach / 4)), max(bounds[1], reach / 4)], clamp=True, nice=False)
-    axis = alt.Axis(title="relative change (%)", labelExpr="format(datum.value * 100, '+.4~g')", tickCount=6)
-    base = alt.Chart(data(shown)).encode(
-        y=alt.Y(
-            "what:N",
-            sort=None,
-            scale=alt.Scale(domain=[r["what"] for r in shown], padding=0.3),
-            axis=alt.Axis(title=None, grid=False, labelExpr="split(datum.label, '\\n')"),
-        ),
-        color=alt.Color("verdict:N", scale=palette(colours)),
-        tooltip=[
-            alt.Tooltip("name:N", title="measure"),
-            alt.Tooltip("before:N"),
-            alt.Tooltip("after:N"),
-            alt.Tooltip("words:N", title="change"),
-            alt.Tooltip("verdict:N"),
-        ],
+    low, high = max(-1.0, min(ends, default=0.0)), min(_FURTHEST, max(ends, default=0.0))
+    reach = max(abs(low), high, 0.01)
+    domain = [max(-1.0, min(low, -reach / 4)), max(high, reach / 4)]
+    x = Axis(
+        "change",
+        "relative change (%)",
+        scale={"domain": domain, "clamp": True, "nice": False},
+        labels={"labelExpr": "format(datum.value * 100, '+.4~g')", "tickCount": 6},
     )
-    zero = alt.Chart(data([{"zero": 0}])).mark_rule(color=colour("muted")).encode(x=alt.X("zero:Q", scale=scale))
-    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(x=alt.X("low:Q", scale=scale, axis=axis), x2="high:Q")
-    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X("change:Q", scale=scale, axis=axis))
+    lines = sum(r["what"].count("\n") + 1 for r in shown)
+    y = names("what", [r["what"] for r in shown], step=14 * (lines / len(shown) + 1))
+    zero = Mark("rule", {"color": colour("muted")}, on="x", rows=[{"change": 0}])
     note = "Dot: change against the time before. Line: its 95 % interval."
     if max(ends) > _FURTHEST:
         note += " What lies beyond the right edge is drawn at it."
     if len(known) < len(rows):
         note += " Not drawn: what was 0 or unknown before."
     note += f" {left} more." if left else ""
-    lines = sum(r["what"].count("\n") + 1 for r in shown)
-    drawn = cast("alt.LayerChart", alt.layer(zero, line, point).properties(height=height(lines + len(shown), 14)))
-    return [Panel(drawn, tuple(colours.items()), title, note)]
+    chart = Chart(
+        shown,
+        x=x,
+        y=replace(y, labels={**y.labels, "labelExpr": "split(datum.label, '\\n')"}),
+        marks=[zero, whisker(x.of("low"), "high"), dot()],
+        by=Hues(
+            "verdict", {_WORDS[v]: colour(c) for v, c in _COLOURS.items() if any(r["verdict"] == v for r in known)}
+        ),
+        tips=[Tip("name", "measure"), Tip("before"), Tip("after"), Tip("words", "change"), Tip("verdict")],
+        title=title,
+        note=note,
+    )
+    return [chart]
 
 
 PRESENTATIONS = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.amounts import amounts, named
-from tracekit.report.charts import Panel, category, data, height, palette
+from tracekit.report.axes import names, number
+from tracekit.report.bars import amounts, named
+from tracekit.report.charts import Chart, Hues, Tip, stack
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, percent, shorten
@@ -77,41 +77,35 @@ def _sum(rows: list[Row], column: str) -> float:
     return sum(float(r[column]) for r in rows if r[column] is not None)
 
 
-def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw what each key held as used, idle and unknown, worst first."""
     known = [r for r in rows if r["held_gpu_h"]]
     shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
-    if not shown:
-        return []
     long = [
-        {"label": r["label"], "part": part, "place": place, "hours": hours, "share": hours / r["held_gpu_h"]}
+        {"label": r["label"], "part": part, "order": place, "hours": hours, "share": hours / r["held_gpu_h"]}
         for r in shown
         for place, (part, hours) in enumerate(_parts(r).items())
         if hours > 0
     ]
     have = {r["part"] for r in long}
-    colours = {words: colour(name) for words, name in _PARTS.items() if words in have}
-    drawn = (
-        alt.Chart(data(long))
-        .mark_bar(height=14)
-        .encode(
-            y=category("label", [r["label"] for r in shown], None),
-            x=alt.X("hours:Q", stack="zero", axis=alt.Axis(title="GPU-hours held", tickCount=5, labelOverlap="greedy")),
-            color=alt.Color("part:N", scale=palette(colours)),
-            order=alt.Order("place:Q"),
-            tooltip=[
-                alt.Tooltip("label:N", title="name"),
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("hours:Q", title="GPU-hours", format=",.1f"),
-                alt.Tooltip("share:Q", title="of what was held", format=".1%"),
-            ],
-        )
-        .properties(height=height(len(shown), 24))
-    )
-    note = "Unknown: not measured." if "unknown" in have else ""
+    notes = ["Unknown: not measured."] if "unknown" in have else []
     if len(known) > len(shown):
-        note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more."
-    return [Panel(drawn, tuple(colours.items()), note=note.strip())]
+        notes.append(f"Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more.")
+    chart = Chart(
+        long,
+        x=replace(number("hours", "GPU-hours held"), more={"stack": "zero"}),
+        y=names("label", [r["label"] for r in shown], step=24),
+        marks=[stack(14)],
+        by=Hues("part", {words: colour(name) for words, name in _PARTS.items() if words in have}),
+        tips=[
+            Tip("label", "name"),
+            Tip("part", "part"),
+            Tip("hours", "GPU-hours", ",.1f"),
+            Tip("share", "of what was held", ".1%"),
+        ],
+        note=" ".join(notes),
+    )
+    return [chart]
 
 
 def _parts(row: Row) -> dict[str, float]:
@@ -160,7 +154,7 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}.{unpriced}"
 
 
-def bill_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def bill_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the cost by the first column of the bill."""
     by = next(iter(rows[0]))
     costs: dict[str | None, float] = {}
@@ -169,12 +163,10 @@ def bill_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             costs[row[by]] = costs.get(row[by], 0.0) + row["cost"]
     order = sorted(costs, key=lambda key: (-costs[key], key is None, key or ""))
     shown = named([{by: key, "cost": costs[key]} for key in order if costs[key]], by, f"no {by.replace('_', ' ')}")
-    if not shown:
-        return []
-    tooltip = [alt.Tooltip("cost:Q", title="cost", format=",.2f")]
+    tips = [Tip("cost", "cost", ",.2f")]
     axis = f"cost ({shorten(rows[0]['currency'], 10)})"
     what = "with the highest cost"
-    return [amounts(shown, value="cost", axis_title=axis, tooltip=tooltip, total=len(order), what=what)]
+    return [amounts(shown, value="cost", axis_title=axis, tips=tips, total=len(order), what=what)]
 
 
 PRESENTATIONS = (

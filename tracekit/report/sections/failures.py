@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.amounts import amounts, named
+from tracekit.characterize.intervals import FEW
+from tracekit.report.axes import names, number, share
+from tracekit.report.bars import amounts, named
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
-    Panel,
-    category,
-    class_colours,
-    data,
-    height,
-    palette,
-    percent_axis,
-    ranges,
-    status_colours,
-    status_legend,
-    time_tooltips,
+    Chart,
+    Tip,
+    bar,
+    size_hues,
+    stack,
+    status_hues,
 )
-from tracekit.report.phrases import FEW, bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
-from tracekit.report.theme import colour
+from tracekit.report.spreads import ranges
 from tracekit.schema import UNSUCCESSFUL
 from tracekit.text import count, counted, duration, percent, shorten
 
@@ -150,7 +145,7 @@ def _parts(row: Row) -> str:
     return f" ({percent(row['share'] - row['late'])} failed, {percent(row['late'])} timed out)"
 
 
-def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the shares of the statuses of each size class."""
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
@@ -159,32 +154,17 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         if r["gpu_class"] is not None and (r["status"] or "unknown") in order
     ]
     have = {r["gpu_class"] for r in shown}
-    colours = status_colours(r["end"] for r in shown)
-    drawn = (
-        alt.Chart(data(shown))
-        .mark_bar(height=18, stroke=colour("paper"), strokeWidth=1)
-        .encode(
-            y=category("gpu_class", [c for c in GPU_CLASSES if c in have], "GPUs of the job"),
-            x=alt.X(
-                "jobs_share:Q",
-                stack="zero",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=percent_axis("share of the jobs of a size"),
-            ),
-            color=alt.Color("end:N", scale=palette(colours)),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("gpu_class:N", title="GPUs"),
-                alt.Tooltip("end:N", title="status"),
-                alt.Tooltip("jobs:Q", format=","),
-                alt.Tooltip("jobs_share:Q", title="share", format=".1%"),
-            ],
-        )
-        .properties(height=height(len(have), 28))
+    by = status_hues(shown, "end")
+    chart = Chart(
+        shown,
+        x=share("jobs_share", "share of the jobs of a size", whole=True, stacked=True),
+        y=names("gpu_class", [c for c in GPU_CLASSES if c in have], "GPUs of the job", step=28),
+        marks=[stack(18)],
+        by=by,
+        tips=[Tip("gpu_class", "GPUs"), Tip("end", "status"), Tip("jobs", "", ","), Tip("jobs_share", "share", ".1%")],
+        note="Those of unknown end too." if {"running", "pending", "unknown"} & {*by.colours} else "",
     )
-    open_ended = {"running", "pending", "unknown"} & {*colours}
-    note = "Those of unknown end too." if open_ended else ""
-    return [Panel(drawn, status_legend(colours), note=note)] if shown else []
+    return [chart]
 
 
 def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -208,42 +188,23 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return text[0].upper() + text[1:] + "."
 
 
-def retries_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def retries_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw mean retries and share of unsuccessful jobs by size class."""
     have = by_class(rows)
     classes = [c for c in GPU_CLASSES if c in have]
     shown = [have[c] for c in classes]
-    return [
-        p
-        for p in (
-            _one(shown, classes, "mean_retries", "retries a job (mean)", share=False),
-            _one(shown, classes, "unsuccessful_share", "share of jobs that end unsuccessfully", share=True),
-        )
-        if p is not None
+    tips = [
+        Tip("gpu_class", "GPUs"),
+        Tip("jobs", "", ","),
+        Tip("mean_retries", "retries a job", ".2f"),
+        Tip("unsuccessful_share", "unsuccessful", ".1%"),
     ]
-
-
-def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share: bool) -> Panel | None:
-    if all(r[column] is None for r in rows):
-        return None
-    axis = percent_axis(title) if share else alt.Axis(title=title, tickCount=5, labelOverlap="greedy")
-    top = max(r[column] or 0 for r in rows)
-    drawn = (
-        alt.Chart(data(rows))
-        .mark_bar(height=14, color=colour("status-failed" if share else "series-1"))
-        .encode(
-            y=category("gpu_class", classes, "GPUs of the job"),
-            x=alt.X(f"{column}:Q", axis=axis, scale=alt.Scale(domain=[0, top or 1], nice=True)),
-            tooltip=[
-                alt.Tooltip("gpu_class:N", title="GPUs"),
-                alt.Tooltip("jobs:Q", format=","),
-                alt.Tooltip("mean_retries:Q", title="retries a job", format=".2f"),
-                alt.Tooltip("unsuccessful_share:Q", title="unsuccessful", format=".1%"),
-            ],
-        )
-        .properties(height=height(len(classes), 26))
-    )
-    return Panel(drawn)
+    y = names("gpu_class", classes, "GPUs of the job", step=26)
+    measures = {
+        "series-1": number("mean_retries", "retries a job (mean)"),
+        "status-failed": share("unsuccessful_share", "share of jobs that end unsuccessfully"),
+    }
+    return [Chart(shown, x=x, y=y, marks=[bar(14, hue)], tips=tips) for hue, x in measures.items()]
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -263,22 +224,20 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
 
 
-def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw failed attempts and GPU-hours of the commonest reasons."""
     shown = named(rows, "reason", "no reason")
-    if not shown:
-        return []
-    tooltip = [
-        alt.Tooltip("category:N"),
-        alt.Tooltip("trials:Q", title="failed attempts", format=","),
-        alt.Tooltip("jobs:Q", format=","),
-        alt.Tooltip("users:Q", format=","),
-        alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
+    tips = [
+        Tip("category"),
+        Tip("trials", "failed attempts", ","),
+        Tip("jobs", "", ","),
+        Tip("users", "", ","),
+        Tip("gpu_hours", "GPU-hours", ",.1f"),
     ]
-    found = [amounts(shown, value="trials", axis_title="failed attempts", tooltip=tooltip, bar="status-failed")]
-    if any(r["gpu_hours"] for r in shown):
-        found.append(amounts(shown, value="gpu_hours", axis_title="GPU-hours that failed", tooltip=tooltip))
-    return found
+    return [
+        amounts(shown, value="trials", axis_title="failed attempts", tips=tips, hue="status-failed"),
+        amounts(shown, value="gpu_hours", axis_title="GPU-hours that failed", tips=tips),
+    ]
 
 
 def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -304,22 +263,20 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     return f"{text}. All that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
-def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw median, 90th and 95th percentile of the run time to failure by size class."""
-    if not rows:
-        return []
-    colours = class_colours(r["gpu_class"] for r in rows)
-    drawn = ranges(
+    by = size_hues(rows)
+    chart = ranges(
         rows,
-        y=category("gpu_class", list(colours), "GPUs of the job"),
+        y=names("gpu_class", list(by.colours), "GPUs of the job", step=30),
         wide=("p50_s", "p95_s"),
         narrow=("p50_s", "p90_s"),
         title="run time to failure (log scale)",
-        by="gpu_class",
-        colours=colours,
-        tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
-    ).properties(height=height(len(colours), 30))
-    return [Panel(drawn, note="Dot: median; lines: to the 90th and the 95th percentile.")]
+        by=by,
+        tips=[Tip("gpu_class", "GPUs"), Tip("failures", "", ",")],
+        note="Dot: median; lines: to the 90th and the 95th percentile.",
+    )
+    return [chart]
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -339,28 +296,25 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     return f"{text}; in the end {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
 
 
-def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the GPU-hours that failures cost, by user."""
     losers = [r for r in rows if r["gpu_hours_lost"]]
-    shown = named(losers, "user", "no user")
-    if not shown:
-        return []
-    tooltip = [
-        alt.Tooltip("gpu_hours_lost:Q", title="GPU-hours lost", format=",.1f"),
-        alt.Tooltip("failed_jobs:Q", title="failed jobs", format=","),
-        alt.Tooltip("jobs:Q", format=","),
-        alt.Tooltip("failed_share:Q", title="failed", format=".1%"),
+    tips = [
+        Tip("gpu_hours_lost", "GPU-hours lost", ",.1f"),
+        Tip("failed_jobs", "failed jobs", ","),
+        Tip("jobs", "", ","),
+        Tip("failed_share", "failed", ".1%"),
     ]
-    panel = amounts(
-        shown,
+    chart = amounts(
+        named(losers, "user", "no user"),
         value="gpu_hours_lost",
         axis_title="GPU-hours of failed attempts",
-        tooltip=tooltip,
-        bar="status-failed",
+        tips=tips,
+        hue="status-failed",
         total=len(losers),
         what="users who lose most",
     )
-    return [panel]
+    return [chart]
 
 
 PRESENTATIONS = (

@@ -1,19 +1,205 @@
-"""Failures of nodes: what takes them out of service, for how much of the time, and how long until they are back."""
+"""Failures of nodes: which are not bad luck, what outages took and when, and what they do to gangs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from tracekit.report.charts import Panel, bars
-from tracekit.report.machines_alone import cause_shares
-from tracekit.report.phrases import largest
+from tracekit.report.axes import Axis, names, number, share, shown_time, times
+from tracekit.report.bars import bars, named
+from tracekit.report.charts import Chart, Hues, Mark, Tip, bar, dot, line, moment_tip, whisker
+from tracekit.report.line_labels import named_in_last
+from tracekit.report.phrases import largest, whole_hours
 from tracekit.report.sections.interface import Presentation
+from tracekit.report.theme import colour
+from tracekit.report.times import local, span_words, start_of_day
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
+
+
+def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Name the nodes that fail more often than chance explains, or say that there is none."""
+    judged = [r for r in rows if r["p_value"] is not None]
+    if not judged or not any(r["failed_trials"] for r in judged):
+        return None
+    counted = "counting one session's failures once"
+    bad = [r for r in judged if r["suspect"]]
+    if not bad:
+        return (
+            f"Failed attempts point to no node more than bad luck explains, {counted}; nearest to it comes"
+            f" {_against(judged[0])}.{' Outages may: see below.' if facts.outages else ''}"
+        )
+    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"
+    listed = ", ".join(_against(r) for r in bad[:3])
+    return f"On {where} attempts fail more often than bad luck explains, {counted}: {listed}{more}."
+
+
+def _against(row: Row) -> str:
+    late, name = row.get("timed_out_attempts") or 0, shorten(row["node_id"], 30)
+    # Which of the trials timed out is not kept: where no attempt did, none failed otherwise, or some of both.
+    ended = "failed" if not late else "timed out" if late == row["failed_attempts"] else "failed or timed out"
+    return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
+
+
+def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw failed against expected trials of the most suspect nodes."""
+    shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
+    shown, by = _judged(shown, "suspect", "more than bad luck explains", "no more than bad luck explains")
+    x = number("failed_trials", "failures")
+    expected = Mark("tick", {"thickness": 2, "size": 20, "color": colour("ink")}, x=x.of("expected_failed_trials"))
+    chart = Chart(
+        shown,
+        x=x,
+        y=names("label", [r["label"] for r in shown], step=24),
+        marks=[bar(14), expected],
+        by=by,
+        tips=[
+            Tip("label", "node"),
+            Tip("failed_trials", "failures", ","),
+            Tip("expected_failed_trials", "expected", ",.1f"),
+            Tip("trials", "", ","),
+            Tip("failed_attempts", "failed attempts", ","),
+            Tip("attempts", "", ","),
+            Tip("adjusted_p_value", "adjusted p-value", ".2g"),
+        ],
+        note=f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: at equal risk.",
+    )
+    return [chart]
+
+
+def _judged(rows: list[Row], column: str, bad: str, other: str) -> tuple[list[Row], Hues]:
+    """Return rows with a 'verdict' in words, by whether a column is true, and the colours of those that occur."""
+    judged = [{**row, "verdict": bad if row[column] else other} for row in rows]
+    colours, have = {bad: colour("status-failed"), other: colour("series-1")}, {row["verdict"] for row in judged}
+    return judged, Hues("verdict", {words: hue for words, hue in colours.items() if words in have})
+
+
+_ROW = 13
+"""Height of a node's row [px]."""
+_NAME = 18
+"""Most characters of a node's name beside its row."""
+
+
+def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say for which part of the time nodes were fit for work, and what outages took."""
+    known = {r["metric"]: r["value"] for r in rows}
+    share = known.get("availability_share")
+    if not known.get("outages") or share is None:
+        return None
+    gpus = known.get("down_gpu_h")
+    took = f"{whole_hours(known['down_node_h'])} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
+    text = (
+        f"The {counted(known['nodes'], 'nodes')} were fit for work {percent(share)} of the time;"
+        f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
+    )
+    most = known["most_down_at_once"]
+    return f"{text}, at most {counted(most, 'nodes')} at once."
+
+
+def _gpu_hours(known: dict[str, float]) -> str:
+    hours = f"{whole_hours(known['down_gpu_h'])} GPU-hours"
+    if known["known_gpu_nodes"] == known["nodes"]:
+        return hours
+    return f"and {hours} of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
+
+
+def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Say when most nodes were out of service."""
+    whole = [r for r in rows if r["node_id"] is None]
+    worst = largest(whole, "nodes_down")
+    if worst is None or not worst["nodes_down"]:
+        return None
+    mean = sum(r["nodes_down"] for r in whole) / len(whole)
+    if worst["span_h"] < 1:  # the log covers hours: a day does not say when
+        return f"On average {_nodes(mean)} out of service."
+    at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
+    return (
+        f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
+        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at} on, the most."
+    )
+
+
+def _nodes(number: float) -> str:
+    shown = round(number, 1) if number >= 0.1 else round(number, 3)
+    return f"{count(shown)} {'node was' if shown == 1 else 'nodes were'}"
+
+
+def availability_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+    """Draw the nodes out of service through time, and below it a strip for each of the worst nodes.
+
+    The query bounds both: a number of spans, and a number of nodes.
+    """
+    whole = [r for r in rows if r["node_id"] is None]
+    nodes = [r for r in rows if r["node_id"] is not None]
+    if not nodes:
+        return []
+    x = times([r["start_time"] for r in whole], facts, "from", span_h=whole[0]["span_h"])
+    return [_through_time(whole, x, facts), _node_strips(nodes, len(whole), x, facts)]
+
+
+def _through_time(rows: list[Row], x: Axis, facts: TraceFacts) -> Chart:
+    spans = Mark("rect", {"color": colour("status-failed")}, x2="to", channels={"y2": {"datum": 0}})
+    y = number("nodes", "nodes", ticks=4)
+    return Chart(
+        [{**_span(r, facts), "nodes": round(r["nodes_down"], 3), "share": r["down_share"]} for r in rows],
+        x=x,
+        y=replace(y, more={"stack": None}),
+        marks=[spans],
+        height=110,
+        tips=[
+            moment_tip(facts, "from"),
+            Tip("nodes", "nodes out of service", ",.1f"),
+            Tip("share", "of all nodes", ".1%"),
+        ],
+        title="nodes out of service, average of each span",
+        wide=True,
+    )
+
+
+def _node_strips(nodes: list[Row], spans: int, x: Axis, facts: TraceFacts) -> Chart:
+    labels = _labels(nodes)
+    darker = {"field": "share", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.15, 1]}}
+    mark = Mark("rect", {"color": colour("status-failed")}, x2="to", channels={"opacity": darker})
+    note = f"Drawn: the {count(len(labels))} nodes that were out longest, in {spans} spans; the darker, the longer."
+    return Chart(
+        [
+            {**_span(r, facts), "node": labels[r["rank"]], "share": round(r["down_share"], 4), "hours": r["down_h"]}
+            for r in nodes
+        ],
+        x=x,
+        y=names("node", list(labels.values()), step=_ROW),
+        marks=[mark],
+        tips=[
+            moment_tip(facts, "from"),
+            Tip("node"),
+            Tip("share", "of the span out of service", ".0%"),
+            Tip("hours", "hours", ",.1f"),
+        ],
+        title="when each of the worst nodes was out of service",
+        note=note,
+        wide=True,
+    )
+
+
+def _labels(nodes: list[Row]) -> dict[int, str]:
+    """Return a name for each rank; long ones are cut, and told apart by their rank where two of them are then alike."""
+    names = {r["rank"]: shorten(r["node_id"], _NAME) for r in nodes}
+    alike = {name for name in names.values() if list(names.values()).count(name) > 1}
+    return {rank: f"{name} ({rank})" if name in alike else name for rank, name in sorted(names.items())}
+
+
+def _span(row: Row, facts: TraceFacts) -> dict[str, Any]:
+    start = shown_time(row["start_time"], facts)
+    if isinstance(start, float):
+        return {"from": start, "to": round(start + row["span_h"] / 24, 4)}
+    end = local(row["start_time"], facts.timezone) + timedelta(hours=row["span_h"])
+    return {"from": start, "to": f"{end.isoformat()[:16]}Z"}
+
 
 _CAUSES = 12
 """Most causes drawn."""
@@ -47,14 +233,44 @@ def _hours_known(rows: list[Row]) -> tuple[str, str]:
     return ("gpu_hours", "GPU-hours") if gpus else ("node_hours", "node-hours")
 
 
-def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def cause_shares(rows: list[Row], hours: str) -> list[Row]:
+    """Return the causes of failures/out_of_service, the one with most hours first, without those of degraded nodes.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of failures/out_of_service.
+    hours : str
+        Which hours are compared: node_hours or gpu_hours.
+
+    Returns
+    -------
+    list of dict
+        cause, hours [h], share and events_share [0..1] of those of all causes; empty where no hours are known.
+    """
+    hours_of: dict[str | None, float] = {}
+    events_of: dict[str | None, int] = {}
+    for row in rows:
+        if row["state"] != "degraded":
+            hours_of[row["cause"]] = hours_of.get(row["cause"], 0.0) + (row[hours] or 0.0)
+            events_of[row["cause"]] = events_of.get(row["cause"], 0) + row["events"]
+    total, events = sum(hours_of.values()), sum(events_of.values())
+    if not total:
+        return []
+    return [
+        {"cause": cause, "hours": took, "share": took / total, "events_share": events_of[cause] / events}
+        for cause, took in sorted(hours_of.items(), key=lambda item: (-item[1], item[0] or ""))
+    ]
+
+
+def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw which share of the hours each cause took, beside its share of the events."""
     of, words = _hours_known([r for r in rows if r["state"] != "degraded"])
     shares = cause_shares(rows, of)
     if not shares:
         return []
     shown = [{**r, "label": shorten(r["cause"], 30) if r["cause"] else "no reason"} for r in shares[:_CAUSES]]
-    panel = bars(
+    chart = bars(
         shown,
         measures={"share": f"share of {words} out of service", "events_share": "share of times out of service"},
         axis_title="share",
@@ -63,7 +279,7 @@ def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     )
     left = len(shares) - len(shown)
     note = f"Drawn: the {len(shown)} causes with most hours; {left} more." if left else ""
-    return [replace(panel, note=note)]
+    return [replace(chart, note=note)]
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -95,8 +311,161 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}."
 
 
+CHANCE = 0.05
+"""p-value above which failures count as coming together no more often than by chance."""
+
+
+def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say how long a node works until it fails, and what the times say of the rate."""
+    every = next((r for r in rows if r["cause"] == "all"), None)
+    if every is None or every["mean_h"] is None:
+        return None
+    text = (
+        f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, by"
+        f" {counted(every['failures'], 'failures')} of {count(every['failed_nodes'])} of the"
+        f" {counted(every['nodes'], 'nodes')}"
+    )
+    what = _law(every)
+    return f"{text}; {what}." if what else f"{text}."
+
+
+def _law(row: Row) -> str:
+    shape = row["weibull_shape"]
+    return {
+        "exponential": "one rate fits all nodes, however long they have worked",
+        "weibull": "the rate of failures is highest when a node has just come back, and then falls"
+        if shape is not None and shape < 1
+        else "the rate of failures rises with the time since a node came back",
+        "gamma": "nodes differ in how often they fail",
+        "two_kinds": "nodes are not alike: a few fail far more often than the rest",
+    }.get(row["preferred"], "")
+
+
+def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Name the nodes that fail much more often than the others, or say that none does."""
+    if not any(r["failures"] for r in rows):
+        return None
+    lemons = [r for r in rows if r["lemon"]]
+    if not lemons:
+        return "No node certainly fails much more often than the others: what differs may be chance."
+    listed = ", ".join(
+        f"{shorten(r['node_id'], 30)} ({counted(r['failures'], 'failures')}, {count(round(r['expected_failures'], 1))}"
+        " expected)"
+        for r in lemons[:3]
+    )
+    more = f" and {len(lemons) - 3} more" if len(lemons) > 3 else ""
+    what = "1 node fails" if len(lemons) == 1 else f"{len(lemons)} nodes fail"
+    return f"{what} much more often than the others, and chance does not explain it: {listed}{more}."
+
+
+def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the rate of the most suspect nodes with its interval."""
+    shown = named([r for r in rows if r["failures"]], "node_id", "no node")
+    shown, by = _judged(shown, "lemon", "lemon", "may be chance")
+    x = number("shrunk_per_1000_d", "failures in 1,000 days")
+    note = (
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards"
+        " that of all; line: its 95 % interval."
+    )
+    chart = Chart(
+        shown,
+        x=x,
+        y=names("label", [r["label"] for r in shown], step=22),
+        marks=[whisker(x.of("shrunk_low"), "shrunk_high"), dot()],
+        by=by,
+        tips=[
+            Tip("label", "node"),
+            Tip("failures", "", ","),
+            Tip("expected_failures", "expected", ",.1f"),
+            Tip("shrunk_per_1000_d", "failures in 1,000 days", ",.1f"),
+            Tip("probability", "", ".1%"),
+        ],
+        note=note,
+    )
+    return [chart]
+
+
+def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say whether nodes fail together more often than chance explains, and whether those of one rack do."""
+    every = [r for r in rows if r["cause"] == "all"]
+    whole = next((r for r in every if (r["nodes_of"], r["chance"]) == ("any", "times")), None)
+    if whole is None or not whole["pairs"]:
+        return None
+    pairs = f"{counted(whole['pairs'], 'pairs')} of failures of two nodes began within an hour of each other"
+    if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
+        return f"{pairs}, which chance explains."
+    text = (
+        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), at most"
+        f" {counted(whole['largest_group'], 'nodes')} together"
+    )
+    rack = next((r for r in every if (r["nodes_of"], r["chance"]) == ("rack", "racks")), None)
+    if rack is None or rack["p_value"] is None or not rack["ratio"]:
+        return f"{text}."
+    if rack["p_value"] > CHANCE:
+        return f"{text}. That nodes of one rack fail together more than others is not shown."
+    return f"{text}. Nodes of one rack did so {count(round(rack['ratio'], 1))} times as often as any nodes."
+
+
+def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say how likely a wide gang loses a node within a day, and what independent nodes would give."""
+    known = [r for r in rows if r["hit_share"] is not None]
+    if not known:
+        return None
+    wide = max(known, key=lambda r: r["nodes"])
+    middle = next((r for r in known if r["nodes"] ** 2 >= wide["nodes"] and r is not wide), None)
+    first, *others = [r for r in (middle, wide) if r is not None]
+    gang = f"a gang of {counted(first['nodes'], 'nodes')}"
+    text = f"{percent(first['hit_share'])} is the chance that {gang} loses one within a day"
+    for row in others:
+        text += f", {percent(row['hit_share'])} that one of {counted(row['nodes'], 'nodes')} does"
+    return f"{text} ({percent(wide['independent_share'])} if nodes failed independently)."
+
+
+_LINES = {
+    "hit_share": ("measured", "status-failed"),
+    "independent_share": ("if nodes failed independently", "series-1"),
+}
+
+
+def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the probability that a gang is hit against its size, beside that of independent nodes."""
+    known = [r for r in rows if r["hit_share"] is not None]
+    if len(known) < 2:
+        return []
+    shown = [
+        {"nodes": r["nodes"], "what": words, "share": r[column]}
+        for r in known
+        for column, (words, _) in _LINES.items()
+        if r[column] is not None
+    ]
+    sizes = [r["nodes"] for r in known]
+    chart = Chart(
+        shown,
+        x=Axis(
+            "nodes",
+            "nodes of the gang",
+            scale={"type": "log", "base": 2, "domain": [sizes[0], sizes[-1]], "nice": False},
+            labels={"values": sizes, "format": ",", "labelOverlap": "greedy"},
+        ),
+        y=share("share", "hit within a day", whole=True),
+        marks=[line(1.8, point=True)],
+        height=220,
+        by=Hues("what", {words: colour(hue) for words, hue in _LINES.values()}),
+        tips=[Tip("nodes", "", ","), Tip("what"), Tip("share", "hit within a day", ".1%")],
+        note="Gangs of neighbouring nodes, whether or not one ran there.",
+    )
+    return [named_in_last(chart, sizes[-1])]
+
+
 PRESENTATIONS = (
+    Presentation("failures/by_node", finding=by_node_finding, chart=by_node_chart),
+    Presentation("failures/cluster_availability", finding=cluster_availability_finding),
+    Presentation("failures/availability_over_time", finding=availability_finding, chart=availability_chart),
     Presentation("failures/out_of_service", finding=out_of_service_finding, chart=out_of_service_chart),
     Presentation("failures/node_availability", finding=node_availability_finding),
     Presentation("failures/repair_time", finding=repair_time_finding),
+    Presentation("failures/time_between", finding=time_between_finding),
+    Presentation("failures/lemon_nodes", finding=lemon_finding, chart=lemon_chart),
+    Presentation("failures/at_once", finding=at_once_finding),
+    Presentation("failures/by_gang", finding=by_gang_finding, chart=by_gang_chart),
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
-
-from tracekit.report.charts import Panel, category, data, height, palette, percent_axis
+from tracekit.report.axes import names, number, share
+from tracekit.report.charts import Chart, Hues, Tip, bar, diamond, dot, stack, whisker
 from tracekit.report.phrases import SEVERAL, largest, sample_size, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -56,34 +55,25 @@ def _end(row: Row) -> str:
     return f"{status} ({shorten(row['cause'], 30)})" if row["cause"] else status
 
 
-def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the GPU-hours lost by status and cause, most first."""
     known = [r for r in rows if r["lost_gpu_hours"]]
-    if not known:
-        return []
     shown = [{**r, "label": _end(r)} for r in known[:_CAUSES]]
-    drawn = (
-        alt.Chart(data(shown))
-        .mark_bar(height=14, color=colour("status-failed"))
-        .encode(
-            y=category("label", [r["label"] for r in shown], None),
-            x=alt.X(
-                "lost_gpu_hours:Q",
-                scale=alt.Scale(domainMin=0, nice=True),
-                axis=alt.Axis(title="GPU-hours lost", tickCount=5, labelOverlap="greedy"),
-            ),
-            tooltip=[
-                alt.Tooltip("label:N", title="ended as"),
-                alt.Tooltip("attempts:Q", format=","),
-                alt.Tooltip("lost_gpu_hours:Q", title="GPU-hours lost", format=",.0f"),
-                alt.Tooltip("lost_share:Q", title="of all GPU-hours", format=".1%"),
-            ],
-        )
-        .properties(height=height(len(shown), 26))
-    )
     left = len(known) - len(shown)
-    note = f"Drawn: the {len(shown)} that lost most; {left} more." if left else ""
-    return [Panel(drawn, note=note)]
+    chart = Chart(
+        shown,
+        x=number("lost_gpu_hours", "GPU-hours lost"),
+        y=names("label", [r["label"] for r in shown], step=26),
+        marks=[bar(14, "status-failed")],
+        tips=[
+            Tip("label", "ended as"),
+            Tip("attempts", "", ","),
+            Tip("lost_gpu_hours", "GPU-hours lost", ",.0f"),
+            Tip("lost_share", "of all GPU-hours", ".1%"),
+        ],
+        note=f"Drawn: the {len(shown)} that lost most; {left} more." if left else "",
+    )
+    return [chart]
 
 
 def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -122,15 +112,12 @@ _UNKNOWN = {
 }
 
 
-def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw what became of the GPU-hours that jobs of each size held, as one stacked bar a size."""
     classes = [r for r in rows if r["held_gpu_hours"]]
-    if not classes:
-        return []
-    names = {r["gpu_class"]: "all" if r["gpu_class"] == "all" else r["gpu_class"] for r in classes}
     shown = [
         {
-            "gpu_class": names[r["gpu_class"]],
+            "gpu_class": r["gpu_class"],
             "part": words,
             "order": order,
             "share": r[column] / r["held_gpu_hours"],
@@ -141,27 +128,21 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         if r[column]
     ]
     have = {r["part"] for r in shown}
-    colours = {words: colour(name) for words, name in _PARTS.values() if words in have}
-    drawn = (
-        alt.Chart(data(shown))
-        .mark_bar(height=18, stroke=colour("paper"), strokeWidth=1)
-        .encode(
-            y=category("gpu_class", list(names.values()), "GPUs of the job"),
-            x=alt.X(
-                "share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), axis=percent_axis("share of GPU-hours held")
-            ),
-            color=alt.Color("part:N", scale=palette(colours)),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("gpu_class:N", title="GPUs"),
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("hours:Q", title="GPU-hours", format=",.0f"),
-                alt.Tooltip("share:Q", format=".1%"),
-            ],
-        )
-        .properties(height=max(height(len(names), 28), 96))
+    chart = Chart(
+        shown,
+        x=share("share", "share of GPU-hours held", whole=True, stacked=True),
+        y=names("gpu_class", [r["gpu_class"] for r in classes], "GPUs of the job", step=28),
+        marks=[stack(18)],
+        by=Hues("part", {words: colour(name) for words, name in _PARTS.values() if words in have}),
+        tips=[
+            Tip("gpu_class", "GPUs"),
+            Tip("part", "part"),
+            Tip("hours", "GPU-hours", ",.0f"),
+            Tip("share", "", ".1%"),
+        ],
+        note="Useful includes what is not known.",
     )
-    return [Panel(drawn, tuple(colours.items()), note="Useful includes what is not known.")]
+    return [chart]
 
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -190,39 +171,32 @@ def _ends(row: Row) -> str:
     return f" ({percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
 
 
-def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the ratio of each gang size with its interval, and what failures would let expect."""
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
-    if not known:
-        return []
-    scale, axis = alt.Scale(domain=[0, 1]), percent_axis("time in which jobs got ahead")
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
-    base = alt.Chart(data(known)).encode(
-        y=category("label", [r["label"] for r in known], None),
-        tooltip=[
-            alt.Tooltip("label:N", title="gang"),
-            alt.Tooltip("jobs:Q", format=","),
-            alt.Tooltip("ettr:Q", title="measured", format=".1%"),
-            alt.Tooltip("expected_ettr:Q", title="expected", format=".1%"),
-        ],
-    )
-    layers = [
-        base.mark_rule(strokeWidth=2, opacity=0.75, color=colours["measured"]).encode(
-            x=alt.X("ettr_low:Q", scale=scale, axis=axis), x2=alt.X2("ettr_high:Q")
-        ),
-        base.mark_point(filled=True, size=60, opacity=1, color=colours["measured"]).encode(
-            x=alt.X("ettr:Q", scale=scale, axis=axis)
-        ),
-    ]
+    measured: dict[str, Any] = {"color": colours["measured"]}
+    x = share("ettr", "time in which jobs got ahead", whole=True)
+    marks = [whisker(x.of("ettr_low"), "ettr_high", **measured), dot(**measured)]
     if any(r["expected_ettr"] is not None for r in known):
-        hollow = base.mark_point(shape="diamond", size=70, opacity=1, strokeWidth=1.5, fill=colour("paper"))
-        expected = colours["expected by the formula"]
-        layers.append(hollow.encode(x=alt.X("expected_ettr:Q", scale=scale, axis=axis), stroke=alt.value(expected)))
+        marks.append(diamond(x.of("expected_ettr"), color=colours["expected by the formula"]))
     else:
         del colours["expected by the formula"]
-    drawn = cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(known), 26)))
-    note = "Line: 95 % interval; jobs of an hour or more."
-    return [Panel(drawn, tuple(colours.items()), note=note)]
+    chart = Chart(
+        known,
+        x=x,
+        y=names("label", [r["label"] for r in known], step=26),
+        marks=marks,
+        by=Hues("", colours),
+        tips=[
+            Tip("label", "gang"),
+            Tip("jobs", "", ","),
+            Tip("ettr", "measured", ".1%"),
+            Tip("expected_ettr", "expected", ".1%"),
+        ],
+        note="Line: 95 % interval; jobs of an hour or more.",
+    )
+    return [chart]
 
 
 PRESENTATIONS = (

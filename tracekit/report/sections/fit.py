@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracekit.report.charts import (
-    GPU_CLASSES,
-    Panel,
-    axis_values,
-    bars,
-    class_colours,
-    class_legend,
-)
+from tracekit.report.axes import axis_values
+from tracekit.report.bars import bars
+from tracekit.report.charts import GPU_CLASSES, Hues, size_hues
 from tracekit.report.fit_curves import growth_words
-from tracekit.report.rate_charts import MATCH_COLOURS, week
+from tracekit.report.fit_pictures import against, curves
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.workload_charts import against, curves
+from tracekit.report.week import weekly_rates_chart
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
 
 _ALL = "all"
@@ -73,16 +70,16 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
 
 
-def family_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def family_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the misfit of all jobs and each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
         return []
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
     axis = "largest gap of fitted and observed share, KS"
-    panel = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
+    chart = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
     note = "Run time until the end, fitted against observed; the shorter the bar, the better the fit."
-    return [Panel(panel.chart, note=note)]
+    return [replace(chart, note=note)]
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -105,35 +102,28 @@ def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def match_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw all jobs as a distribution; size classes as distribution, survival on log axes, and quantiles."""
     whole = [{**r, "what": "all"} for r in rows if r["gpu_class"] == _ALL]
     split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
-    panels = []
     marks = "Points are observed, lines fitted."
     beyond = marks
     if any(r["observed_s"] == 0 for r in rows):
         marks += " 0 stands for run times that were rounded to 0."
         beyond += " Run times that were rounded to 0 are left of the axis."
-    if whole:
-        colours = {"all": colour("series-1")}
-        panels.append(Panel(curves(whole, "below", colours), title="All jobs", note=marks))
-        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs: how many run longer", note=beyond))
-    if split:
-        colours = class_colours(r["what"] for r in split)
-        legend = class_legend(colours)
-        panels.append(Panel(curves(split, "below", colours), legend, "By size", marks))
-        panels.append(Panel(curves(split, "beyond", colours), legend, "By size: how many run longer", beyond))
-    drawn = split or whole
-    if drawn:
-        colours = class_colours(r["what"] for r in split) or {"all": colour("series-1")}
-        note = (
-            "A point stands for a share of the jobs: right, how long they run by the fit; up, how long they ran. On the"
-            " dashed line both are equal."
-        )
-        legend = class_legend(colours) if split else ()
-        panels.append(Panel(against(drawn, colours), legend, "Observed against fitted", note))
-    return panels
+    alone, sizes = Hues("what", {"all": colour("series-1")}), size_hues(split, "what")
+    charts = []
+    for own, by, title in ((whole, alone, "All jobs"), (split, sizes, "By size")):
+        if own:
+            charts.append(curves(own, "below", by, title=title, note=marks))
+            charts.append(curves(own, "beyond", by, title=f"{title}: how many run longer", note=beyond))
+    note = (
+        "A point stands for a share of the jobs: right, how long they run by the fit; up, how long they ran. On the"
+        " dashed line both are equal."
+    )
+    if charts:
+        charts.append(against(split or whole, sizes if split else alone, title="Observed against fitted", note=note))
+    return charts
 
 
 def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -204,14 +194,13 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
     return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
 
 
-def rate_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def rate_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw observed and fitted batches through the week."""
     week_rows, known = _weekly(rows)
     title = "hour of the week" if known else "hour of the week, counted from the log's first"
     seen = any(r["observed"] is not None for r in week_rows)
     note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
-    legend = tuple(MATCH_COLOURS.items()) if seen else ()
-    return [Panel(week(week_rows, title=title, known=known), legend, note=note)]
+    return [weekly_rates_chart(week_rows, title=title, known=known, note=note)]
 
 
 def process_finding(rows: list[Row], _: TraceFacts) -> str | None:

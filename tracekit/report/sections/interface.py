@@ -12,25 +12,26 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
+from tracekit.report.facts import DEFAULT_FACTS, TraceFacts
 from tracekit.report.telling import tells
-from tracekit.tenant import VC, Tenant
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
 
-    Says = Callable[[list[Row], "TraceFacts"], str | None]
-    Draws = Callable[[list[Row], "TraceFacts"], list[Panel]]
+    Says = Callable[[list[Row], TraceFacts], str | None]
+    Draws = Callable[[list[Row], TraceFacts], list[Chart]]
 
 __all__ = [
     "Presentation",
     "TraceFacts",
+    "charts",
     "finding",
+    "glossary",
     "may_be_empty",
-    "panels",
     "presentations",
     "question_of",
     "reading_order",
@@ -39,49 +40,6 @@ __all__ = [
     "sections_in_order",
     "why_empty",
 ]
-
-
-@dataclass(frozen=True)
-class TraceFacts:
-    """Facts about the trace that sentences and charts need besides the rows."""
-
-    vcs: bool = True
-    """Whether jobs belong to tenants, such as virtual clusters."""
-    tenant: Tenant = VC
-    """The tenant, in the site's words."""
-    ingested: Tenant = VC
-    """The tenant of replays and fits, which is that of the ingest."""
-    quotas: bool = True
-    """Whether the trace states what tenants may use; the most that each held stands for it otherwise."""
-    retried: bool = False
-    """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
-    jobs: bool = True
-    """Whether there are jobs; the trace tells of machines alone otherwise."""
-    no_gpu_jobs: str = ""
-    """What is said in place of waits where no job is known to have GPUs; empty where one has."""
-    outages: bool = False
-    """Whether the trace tells when nodes were out of service."""
-    load: bool = True
-    """Whether the load of the whole cluster through time is answered."""
-    telemetry: TelemetryCoverage = NO_TELEMETRY
-    """The machines and attempts that have samples."""
-    dated: bool = True
-    """Whether times are dates; they are days otherwise, which count from 1970-01-01 or from `day_zero`."""
-    day_zero: str | None = None
-    """The midnight before a trace begins whose dates are shifted (ISO, UTC): its hours hold, its dates do not."""
-    timezone: str = "UTC"
-    """Time zone of dates and hours."""
-    capacity: str = "owned"
-    """What the number of GPUs of a cluster is: those that are owned, quotas, or the most in use that was observed."""
-    efficiency_by: str = "user"
-    """What tells the rows of utilization/efficiency apart."""
-    last_submission: str | None = None
-    """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
-
-    @property
-    def clocked(self) -> bool:
-        """Whether hours of the day are known."""
-        return self.dated or self.day_zero is not None
 
 
 @dataclass(frozen=True)
@@ -174,13 +132,13 @@ def may_be_empty(name: str) -> bool:
     return one is not None and one.why_empty is not None
 
 
-def why_empty(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
+def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
     """Return why the rows of an answer say nothing; None where they do say something."""
     one = presentations().get(name)
     return one.why_empty(rows, facts) if one and one.why_empty else None
 
 
-def finding(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
+def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
     """Return one sentence about an answer, or None when there is nothing true and useful to say."""
     one = presentations().get(name)
     if one is None:
@@ -188,10 +146,10 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str
     return one.finding(rows, facts) if rows else one.without_rows or None
 
 
-def panels(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> list[Panel]:
+def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> list[Chart]:
     """Return the charts of an answer; none when it has no chart or no rows, and none that tells nothing."""
     one = presentations().get(name)
-    return [panel for panel in one.chart(rows, facts) if tells(panel)] if one and one.chart and rows else []
+    return [chart for chart in one.chart(rows, facts) if tells(chart)] if one and one.chart and rows else []
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:
@@ -205,7 +163,7 @@ def section_title(group: str) -> str:
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
 
 
-def section_lead(group: str, facts: TraceFacts = TraceFacts()) -> str:
+def section_lead(group: str, facts: TraceFacts = DEFAULT_FACTS) -> str:
     """Return an explanation of the terms of a group of queries; '' where none is needed."""
     lead = _LEADS.get(group, "")
     if group == "failures":
@@ -226,3 +184,34 @@ def sections_in_order(groups: Iterable[str]) -> list[str]:
     """Return the groups that occur, known ones in reading order and others after them by name."""
     known = list(_TITLES)
     return sorted(set(groups), key=lambda g: (known.index(g) if g in known else len(known), g))
+
+
+def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
+    """Return the terms with what they mean; the tenant is called by the site's word."""
+    tenant = facts.tenant
+    team = (
+        "the part of the cluster that a team shares; its quota is the GPUs that it may hold"
+        if tenant.one == VC.one
+        else f"what tells teams apart here; the quota of {tenant.a} is what its jobs may hold at once"
+    )
+    return [
+        ("job", "What a user submits: it starts on all its GPUs at once."),
+        ("attempt", "Each run of a job; one that fails may be tried again."),
+        ("gang", "The GPUs that a job needs at the same time."),
+        (
+            "locality",
+            "How near to each other the GPUs of a gang stand; on few nodes they hardly need the network.",
+        ),
+        (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
+        ("wait", "The time from a job's submission to its first start."),
+        ("queueing delay per attempt", "The time that each attempt queued, the first and the later ones."),
+        ("90th percentile, p90", "Nine values in ten are no larger."),
+        ("GPU-hour", "One GPU held for an hour, whatever the job does with it."),
+        ("held, used", "A GPU is held while a job has it, and used while it computes, as its driver measures it."),
+        ("outage", "A time in which a node was down, drained or in maintenance."),
+        ("goodput", "The part of the held GPU time that was neither start-up nor lost nor idle."),
+        ("replay", "The jobs of the log, scheduled again under another policy."),
+        ("completion time", "The wait and the run time of a job together."),
+        ("twin", "The replay whose waits come nearest to those that the log recorded."),
+        ("effect", "What a change would do to the waits that the log recorded, not to those of another replay."),
+    ]

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.charts import (
-    GPU_CLASSES,
-    Panel,
-    bars,
-    category,
-    class_colours,
-    class_legend,
-    height,
-    number_tooltips,
-    ranges,
-    time_tooltips,
-)
-from tracekit.report.phrases import FEW, SEVERAL, enough, gpu_jobs, gpus, largest, sample_size, scope
+from tracekit.characterize.intervals import FEW
+from tracekit.report.axes import names
+from tracekit.report.bars import bars
+from tracekit.report.charts import GPU_CLASSES, Tip, series, size_hues
+from tracekit.report.phrases import SEVERAL, enough, gpu_jobs, gpus, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
-from tracekit.report.theme import colour
+from tracekit.report.spreads import ranges, tails
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
 
 NODE_COUNTS = 16
@@ -74,7 +65,7 @@ def _nodes(number: int) -> str:
     return counted(number, "nodes")
 
 
-def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw median and 90th percentile of the first wait by number of nodes."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
@@ -88,22 +79,22 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     jobs = {n: sum(r["jobs"] for r in shown if r["node_count"] == n) for n in counts}
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
-    colours = class_colours(r["gpu_class"] for r in shown)
-    drawn = ranges(
-        shown,
-        y=category("nodes", [str(n) for n in kept], "nodes of the job"),
-        wide=("p50_s", "p90_s"),
-        title="wait before the first start (log scale)",
-        by="gpu_class",
-        colours=colours,
-        apart=True,
-        tooltip=[alt.Tooltip("nodes:N"), *time_tooltips("gpu_class", "GPUs", "jobs", ["p50_s", "p90_s"])],
-        sizes=(3, 3),
-    ).properties(height=height(len(kept), 13 * len(colours) + 10))
+    by = size_hues(shown)
     note = "Dot: median. Line: from it to the 90th percentile."
     if len(kept) < len(counts):
         note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more."
-    return [Panel(drawn, class_legend(colours), note=note)]
+    chart = ranges(
+        shown,
+        y=names("nodes", [str(n) for n in kept], "nodes of the job", step=13 * len(by.colours) + 10),
+        wide=("p50_s", "p90_s"),
+        title="wait before the first start (log scale)",
+        by=by,
+        apart=True,
+        tips=[Tip("nodes"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ",")],
+        sizes=(3, 3),
+        note=note,
+    )
+    return [chart]
 
 
 def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -148,11 +139,9 @@ def _spread_shares(rows: list[Row]) -> list[Row]:
     return [{"gpu_class": c, "jobs": jobs[c], "share": wide[c] / jobs[c]} for c in GPU_CLASSES if c in jobs]
 
 
-def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the share of jobs on more nodes than they need, by size class."""
     shown = _spread_shares(rows)
-    if not shown:
-        return []
     axis = "share of jobs on more nodes than needed"
     return [bars(shown, measures={"share": "on more nodes than needed"}, axis_title=axis, count="jobs")]
 
@@ -188,7 +177,7 @@ def _beware(attempts: list[int | None]) -> str:
     return ", too few attempts to tell why" if few else ""
 
 
-def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
     widths: dict[float, int] = {}
     for row in rows:
@@ -196,39 +185,10 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     several = [r for r in rows if widths[r["gpu_count"]] >= 2] or rows
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
     shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
-    if not shown:
-        return []
-    drawn = _utilization(shown, "layout", [r["layout"] for r in shown], {"layout": "GPUs and nodes"}, step=26)
     left = len(rows) - len(shown)
-    return [Panel(drawn, note=_READ + (f" {left} more sizes and spreads in the table." if left else ""))]
-
-
-_READ = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
-
-
-def _utilization(
-    rows: list[Row],
-    field: str,
-    values: list[str],
-    keys: dict[str, str],
-    *,
-    step: float,
-    by: str = "",
-    colours: dict[str, str] | None = None,
-) -> alt.LayerChart:
-    return ranges(
-        rows,
-        y=category(field, values, None),
-        wide=("p50_pct", "p95_pct"),
-        narrow=("p50_pct", "p90_pct"),
-        title="GPU utilization (%)",
-        by=by,
-        colours=colours,
-        apart=True,
-        tooltip=number_tooltips(keys, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
-        sizes=(2, 6),
-        mean="mean_pct",
-    ).properties(height=height(len(values), step))
+    note = f"{left} more sizes and spreads in the table." if left else ""
+    tips = [Tip("layout", "GPUs and nodes")]
+    return [tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)]
 
 
 _ALONE, _SHARED = "alone on its nodes", "beside another job"
@@ -254,7 +214,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     )
 
 
-def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the utilization's percentiles alone and shared, by size."""
     samples: dict[float, int] = {}
     for row in rows:
@@ -265,21 +225,10 @@ def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Pane
         for r in rows
         if r["gpu_count"] in kept
     ]
-    if not shown:
-        return []
-    colours = {_ALONE: colour("series-1"), _SHARED: colour("series-2")}
-    drawn = _utilization(
-        shown,
-        "size",
-        [gpus(g) for g in kept],
-        {"size": "GPUs", "company": "when"},
-        step=40,
-        by="company",
-        colours=colours,
-    )
     left = len(samples) - len(kept)
-    note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more." if left else "")
-    return [Panel(drawn, tuple(colours.items()), note=note)]
+    note = f"Drawn: the {len(kept)} sizes with the most samples; {left} more." if left else ""
+    tips, by = [Tip("size", "GPUs"), Tip("company", "when")], series("company", (_ALONE, _SHARED))
+    return [tails(shown, names("size", [gpus(g) for g in kept], step=40), tips, note=note, by=by)]
 
 
 PRESENTATIONS = (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.axes import hour_axis
-from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
+from tracekit.report.axes import hours, number
+from tracekit.report.bars import bars
+from tracekit.report.charts import GPU_CLASSES, STATUSES, Chart, Mark, Tip
 from tracekit.report.headline import mixes_kinds
 from tracekit.report.phrases import gpu_jobs, hour_span, largest, status_word
 from tracekit.report.sections.interface import Presentation
@@ -86,16 +85,16 @@ def _kind(rows: list[Row]) -> tuple[str, str]:
     return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
 
-def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw share of jobs beside share of GPU time, by status."""
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
     have = {r["key"] for r in shown}
     share, jobs = _kind(rows)
     words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
-    panel = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
+    chart = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
     note = "GPU time is that of finished runs: running jobs have none yet." if "running" in have else ""
-    return [replace(panel, note=note)]
+    return [replace(chart, note=note)]
 
 
 def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -125,14 +124,14 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def size_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def size_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw share of jobs beside share of GPU time, by size class."""
     shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
     have = {r["key"] for r in shown}
     return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
 
 
-def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Panel:
+def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Chart:
     measures = {k: v for k, v in (words or _BOTH).items() if any(r.get(k) is not None for r in rows)}
     return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
 
@@ -150,7 +149,7 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
 
 
-def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the mean number of submissions of each hour, of jobs with GPUs where there are others too."""
     mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
     if mixed:
@@ -159,22 +158,14 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             for r in rows
         ]
     column, kind = ("drawn", "GPU jobs") if mixed else ("mean_jobs_per_day", "jobs")
-    drawn = (
-        alt.Chart(data(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X("hour:O", axis=hour_axis(), scale=alt.Scale(paddingInner=0.18)),
-            y=alt.Y(f"{column}:Q", axis=alt.Axis(title=f"{kind} a day in this hour", tickCount=4)),
-            tooltip=[
-                alt.Tooltip("hour:O", title="hour"),
-                alt.Tooltip(f"{column}:Q", title=f"{kind} a day", format=",.1f"),
-                alt.Tooltip("jobs:Q", title="jobs, all days", format=","),
-                alt.Tooltip("gpu_jobs:Q", title="of them with GPUs", format=","),
-            ],
-        )
-        .properties(height=200)
-    )
-    return [Panel(drawn)]
+    tips = [
+        Tip("hour", "hour"),
+        Tip(column, f"{kind} a day", ",.1f"),
+        Tip("jobs", "jobs, all days", ","),
+        Tip("gpu_jobs", "of them with GPUs", ","),
+    ]
+    y = number(column, f"{kind} a day in this hour", ticks=4)
+    return [Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)]
 
 
 def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
-import altair as alt
+from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.report.charts import Panel, axis_values, data, reference, time_axis, time_scale
+from tracekit.report.axes import Axis, axis_values, durations
+from tracekit.report.charts import Chart, Mark, Tip, band, line, reference
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import counted, duration, shorten
@@ -64,7 +63,7 @@ def _tail(row: Row) -> str:
     return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
 
 
-def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the 90th percentile of the wait against nodes, with its interval, and the log's own."""
     known = [row for row in rows if row["p90_wait_s"] is not None]
     planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
@@ -72,33 +71,28 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     if len(planned) < 2 or not all(_as_in_the_log(row, log[0]) for row in as_now):
         return []
     values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
-    scale = time_scale(values)
-    x = alt.X("nodes:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="nodes", format="d", tickMinStep=1))
-    y = alt.Y("p90_wait_s:Q", scale=scale, axis=time_axis("90th percentile of the wait (log scale)", values))
+    x = Axis("nodes", "nodes", scale={"zero": False}, labels={"format": "d", "tickMinStep": 1})
+    y = durations("p90_wait_s", "90th percentile of the wait (log scale)", values)
     columns = ("nodes", "gpus", "p90_wait_s", "p90_wait_low_s", "p90_wait_high_s")
-    drawn = [{key: row[key] for key in columns} | {"words": duration(row["p90_wait_s"])} for row in planned]
-    base = alt.Chart(data(drawn)).encode(
-        x=x,
-        color=alt.value(colour("series-1")),
-        tooltip=[
-            alt.Tooltip("nodes:Q"),
-            alt.Tooltip("gpus:Q", title="GPUs"),
-            alt.Tooltip("words:N", title="90th percentile of the wait"),
-        ],
-    )
-    layers: list[alt.Chart] = [
-        base.mark_area(opacity=0.15).encode(y=alt.Y("p90_wait_low_s:Q", scale=scale), y2=alt.Y2("p90_wait_high_s:Q")),
-        base.mark_line(point=True).encode(y=y),
-    ]
+    hue: dict[str, Any] = {"color": colour("series-1")}
+    interval = band(y.of("p90_wait_low_s"), "p90_wait_high_s", **hue)
+    today: list[Mark] = []
     if log:
         now, at = {"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}, [row["nodes"] for row in planned]
-        today = alt.Chart(data([now]))
         words = f"today {counted(now['nodes'], 'nodes')}, by the log {duration(now['p90_wait_s'])}"
-        mark = today.mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
         left = now["nodes"] > (min(at) + max(at)) / 2
-        layers += [*reference(today, x, words, left=left), mark.encode(x=x, y=y)]
-    chart = cast("alt.LayerChart", alt.layer(*layers).properties(height=220))
-    return [Panel(chart, note="Line: expected, with its interval over months.")]
+        look = {"filled": True, "shape": "diamond", "size": 110, "color": colour("series-3")}
+        today = [*reference(x, words, left=left, rows=[now]), Mark("point", look, rows=[now])]
+    chart = Chart(
+        [{key: row[key] for key in columns} | {"words": duration(row["p90_wait_s"])} for row in planned],
+        x=x,
+        y=y,
+        marks=[interval, line(point=True, **hue), *today],
+        height=220,
+        tips=[Tip("nodes"), Tip("gpus", "GPUs"), Tip("words", "90th percentile of the wait")],
+        note="Line: expected, with its interval over months.",
+    )
+    return [chart]
 
 
 PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)

@@ -5,30 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
-
-from tracekit.report.charts import (
-    DISTRIBUTION,
-    GPU_CLASSES,
-    Panel,
-    axis_values,
-    category,
-    class_colours,
-    class_legend,
-    height,
-    ranges,
-    time_tooltips,
-)
+from tracekit.report.axes import axis_values, names
+from tracekit.report.charts import GPU_CLASSES, Hues, Tip, size_hues
 from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
-from tracekit.report.spread_charts import DAYS, curve, hours_of_week, linear_shades, time_shades
+from tracekit.report.spreads import DISTRIBUTION, curve, ranges
 from tracekit.report.structure import ROW_LIMIT
+from tracekit.report.week import DAYS, hours_of_week, linear_shades, time_shades
 from tracekit.text import count, counted, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Row
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.tenant import Tenant
 
@@ -66,35 +56,40 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text[0].upper()}{text[1:]}." if text else None
 
 
-def distributions_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def distributions_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the curves of run times and waits, and the waits of each size."""
-    panels = []
+    charts = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
         # A curve of zeros would be an edge of the chart.
         if any(r["scope"] == "all" and r["p100_s"] for r in own):
-            panels.append(Panel(curve(own, title=title, share=share), title=heading))
+            charts.append(curve(own, title=title, of=share, heading=heading))
     waits = [r for r in rows if r["measure"] == "wait" and r["scope"] == "size"]
     if len(waits) > 1 and any(r["p90_s"] for r in waits):
-        panels.append(_waits_by_size(waits))
-    return panels
+        charts.append(_waits_by_size(waits))
+    return charts
 
 
-def _waits_by_size(rows: list[Row]) -> Panel:
-    colours = class_colours(r["gpu_class"] for r in rows)
+def _waits_by_size(rows: list[Row]) -> Chart:
     columns = ("gpu_class", "number", "mean_s", "p10_s", "p25_s", "p50_s", "p75_s", "p90_s")
-    drawn = ranges(
-        [{c: r[c] for c in columns} for r in rows],
-        y=category("gpu_class", list(colours), "GPUs of the job"),
+    chart = _by_class([{c: r[c] for c in columns} for r in rows], "wait (log scale)", "number")
+    return replace(chart, title="Wait by size", wide=True)
+
+
+def _by_class(rows: list[Row], title: str, count: str) -> Chart:
+    """Draw the distribution of each size class; `count` is the column that says of how many jobs."""
+    by = size_hues(rows)
+    return ranges(
+        rows,
+        y=names("gpu_class", list(by.colours), "GPUs of the job", step=30),
         wide=("p10_s", "p90_s"),
         narrow=("p25_s", "p75_s"),
         mean="mean_s",
-        title="wait (log scale)",
-        by="gpu_class",
-        colours=colours,
-        tooltip=time_tooltips("gpu_class", "GPUs", "number", ["p50_s", "mean_s", "p75_s", "p90_s"]),
+        title=title,
+        by=by,
+        tips=[Tip("gpu_class", "GPUs"), Tip(count, "", ",")],
+        note=DISTRIBUTION,
     )
-    return Panel(drawn.properties(height=height(len(colours), 30)), title="Wait by size", note=DISTRIBUTION, wide=True)
 
 
 def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -115,7 +110,7 @@ def _hour(row: Row) -> str:
     return f"{_DAY_NAMES[row['weekday'] - 1]}s at {row['hour']:02}:00"
 
 
-def week_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw arrivals, and beside them mean waits, by day and hour of the week."""
     known = [r for r in rows if r["jobs"]]
     if len({(r["weekday"], r["hour"]) for r in known}) < LEAST:
@@ -125,29 +120,14 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     means = [r["mean_wait_s"] for r in whole if r["mean_wait_s"] is not None]
     wait = time_shades(means)
     drawn = [_cell(r) for r in known]
-    when = [alt.Tooltip("day:N"), alt.Tooltip("hour:O"), alt.Tooltip("jobs:Q", title="jobs, all weeks", format=",")]
-    panels = [
-        hours_of_week(
-            drawn,
-            "come",
-            come,
-            hue="series-1",
-            title="Jobs submitted in an hour",
-            tooltip=[*when, alt.Tooltip("come:Q", title="jobs in this hour")],
-        )
-    ]
+    when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
+    jobs = [*when, Tip("come", "jobs in this hour")]
+    charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted in an hour", tips=jobs)]
     if wait.ends:  # waits of one step would be a map of one shade
-        panels.append(
-            hours_of_week(
-                drawn,
-                "wait",
-                wait,
-                hue="series-2",
-                title="Mean wait of jobs submitted then",
-                tooltip=[*when, alt.Tooltip("wait:Q", title="mean wait (s)", format=",")],
-            )
-        )
-    return panels
+        waits = [*when, Tip("wait", "mean wait (s)", ",")]
+        title = "Mean wait of jobs submitted then"
+        charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
+    return charts
 
 
 def _cell(row: Row) -> dict[str, Any]:
@@ -189,22 +169,10 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}, {more}."
 
 
-def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the run time's percentiles by size class."""
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
-    colours = class_colours(r["gpu_class"] for r in shown)
-    drawn = ranges(
-        shown,
-        y=category("gpu_class", list(colours), "GPUs of the job"),
-        wide=("p10_s", "p90_s"),
-        narrow=("p25_s", "p75_s"),
-        mean="mean_s",
-        title="run time (log scale)",
-        by="gpu_class",
-        colours=colours,
-        tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "mean_s", "p75_s", "p90_s"]),
-    ).properties(height=height(len(colours), 30))
-    return [Panel(drawn, note=DISTRIBUTION)] if shown else []
+    return [_by_class(shown, "run time (log scale)", "jobs")]
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -289,7 +257,7 @@ def _of(row: Row) -> str:
     return f"{gpu_jobs(row['gpu_class'])}{where}"
 
 
-def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw median, mean and 90th percentile of the waits by size, one chart a tenant, all on one axis."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
@@ -302,15 +270,15 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     named = labels([v for v in chosen if v is not None])
     none = "" if len(waits) == 1 else f"no {facts.tenant.one}"
     shown = [r for r in known if r["vc"] in chosen]
-    colours = class_colours(r["gpu_class"] for r in shown)
-    sizes = dict(zip(colours, (words for words, _ in class_legend(colours)), strict=True))
+    classes = size_hues(shown)
+    sizes = Hues("size", dict(classes.legend))
     within = axis_values(shown, ("p50_s", "p90_s", "mean_s"))
-    panels = []
+    charts = []
     for tenant in chosen:
-        own = [{**{c: r[c] for c in _WAITS}, "size": sizes[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
+        own = [{**{c: r[c] for c in _WAITS}, "size": classes.words[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
         title = none if tenant is None else named.get(tenant, "unknown")
-        panels.append(Panel(_waits(own, sizes, colours, within), title=title))
-    return [*panels[:-1], replace(panels[-1], note=_not_drawn(waits, waited, facts.tenant))] if panels else []
+        charts.append(replace(_waits(own, sizes, within), title=title))
+    return [*charts[:-1], replace(charts[-1], note=_not_drawn(waits, waited, facts.tenant))] if charts else []
 
 
 _WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
@@ -328,21 +296,19 @@ def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], te
     return " ".join(told)
 
 
-def _waits(rows: list[Row], sizes: dict[str, str], colours: dict[str, str], within: list[float]) -> alt.LayerChart:
+def _waits(rows: list[Row], sizes: Hues, within: list[float]) -> Chart:
     """Draw the waits of one tenant by size; each size has its place in all of the charts."""
-    drawn = ranges(
+    return ranges(
         rows,
-        y=category("size", list(sizes.values()), None),
+        y=names("size", list(sizes.colours), step=18),
         wide=("p50_s", "p90_s"),
         mean="mean_s",
         within=within,
         title="wait (log scale)",
-        by="gpu_class",
-        colours=colours,
-        tooltip=time_tooltips("size", "size", "waits", ["p50_s", "mean_s", "p90_s"]),
+        by=sizes,
+        tips=[Tip("size", "size"), Tip("waits", "", ",")],
         sizes=(3, 3),
     )
-    return drawn.properties(height=height(len(sizes), 18))
 
 
 PRESENTATIONS = (

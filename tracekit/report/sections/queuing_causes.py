@@ -1,17 +1,20 @@
-"""Queueing: why jobs wait, and who overtakes whom."""
+"""Queueing: why jobs wait, who overtakes whom, and whether waits can be foretold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracekit.report.charts import GPU_CLASSES, Panel, bars
-from tracekit.report.phrases import FEW, gpu_jobs, largest
+from tracekit.characterize.intervals import FEW
+from tracekit.report.bars import bars
+from tracekit.report.charts import GPU_CLASSES
+from tracekit.report.phrases import gpu_jobs, largest, sample_size
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
 
 
@@ -63,7 +66,7 @@ def _quota(facts: TraceFacts) -> str:
     return f"{held} (no quotas known)"
 
 
-def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw the share of waits that each cause explains, by size class."""
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
     if not known:
@@ -134,13 +137,26 @@ def _of_vc(facts: TraceFacts) -> str:
     return f" of the same {facts.tenant.one}" if facts.vcs else ""
 
 
-def order_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def order_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the share of starts that overtook somebody, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
         return []
     measures = {"out_of_order_share": "starts that overtook another job"}
     return [bars(known, measures=measures, axis_title="share of the starts", count="starts")]
+
+
+def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say how many of the last waits lay in the interval told when they began."""
+    whole = next((r for r in rows if r["gpu_class"] == "all"), None)
+    if whole is None:
+        return None
+    if not whole["told"]:
+        return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few like them that came earlier."
+    few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
+    n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
+    held = percent(whole["inside_share"])
+    return f"{held} of the waits{n} lay within the interval forecast at submission{few}."
 
 
 PRESENTATIONS = (
@@ -155,5 +171,10 @@ PRESENTATIONS = (
         finding=order_finding,
         chart=order_chart,
         without_vcs="How often do jobs overtake others, and at whose cost?",
+    ),
+    Presentation(
+        "queuing/expected_wait_backtest",
+        finding=expected_finding,
+        without_rows="No job's wait is known.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Queueing: how full the cluster is through time, and who waits then."""
+"""Queueing: how full the cluster is through time, who waits then, and why by the word of the scheduler."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tracekit.report.lines import gpu_lines, held_above_waiting
 from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
+from tracekit.report.through_time import gpu_lines, held_above_waiting
 from tracekit.report.times import local, start_of_day
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
+
 
 FEW_HELD = 0.05
 """Share of the GPUs held below which the log probably lacks jobs of the cluster."""
@@ -136,7 +137,7 @@ def _who(row: Row, facts: TraceFacts) -> str:
     return f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
 
 
-def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw GPUs held and waited for through time, of the tenants that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
         return []
@@ -158,7 +159,7 @@ def _minute(time: str, facts: TraceFacts) -> str:
     return f"on {start_of_day(time, facts)}{at}"
 
 
-def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw GPUs held, waited for and there through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
@@ -189,7 +190,7 @@ def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     )
 
 
-def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
@@ -199,9 +200,47 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     ]
 
 
+_CHOSEN = ("limit", "dependency", "begin time", "held")
+"""Groups that are no contention: more nodes would not have started these jobs any sooner."""
+
+
+def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say which part of the waiting limits, dependencies and begin times explain."""
+    gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
+    jobs, column = (gpu, "gpu_wait_share") if gpu else (sum(r["jobs"] for r in rows), "wait_share")
+    shares = {r["reason_group"]: r[column] or 0.0 for r in rows}
+    held = sum(shares.get(name, 0.0) for name in _CHOSEN)
+    if not sum(shares.values()):
+        return None
+    limit, who = shares.get("limit", 0.0), "GPU jobs" if gpu else "jobs"
+    if not held and not shares.get("unlisted"):
+        return f"By the scheduler no limit, dependency or begin time held up any of {count(jobs)} {who} that waited."
+    text = (
+        f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
+        f" times or people for {percent(held - limit)}"
+    )
+    if shares.get("unlisted"):
+        text += f"; the reason for {percent(shares['unlisted'])} is not in Slurm's list"
+    return text + "."
+
+
+def started_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say which part of the GPU jobs backfill started."""
+    gpu = [r for r in rows if r["gpu_class"] != "0"]
+    jobs, filled = sum(r["jobs"] for r in gpu), sum(r["backfill_jobs"] for r in gpu)
+    return f"Backfill started {count(filled)} of {count(jobs)} GPU jobs ({percent(filled / jobs)})." if jobs else None
+
+
+def no_words(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say that the source does not tell why jobs waited, or what started them."""
+    return None if rows else "The source does not tell; sacct does, with Reason and Flags among its columns."
+
+
 PRESENTATIONS = (
     Presentation("queuing/gpu_time_held", finding=held_finding),
     Presentation("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
     Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_vc_timeline),
     Presentation("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
+    Presentation("queuing/wait_reasons", finding=reasons_finding, why_empty=no_words),
+    Presentation("queuing/started_by", finding=started_finding, why_empty=no_words),
 )

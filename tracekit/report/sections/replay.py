@@ -1,31 +1,20 @@
-"""Replay: what other policies would have done to the same jobs."""
+"""Replays: which scheduler the log behaves like, and what other policies would have done to the same jobs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import altair as alt
-
+from tracekit.calibration.workbench import UNNAMED
 from tracekit.replay.results.answers import LEAST
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.report.charts import (
-    Panel,
-    axis_values,
-    category,
-    data,
-    height,
-    palette,
-    percent_axis,
-    position,
-    reference,
-    time_axis,
-    time_scale,
-)
+from tracekit.report.axes import axis_values, durations, names, position, share
+from tracekit.report.charts import Chart, Hues, Mark, Tip, dot, reference, series, whisker
 from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, label, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, counted, duration, percent, signed_percent
+from tracekit.report.through_time import gpu_lines
+from tracekit.text import alike_durations, count, counted, duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +22,147 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
+
 _NAMED = 3
-"""Most policies named in a sentence."""
+"""Most clusters, and most policies, that a sentence names."""
+_MEANS = {"queue": "mean wait", "jct": "mean completion time"}
+
+
+def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say which scheduler the log behaves like, cluster by cluster, and which effects can be told."""
+    parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40)) for row in rows[:_NAMED]]
+    if len(rows) > _NAMED:
+        told = sum(bool(row["effects_told"]) for row in rows)
+        parts.append(f"Effects of changes are told of {told} of the {len(rows)} clusters.")
+    return " ".join(parts)
+
+
+def _twin(row: Row, name: str) -> str:
+    if row["grade"] is None:
+        return f"{name}: cannot tell, since there is no twin: {row['why_not']}."
+    if not row["waiting_share"]:
+        return f"{name}: cannot tell, since no job waits."
+    share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
+    log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
+    trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
+    return (
+        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: in the"
+        f" log's last part it waits {twin} on average, the log {log} (grade {row['grade']})."
+    )
+
+
+_TRUST = {"close": "yes", "fair": "likely"}
+"""Whether effects of changes can be told from a twin, by its grade; from others none is told."""
+
+
+def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say that nothing is waited for, where a chart would be empty."""
+    if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
+        return None
+    return "In the log's last part no GPU was waited for, nor is one in the twin."
+
+
+def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+    """Draw the queue by the log and in the twin, of the cluster with most of the waiting hours."""
+    first = rows[0]["cluster"]
+    return [
+        gpu_lines(
+            [row for row in rows if row["cluster"] == first],
+            {"recorded_gpus": "waited for, by the log", "twin_gpus": "the same in the twin"},
+            facts,
+            title="" if first == UNNAMED else shorten(first, 40),
+            note="The last part of the log, which the twin has not seen.",
+        )
+    ]
+
+
+def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
+    whole = _whole(rows)
+    found: list[str] = []
+    for given, which in (("not given", "policies that need no run times"), ("given", "those given true run times")):
+        better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
+        if better:
+            best = min(better, key=lambda r: r["expected_jct_s"])
+            where = "" if found else _where(whole)
+            found.append(f"Of {which}, {policy_name(best)} would help most{where}: {_words(best)}.")
+    if not found:
+        return f"No other policy is expected to shorten the recorded times{_where(whole)}."
+    longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]
+    if longer:
+        found.append(f"Jobs would take longer under {' and '.join(longer[:_NAMED])}.")
+    return " ".join(found)
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """Return the rows over all clusters, or of the one cluster that there is."""
+    last = {row["policy"]: row for row in rows}  # the sum over clusters stands after these
+    most = max(row["jobs"] for row in last.values())
+    return [row for row in last.values() if row["jobs"] > most / 2]
+
+
+def _where(rows: list[Row]) -> str:
+    name = rows[0]["cluster"]
+    return "" if name == UNNAMED else f" in {shorten(name, 40)}"
+
+
+def _words(row: Row) -> str:
+    """Return the means before and after; where jobs are stopped, the wait until the first start is not all of it."""
+    parts = []
+    for what, words in _MEANS.items():
+        if what == "queue" and row["preemptions"] > 0:
+            continue
+        values = [row[f"{key}_s"] for key in (f"recorded_{what}", f"expected_{what}")]
+        ends = [row[f"expected_{what}_{end}_s"] for end in ("low", "high")]
+        if None not in values and None not in ends:
+            before, after, low, high = alike_durations([*values, *ends])
+            parts.append(f"{words} {before} -> {after} ({low} to {high})")
+    return " and ".join(parts)
+
+
+def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the expected means with their intervals beside the recorded ones."""
+    whole = [{**row, "policy": axis_name(row)} for row in _whole(rows)]
+    note = "Dot: expected; line: its 95 % interval."
+    if any(row["run_times"] == "given" for row in whole):
+        note += " Orange triangle: knows the run times."
+    charts: list[Chart] = []
+    for what, words in _MEANS.items():
+        known = sorted((row for row in whole if row[f"expected_{what}_s"] is not None), key=_first)
+        if known:
+            charts.append(_intervals(known, what, words, "" if charts else note))
+    return charts
+
+
+def _first(row: Row) -> tuple[float, float]:
+    """Return the place of a policy: all charts have one order."""
+    waits = [row[f"expected_{what}_s"] for what in ("queue", "jct")]
+    first, second = (float("inf") if wait is None else wait for wait in waits)
+    return first, second
+
+
+def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
+    low, mean, high = (f"expected_{what}{end}_s" for end in ("_low", "", "_high"))
+    recorded = f"recorded_{what}_s"
+    at, values = rows[0][recorded], axis_values(rows, (low, mean, high, recorded))
+    x = durations(mean, f"{words[:1].upper()}{words[1:]} (log scale)", values)
+    log: list[Mark] = []
+    if at is not None:
+        left = position(at, values) > 0.5
+        log = reference(x.of(recorded), f"by the log {duration(at)}", left=left, rows=rows[:1])
+    shape = {"domain": ["not given", "given"], "range": ["circle", "triangle-up"]}
+    shapes = {"shape": {"field": "run_times", "type": "nominal", "scale": shape}}
+    return Chart(
+        rows,
+        x=x,
+        y=names("policy", [row["policy"] for row in rows], step=19),
+        marks=[*log, whisker(x.of(low), high), replace(dot(), channels=shapes)],
+        by=replace(series("run_times", ("not given", "given")), told=False),
+        title=f"{words[:1].upper()}{words[1:]}",
+        note=note,
+    )
+
+
 _MUCH = 0.05
 """Above this share of the GPU time, the sentence mentions GPUs that the cluster does not have."""
 _SEEN = 0.03
@@ -219,7 +347,7 @@ def _gain(row: Row) -> str:
     )
 
 
-def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
@@ -234,11 +362,10 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     have = {r["mark"] for r in drawn}
     note = "Dot: mean; line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
-    panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0]) for what in times]
-    panels = [replace(panel, note=note if k == 0 else "") for k, panel in enumerate(panels)]
+    charts = [_spans(drawn, what, note if k == 0 else "") for k, what in enumerate(times)]
     if shown:
-        panels.append(_dots(drawn, shown, facts))
-    first, *others = panels
+        charts.append(_dots(drawn, shown, facts))
+    first, *others = charts
     return [replace(first, note=f"{first.note} {fold_note(folded)}".strip()), *others]
 
 
@@ -272,71 +399,70 @@ def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
     return {**row, "policy": label(name, others), "run_times": run_times, "mark": mark}
 
 
-def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
+def _spans(rows: list[Row], what: str, note: str) -> Chart:
     named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
     low, mean, high = named
+    heading, title = _TIMES[what]
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
-    values = axis_values(rows, list(named))
-    policies = [r["policy"] for r in rows if r["mark"] != _LOG]
-    hue = palette({"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")})
-    shape = alt.Scale(domain=list(_SHAPES), range=list(_SHAPES.values()))
-    scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
-    whole = alt.Chart(data(rows))
-    base = whole.transform_filter(alt.datum.mark != _LOG).encode(
-        y=category("policy", policies, None),
-        color=alt.Color("run_times:N", scale=hue),
-        tooltip=[
-            alt.Tooltip("policy:N"),
-            alt.Tooltip("run_times:N", title="run times"),
-            *(alt.Tooltip(f"{key}_words:N", title=words) for key, words in named.items()),
-        ],
-    )
-    x = alt.X(f"{mean}:Q", scale=scale, axis=axis)
-    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
-        x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
-    )
-    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, shape=alt.Shape("mark:N", scale=shape))
-    layers = [line, point]
+    values, policies = axis_values(rows, list(named)), [r["policy"] for r in rows if r["mark"] != _LOG]
+    x = durations(mean, f"{title} (log scale)", values)
+    shapes = {
+        "shape": {"field": "mark", "type": "nominal", "scale": {"domain": list(_SHAPES), "range": [*_SHAPES.values()]}}
+    }
+    marks = [
+        replace(whisker(x.of(low), high), transform=_POLICIES),
+        replace(dot(), transform=_POLICIES, channels=shapes),
+    ]
     log = next((r[mean] for r in rows if r["mark"] == _LOG and r[mean] is not None), None)
     if log is not None:
-        words = f"by the log {duration(log)}"
-        recorded = whole.transform_filter(alt.datum.mark == _LOG)
-        layers = [*reference(recorded, x, words, left=position(log, values) > _LEFT), *layers]
-    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(policies), 19)))
+        left = position(log, values) > _LEFT
+        marks = [*reference(x, f"by the log {duration(log)}", left=left, kept=_RECORDED), *marks]
+    colours = {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")}
+    return Chart(
+        rows,
+        x=x,
+        y=names("policy", policies, step=19),
+        marks=marks,
+        by=Hues("run_times", colours, told=False),
+        tips=[
+            Tip("policy"),
+            Tip("run_times", "run times"),
+            *(Tip(f"{key}_words", words) for key, words in named.items()),
+        ],
+        title=heading,
+        note=note,
+    )
 
 
 _LEFT = 0.5
 """Part of the axis beyond which the label of the log stands left of its line."""
+_POLICIES, _RECORDED = ([{"filter": f"datum.mark {sign} '{_LOG}'"}] for sign in ("!==", "==="))
+"""Keep the rows of policies, and that of the log."""
 
 
-def _points(names: list[str]) -> alt.Y:
-    """Return a vertical axis of policies for points alone."""
-    scale = alt.Scale(domain=names, padding=0.5)
-    return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
-
-
-def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Panel:
-    note = " ".join(facts.ingested.words(_SHARE_NOTES[key]) for key in columns)
-    colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
+def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Chart:
+    title = " and ".join(columns.values())
     long = [
         {"policy": r["policy"], "what": words, "share": r[key]}
         for r in rows
         for key, words in columns.items()
         if r[key] is not None
     ]
-    drawn = (
-        alt.Chart(data(long))
-        .mark_point(filled=True, size=60, opacity=1)
-        .encode(
-            y=_points([r["policy"] for r in rows]),
-            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("what:N", scale=palette(colours)),
-            tooltip=[alt.Tooltip("policy:N"), alt.Tooltip("what:N"), alt.Tooltip("share:Q", format=".1%")],
-        )
-        .properties(height=height(len(rows), 19))
+    return Chart(
+        long,
+        x=share("share", "share", whole=True),
+        y=names("policy", [r["policy"] for r in rows], step=19),
+        marks=[dot()],
+        by=series("what", columns.values(), 3),
+        tips=[Tip("policy"), Tip("what"), Tip("share", "", ".1%")],
+        title=f"{title[:1].upper()}{title[1:]}",
+        note=" ".join(facts.ingested.words(_SHARE_NOTES[key]) for key in columns),
     )
-    title = " and ".join(columns.values())
-    return Panel(drawn, tuple(colours.items()), f"{title[:1].upper()}{title[1:]}", note)
 
 
-PRESENTATIONS = (Presentation("replay/policies", finding=policies_finding, chart=policies_chart),)
+PRESENTATIONS = (
+    Presentation("replay/twins", finding=twins_finding),
+    Presentation("replay/twin_queue", finding=queue_finding, chart=queue_chart),
+    Presentation("replay/effects", finding=effects_finding, chart=effects_chart),
+    Presentation("replay/policies", finding=policies_finding, chart=policies_chart),
+)

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import altair as alt
-
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.report.charts import (
-    GPU_CLASSES,
-    Panel,
-    axis_values,
-    category,
-    class_colours,
-    class_legend,
-    data,
-    height,
-    palette,
-    time_axis,
-    time_scale,
-)
+from tracekit.report.axes import axis_values, durations, names
+from tracekit.report.charts import GPU_CLASSES, Chart, Tip, dot, size_hues
 from tracekit.report.phrases import gpu_jobs
 from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, in_panel_order, label, policy_name
 from tracekit.report.sections.interface import Presentation
@@ -205,7 +192,7 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{counted(names, 'assumptions')}, each with its source{more}."
 
 
-def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the mean wait by policy and size class."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
@@ -215,32 +202,25 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     for r in in_panel_order(known):
         found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["avg_queue_s"]
     folded = fold({name: list(waits.values()) for name, waits in found.items()})
-    names = {name: label(name, others) for name, others in folded.items()}
+    called = {name: label(name, others) for name, others in folded.items()}
     drawn = [
-        {**r, "policy": names[r["policy"]], "words": duration(r["avg_queue_s"])} for r in known if r["policy"] in names
+        {**r, "policy": called[r["policy"]], "words": duration(r["avg_queue_s"])}
+        for r in known
+        if r["policy"] in called
     ]
-    colours = class_colours(r["gpu_class"] for r in drawn)
-    values = axis_values(drawn, ("avg_queue_s",))
-    picture = (
-        alt.Chart(data(drawn))
-        .mark_point(filled=True, size=60, opacity=1)
-        .encode(
-            y=category("policy", list(names.values()), None),
-            # Below each other, since equal waits would hide each other.
-            yOffset=alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            x=alt.X("avg_queue_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
-            color=alt.Color("gpu_class:N", scale=palette(colours)),
-            tooltip=[
-                alt.Tooltip("policy:N"),
-                alt.Tooltip("gpu_class:N", title="GPUs"),
-                alt.Tooltip("jobs:Q", format=","),
-                alt.Tooltip("words:N", title="mean wait"),
-            ],
-        )
-        .properties(height=height(len(names), max(19, 9 * len(colours))))
+    by = size_hues(drawn)
+    chart = Chart(
+        drawn,
+        x=durations("avg_queue_s", "mean wait (log scale)", axis_values(drawn, ("avg_queue_s",))),
+        y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
+        marks=[dot()],
+        by=by,
+        # Below each other, since equal waits would hide each other.
+        apart=True,
+        tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
+        note=f"Mean wait until the first start. {fold_note(folded)}".strip(),
     )
-    note = f"Mean wait until the first start. {fold_note(folded)}".strip()
-    return [Panel(picture, class_legend(colours), note=note)]
+    return [chart]
 
 
 PRESENTATIONS = (

@@ -1,28 +1,23 @@
-"""Utilization: how busy the GPUs, CPUs and memories are."""
+"""Utilization: how busy the GPUs, CPUs and memories are, and which part of what they own tenants hold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.amounts import amounts, named
-from tracekit.report.charts import (
-    Panel,
-    category,
-    height,
-    number_tooltips,
-    ranges,
-    status_colours,
-    status_legend,
-)
-from tracekit.report.phrases import gpus
+from tracekit.report.axes import hours, names, number, share
+from tracekit.report.bars import amounts, bars, named
+from tracekit.report.charts import Chart, Tip, line, series, status_hues
+from tracekit.report.line_labels import named_in_last
+from tracekit.report.phrases import gpus, hour_span, largest
 from tracekit.report.sections.interface import Presentation
-from tracekit.text import count, counted, duration, shorten
+from tracekit.report.spreads import ranges, tails
+from tracekit.text import count, counted, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
+
 
 SIZES = 8
 """Most job sizes drawn."""
@@ -58,11 +53,9 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the utilization's percentiles by job size and status."""
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
-    if not known:
-        return []
     samples: dict[float, int] = {}
     for row in known:
         samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
@@ -70,28 +63,24 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     shown = [
         {**r, "size": count(r["gpu_count"]), "end": r["status"] or "unknown"} for r in known if r["gpu_count"] in kept
     ]
-    colours = status_colours(r["end"] for r in shown)
-    drawn = ranges(
-        shown,
-        y=category("size", [count(g) for g in kept], "GPUs of the job"),
-        wide=("p5_pct", "p95_pct"),
-        narrow=("p25_pct", "p75_pct"),
-        title="GPU utilization (%)",
-        by="end",
-        colours=colours,
-        apart=True,
-        tooltip=number_tooltips(
-            {"size": "GPUs", "end": "status"},
-            "samples",
-            ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"],
-        ),
-        sizes=(2, 6),
-        mean="mean_pct",
-    ).properties(height=height(len(kept), 15 * len(colours) + 10))
+    by = status_hues(shown, "end")
     note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more."
-    return [Panel(drawn, status_legend(colours), note=note)]
+    chart = ranges(
+        shown,
+        y=names("size", [count(g) for g in kept], "GPUs of the job", step=15 * len(by.colours) + 10),
+        wide=("p5_pct", "p95_pct"),
+        narrow=("p25_pct", "p75_pct"),
+        title="GPU utilization (%)",
+        by=by,
+        apart=True,
+        tips=[Tip("size", "GPUs"), Tip("end", "status"), Tip("samples", "", ",")],
+        sizes=(2, 6),
+        mean="mean_pct",
+        note=note,
+    )
+    return [chart]
 
 
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -108,26 +97,13 @@ def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw median, 90th and 95th percentile by job size."""
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
     shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
-    if not shown:
-        return []
-    drawn = ranges(
-        shown,
-        y=category("size", [r["size"] for r in shown], None),
-        wide=("p50_pct", "p95_pct"),
-        narrow=("p50_pct", "p90_pct"),
-        title="GPU utilization (%)",
-        tooltip=number_tooltips({"size": "GPUs"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
-        sizes=(2, 6),
-        mean="mean_pct",
-    ).properties(height=height(len(shown), 26))
-    note = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
-    if len(rows) > len(shown):
-        note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more."
-    return [Panel(drawn, note=note)]
+    left = len(rows) - len(shown)
+    note = f"Drawn: the {len(shown)} sizes with the most samples; {left} more." if left else ""
+    return [tails(shown, names("size", [r["size"] for r in shown], step=26), [Tip("size", "GPUs")], note=note)]
 
 
 def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -147,7 +123,7 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the GPU-hours that the listed jobs waste, by user."""
     wasted: dict[str | None, float] = {}
     jobs: dict[str | None, int] = {}
@@ -156,18 +132,12 @@ def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         jobs[row["user"]] = jobs.get(row["user"], 0) + 1
     order = sorted(wasted, key=lambda u: (-wasted[u], u or ""))
     users = [{"user": u, "wasted_gpu_h": wasted[u], "jobs": jobs[u]} for u in order]
-    if not users:
-        return []
     shown = named(users, "user", "no user")
-    tooltip = [
-        alt.Tooltip("wasted_gpu_h:Q", title="GPU-hours wasted", format=",.1f"),
-        alt.Tooltip("jobs:Q", title="idle jobs", format=","),
-    ]
-    axis = "GPU-hours wasted by idle jobs"
+    tips = [Tip("wasted_gpu_h", "GPU-hours wasted", ",.1f"), Tip("jobs", "idle jobs", ",")]
     left = len(users) - len(shown)
-    panel = amounts(shown, value="wasted_gpu_h", axis_title=axis, tooltip=tooltip)
+    chart = amounts(shown, value="wasted_gpu_h", axis_title="GPU-hours wasted by idle jobs", tips=tips)
     note = f"Drawn: the {len(shown)} users who waste most; {left} more." if left else ""
-    return [Panel(panel.chart, note=note)]
+    return [replace(chart, note=note)]
 
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -180,22 +150,145 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw median, 90th and 95th percentile of each resource."""
-    shown = [r for r in rows if r["p50_pct"] is not None]
-    if not shown:
-        return []
-    shown = [{**r, "resource": _resource(r)} for r in shown]
-    words = [r["resource"] for r in shown]
-    drawn = ranges(
+    shown = [{**r, "resource": _resource(r)} for r in rows if r["p50_pct"] is not None]
+    chart = ranges(
         shown,
-        y=category("resource", words, None),
+        y=names("resource", [r["resource"] for r in shown], step=34),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
         title="use of the machine (%)",
-        tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
-    ).properties(height=height(len(words), 34))
-    return [Panel(drawn, note="Dot: median; lines: to the 90th and the 95th percentile.")]
+        tips=[Tip("resource", "resource"), Tip("samples", "", ",")],
+        note="Dot: median; lines: to the 90th and the 95th percentile.",
+    )
+    return [chart]
+
+
+CLUSTERS = 4
+"""Most clusters drawn."""
+
+VCS = 15
+"""Most tenants drawn."""
+
+
+def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
+    """Say where the whole cluster is shown, where there are no tenants."""
+    if facts.vcs or not facts.load:
+        return None
+    return f"The trace has no {facts.tenant.spelled_many}; what the whole cluster held is shown at queueing."
+
+
+def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Name the tenant that uses most of what it owns and the one that uses least, with their waits."""
+    known = [r for r in rows if r["allocated_share_mean"] is not None]
+    most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
+    several = len({r["cluster"] for r in rows}) > 1
+    if most is None or least is None:
+        return None
+    base = "what it owns" if facts.quotas else "the most GPUs it ever held"
+    share = percent(most["allocated_share_mean"])
+    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
+    if most is not least:
+        text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
+    return f"{text}."
+
+
+def _vc(row: Row, facts: TraceFacts, *, several: bool) -> str:
+    name = f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
+    return f"{name} in {shorten(row['cluster'], 30)}" if several and row["cluster"] is not None else name
+
+
+def _waits(row: Row) -> str:
+    return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
+
+
+def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+    """Draw the mean share of what each tenant owns that it held, the largest first."""
+    known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
+    chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
+    several, one = len({r["cluster"] for r in known}) > 1, facts.tenant.one
+    names = [" ".join(w for w in (r["cluster"] if several else None, r["vc"] or f"no {one}") if w) for r in chosen]
+    short = labels(names)
+    shown = [{**r, "tenant": short[name]} for r, name in zip(chosen, names, strict=True)]
+    chart = bars(
+        shown,
+        key="tenant",
+        values=[r["tenant"] for r in shown],
+        title=None,
+        measures={"allocated_share_mean": f"share of what the {one} owns"},
+        axis_title=f"GPU time held of what the {one} owns"
+        if facts.quotas
+        else f"mean of the most that the {one} ever held",
+    )
+    left = len(known) - len(shown)
+    many = facts.tenant.many
+    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more." if left else ""
+    return [replace(chart, note=note)]
+
+
+def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say at which hour most of the GPUs are held, and at which least."""
+    known = [r for r in rows if r["allocated_share"] is not None]
+    most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
+    if most is None or least is None or most is least:
+        return None
+    where = f" in {shorten(most['cluster'], 30)}" if len({r["cluster"] for r in known}) > 1 else ""
+    other = f" in {shorten(least['cluster'], 30)}" if where else ""
+    what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
+    return (
+        f"{what} held between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f" and the {'smallest' if where else 'fewest'} between {hour_span(least['hour'])}{other},"
+        f" {percent(least['allocated_share'])}."
+    )
+
+
+def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
+
+    Submissions with GPUs stand beside all where the two differ.
+    """
+    clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))[:CLUSTERS]
+    named = labels([c for c in clusters if c is not None])
+    names = {named[c] if c is not None else "no cluster": c for c in clusters}
+    by = series("cluster", names)
+    shown = [
+        {
+            "hour": r["hour"],
+            "cluster": words,
+            "held": r["allocated_share"],
+            "busy": None if r["gpu_util_pct"] is None else r["gpu_util_pct"] / 100,
+            "jobs": r["submitted_jobs"],
+            "gpu_jobs": r["submitted_gpu_jobs"],
+        }
+        for words, cluster in names.items()
+        for r in rows
+        if r["cluster"] == cluster
+    ]
+    kinds = [
+        ("Held by jobs", share("held", "GPUs held"), ".1%", ""),
+        ("Computing", share("busy", "utilization"), ".1%", "Of all GPUs with telemetry."),
+        ("Submitted", number("jobs", "jobs", ticks=4), ",.1f", "Mean number of jobs."),
+        ("Submitted, with GPUs", number("gpu_jobs", "jobs with GPUs", ticks=4), ",.1f", "Where sizes are known."),
+    ]
+    if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
+        kinds.pop()
+    charts = []
+    for title, y, form, note in kinds:
+        chart = Chart(
+            # A line breaks where an hour has no number.
+            [{k: r[k] for k in ("hour", "cluster", y.column)} for r in shown],
+            x=hours(),
+            y=y,
+            marks=[line(1.5, point=True)],
+            height=150,
+            by=by,
+            tips=[Tip("cluster"), Tip("hour", "hour"), Tip(y.column, "", form)],
+            title=title,
+            note=note,
+        )
+        charts.append(named_in_last(chart, 23, "cluster"))
+    return charts
 
 
 PRESENTATIONS = (
@@ -209,4 +302,6 @@ PRESENTATIONS = (
         without_rows="No job with telemetry held GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),
+    Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

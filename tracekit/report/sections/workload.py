@@ -1,22 +1,104 @@
-"""Workload: what people ask for, and what they run again."""
+"""People and their work: who takes most, who waits, what they ask for, and what they run again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.amounts import amounts, named
-from tracekit.report.charts import Panel, bars
+from tracekit.report.axes import share
+from tracekit.report.bars import amounts, bars, named
+from tracekit.report.charts import Chart, Tip, line, series
 from tracekit.report.phrases import gpus, largest
 from tracekit.report.sections.interface import Presentation
-from tracekit.report.size_curves import size_curve
+from tracekit.report.spreads import size_curve
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
+
+
+POINTS = 60
+"""Most points of a curve; more cannot be distinguished on a page."""
+
+HEAVIEST = 0.1
+"""The share of users in the sentence, where there are enough users."""
+
+_CURVES = {
+    "gpu_time_share": "GPU time",
+    "cpu_time_share": "CPU time of CPU jobs",
+    "all_cpu_time_share": "CPU time of all jobs",
+}
+
+
+def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say what the heaviest tenth of the users takes."""
+    few = [r for r in rows if 0 < r["user_share"] <= HEAVIEST] or rows[:1]
+    if not few:
+        return None
+    last = few[-1]
+    parts = [f"{percent(last[c])} of the {words}" for c, words in _CURVES.items() if last.get(c) is not None]
+    if not parts:
+        return None
+    if len(rows) == 1:
+        return "All jobs are those of a single user."
+    number = rows.index(last) + 1
+    which = f"heaviest {count(number)} of the {count(len(rows))} users" if number > 1 else "heaviest user"
+    who = f"{which} ({percent(last['user_share'])})" if last["user_share"] else which
+    *first, final = parts
+    return f"The {who} took {', '.join(first)}{' and ' if first else ''}{final}."
+
+
+def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the share of the time against the share of the users, heaviest first."""
+    have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
+    if not have or len(rows) < 2:
+        return []
+    # The curve bends at its beginning: it has all of the first users and a sample of the others.
+    picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
+    by = series("of", have.values())
+    of = "time" if len(have) > 1 else next(iter(have.values()))
+    chart = Chart(
+        [
+            {"users": rows[i]["user_share"], "of": words, "share": rows[i][column]}
+            for i in sorted(picked)
+            for column, words in have.items()
+        ],
+        x=share("users", "share of the users, heaviest first", whole=True),
+        y=share("share", f"share of the {of}"),
+        marks=[line(point=True)],
+        height=240,
+        by=by,
+        tips=[Tip("of"), Tip("users", "share of users", ".1%"), Tip("share", "share of time", ".1%")],
+    )
+    return [chart]
+
+
+def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say who waited longest, and for how many jobs."""
+    waited = [r for r in rows if r["queue_hours"]]
+    if not waited:
+        return "No job with GPUs waited." if any(r["queue_hours"] is not None for r in rows) else None
+    first = waited[0]
+    who = f"User {shorten(first['user'], 30)}" if first["user"] is not None else "Jobs without a user"
+    text = f"{who} waited longest, {count(first['queue_hours'])} h over {counted(first['gpu_jobs'], 'GPU jobs')}"
+    if first["completed_share"] is None:
+        return text + "."
+    return f"{text}, of which {percent(first['completed_share'])} completed."
+
+
+def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+    """Draw the hours in the queue of the users who waited most."""
+    shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
+    tips = [
+        Tip("queue_hours", "hours in the queue", ",.1f"),
+        Tip("gpu_jobs", "GPU jobs", ","),
+        Tip("gpu_hours", "GPU-hours", ",.1f"),
+        Tip("completed_share", "completed", ".1%"),
+    ]
+    axis, most, total = "hours in the queue, all GPU jobs", "users who waited most", len(rows)
+    return [amounts(shown, value="queue_hours", axis_title=axis, tips=tips, total=total, what=most)]
+
 
 REQUESTS = 14
 """Most numbers of GPUs drawn."""
@@ -38,29 +120,25 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}; the largest share of GPU time goes to requests for {who}."
 
 
-def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the share of jobs up to each number of GPUs, and what each takes of jobs and of GPU time."""
     axis = "share of jobs of known size"
     each = _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
     steps = size_curve(rows)
-    if steps is None:
-        return each
-    return [Panel(steps, title="Jobs up to a size"), *(replace(panel, title="Jobs and GPU time") for panel in each)]
+    return each if steps is None else [steps, *(replace(chart, title="Jobs and GPU time") for chart in each)]
 
 
-def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Panel]:
+def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Chart]:
     """Draw share of jobs beside share of GPU time, by the commonest values of a column."""
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
-    if not kept:
-        return []
     named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
     known = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
     keys = list(dict.fromkeys(r["key"] for r in named_rows))
-    panel = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
+    chart = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
     left = len(rows) - len(kept)
     note = f"Drawn: the {len(kept)} {what}; {left} more." if left else ""
-    return [replace(panel, note=f"{panel.note} {note}".strip())]
+    return [replace(chart, note=f"{chart.note} {note}".strip())]
 
 
 RECURRING = 5
@@ -91,7 +169,7 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}; they take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
 
 
-def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw share of jobs beside share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
     axis = "share of all jobs"
@@ -119,22 +197,21 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text} with a median run time of {duration(first['median_run_s'])}."
 
 
-def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the jobs of the largest groups."""
     shown = named(rows, "group", "no group")
-    if not shown:
-        return []
-    tooltip = [
-        alt.Tooltip("jobs:Q", format=","),
-        alt.Tooltip("users:Q", format=","),
-        alt.Tooltip("run_s_cv:Q", title="spread of run times", format=".2f"),
-        alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
+    tips = [
+        Tip("jobs", "", ","),
+        Tip("users", "", ","),
+        Tip("run_s_cv", "spread of run times", ".2f"),
+        Tip("gpu_hours", "GPU-hours", ",.1f"),
     ]
-    total, most = len(rows), "largest groups"
-    return [amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip, total=total, what=most)]
+    return [amounts(shown, value="jobs", axis_title="jobs", tips=tips, total=len(rows), what="largest groups")]
 
 
 PRESENTATIONS = (
+    Presentation("users/concentration", finding=concentration_finding, chart=concentration_chart),
+    Presentation("users/queueing", finding=queueing_finding, chart=queueing_chart),
     Presentation("workload/gpu_request", finding=gpu_request_finding, chart=gpu_request_chart),
     Presentation("workload/gangs", finding=gangs_finding, chart=gangs_chart, why_empty=no_gangs),
     Presentation(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit import text
 from tracekit.characterize import list_views
 from tracekit.report.phrases import status_word
-from tracekit.serve.things.charts import use_panel
+from tracekit.serve.things.charts import use_chart
 from tracekit.serve.things.held import HELD, step_of
 from tracekit.serve.things.thing import MOST_ROWS, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
 
@@ -96,7 +96,7 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
         )
     use = _use(con, name) if placed and trace.has("gpu_utilization") else []
     own = {column: value for column, value in row.items() if column != "job_id"}
-    return Thing("job", name, _lead(row), facts_of(own, shown), use_panel(use, facts, "Use of its GPUs"), tables)
+    return Thing("job", name, _lead(row), facts_of(own, shown), use_chart(use, facts, "Use of its GPUs"), tables)
 
 
 def _lead(row: Row) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import text
-from tracekit.serve.things.charts import held_panel, use_panel
+from tracekit.serve.things.charts import held_chart, use_chart
 from tracekit.serve.things.held import HELD, held_through_time, step_of
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
 
@@ -87,13 +87,13 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
         total = jobs[0]["total"] if jobs else None
         title = "Jobs that ran on it, the latest first"
         tables.append(table(title, jobs, shown, units={"gpus": "GPUs"}, total=total, empty="None is recorded."))
-    panels = []
+    charts = []
     if placed and (ends := _times(con, _ENDS, name)) is not None:
         rows = held_through_time(con, _HELD_HERE, *ends, name=name)
-        panels += held_panel(rows, facts, "GPUs held on it", owned=row.get("gpu_count"))
+        charts += held_chart(rows, facts, "GPUs held on it", owned=row.get("gpu_count"))
     if trace.has("gpu_utilization") and (ends := _times(con, _SAMPLED, name)) is not None:
-        panels += use_panel(_use(con, name, *ends), facts, "Use of its GPUs")
-    return Thing("node", name, [], own, panels, tables)
+        charts += use_chart(_use(con, name, *ends), facts, "Use of its GPUs")
+    return Thing("node", name, [], own, charts, tables)
 
 
 def _times(con: duckdb.DuckDBPyConnection, sql: str, name: str) -> tuple[datetime, datetime] | None:

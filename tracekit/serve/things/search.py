@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import text
-from tracekit.report.links import link_to
+from tracekit.report.table_view import link_to
 from tracekit.serve.things.thing import Shown, Thing, rows_of, table
 
 if TYPE_CHECKING:

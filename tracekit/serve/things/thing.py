@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schema, text
 from tracekit.errors import TracekitError
-from tracekit.report.links import OPENED, link_to
-from tracekit.report.table_view import plain_cell
+from tracekit.report.table_view import OPENED, link_to, plain_cell
 from tracekit.report.times import local, start_of_day, trace_day
 from tracekit.tenant import INGESTED
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
+    from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
 
 __all__ = [
@@ -89,7 +88,7 @@ class Thing:
     lead: list[str] = field(default_factory=list)
     """Sentences below the heading."""
     facts: list[Fact] = field(default_factory=list)
-    panels: list[Panel] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     narrow: str | None = None
     """Address of the report that is asked of this alone."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from tracekit import text
-from tracekit.serve.things.charts import held_panel
+from tracekit.serve.things.charts import held_chart
 from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, rows_of, shown_time, table
 
@@ -77,14 +77,14 @@ def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
     if not numbers["jobs"]:
         raise NoSuchThingError(f"the trace has no user '{text.shorten(name)}'")
     shown = Shown(facts)
-    panels = []
+    charts = []
     if trace.has("attempts"):
         numbers |= rows_of(con, _GPU_HOURS, name=name)[0]
         ends = con.execute(f"SELECT min(since), max(coalesce(until, since)) FROM ({_HELD})", {"name": name}).fetchall()
         first, last = ends[0]
         if first is not None and last > first:
             held = held_through_time(con, _HELD, first, last, name=name)
-            panels = held_panel(held, facts, "GPUs that the jobs of this user held")
+            charts = held_chart(held, facts, "GPUs that the jobs of this user held")
     total = int(numbers["jobs"])
     tables = [
         table("How the jobs ended", rows_of(con, _STATUS, name=name), shown, units={"jobs": "jobs"}),
@@ -92,7 +92,7 @@ def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
         table("The longest waits", rows_of(con, _WAITED, name=name), shown, empty="No job is known to have waited."),
     ]
     narrow = f"/?{urlencode({'where.user': name}, errors='replace')}"
-    return Thing("user", name, [], _facts(numbers, facts), panels, tables, narrow)
+    return Thing("user", name, [], _facts(numbers, facts), charts, tables, narrow)
 
 
 def _facts(row: Row, facts: TraceFacts) -> list[Fact]:

@@ -13,8 +13,8 @@ from tests.report.test_summary import _entry
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats._slurm_text import COMMAND
 from tracekit.manifest import ASSUMED_ZONE, Capability, Check
-from tracekit.report.first_numbers import state
-from tracekit.report.lacks import lacks_of
+from tracekit.report.caveats import lacks_of
+from tracekit.report.headline import state
 from tracekit.report.summary import summary
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.report.unanswered import by_reason, in_words
+from tracekit.report.unmade import by_reason, in_words
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Report, UnansweredInfo

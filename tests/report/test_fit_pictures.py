@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import numpy as np
 import pytest
 
@@ -12,17 +11,23 @@ from tests.report.answering import told
 from tracekit.fit.choice import Effort, describe
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.sample import Sample
-from tracekit.report.rate_charts import arrivals_chart
-from tracekit.report.workload_charts import against, curves, run_time_chart, undrawn, workload_pictures
+from tracekit.report.charts import Hues
+from tracekit.report.fit_pictures import (
+    against,
+    arrivals_picture,
+    curves,
+    run_time_picture,
+    undrawn,
+    workload_pictures,
+)
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
 
 
-def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """Return the specification with the data where it is used."""
-    with alt.data_transformers.enable(consolidate_datasets=False):
-        return dict(chart.to_dict())
+def _line_and_points(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of a chart and those of its last mark."""
+    return spec["data"]["values"], spec["layer"][-1]["data"]["values"]
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +86,17 @@ def test_a_pooled_size_class_has_the_line_of_all_jobs_at_its_own_median(golden: 
     small, whole = (model.run_time(gpu_class=size) for size in ("2-4", None))
     assert small is not None
     assert whole is not None
-    spec = spec_of(run_time_chart(model, small))
+    spec = run_time_picture(model, small)
     golden(told(spec["title"]["subtitle"][0]))
-    curve = spec["hconcat"][0]["layer"][0]["data"]["values"]
+    curve = spec["hconcat"][0]["data"]["values"]
     parameters = next(f for f in whole["families"] if f["family"] == "lognorm")["parameters"]
     near = min(curve, key=lambda row: abs(row["below"] - 0.5))
-    assert near["seconds"] == pytest.approx(3 * parameters["scale"], rel=0.1)
+    assert near["s"] == pytest.approx(3 * parameters["scale"], rel=0.1)
 
 
 def test_a_line_of_survival_ends_where_the_axis_ends(model: WorkloadModel) -> None:
-    spec = spec_of(run_time_chart(model, model.whole))
-    line, points = (layer["data"]["values"] for layer in spec["hconcat"][1]["layer"])
+    spec = run_time_picture(model, model.whole)
+    line, points = _line_and_points(spec["hconcat"][1])
     assert min(row["beyond"] for row in line) == pytest.approx(0.001, rel=1e-3)
     assert min(row["beyond"] for row in points) >= 0.001 - 1e-9
     encoded = spec["hconcat"][1]["layer"][0]["encoding"]
@@ -100,8 +105,8 @@ def test_a_line_of_survival_ends_where_the_axis_ends(model: WorkloadModel) -> No
 
 
 def test_arrivals_are_drawn_hour_by_hour(model: WorkloadModel) -> None:
-    spec = spec_of(arrivals_chart(model))
-    rows, seen = (spec["layer"][i]["data"]["values"] for i in (1, 2))
+    spec = arrivals_picture(model)
+    rows, seen = _line_and_points(spec)
     # The last hour is drawn to its end.
     assert [row["hour_of_week"] for row in rows] == list(range(169))
     assert rows[168]["batches"] == rows[167]["batches"]
@@ -112,14 +117,14 @@ def test_arrivals_are_drawn_hour_by_hour(model: WorkloadModel) -> None:
 
 
 def test_a_group_is_drawn_as_distribution_survival_and_quantiles(model: WorkloadModel, entry: dict[str, Any]) -> None:
-    below, beyond, against = spec_of(run_time_chart(model, entry))["hconcat"]
-    curve, seen = (layer["data"]["values"] for layer in below["layer"])
+    below, beyond, against = run_time_picture(model, entry)["hconcat"]
+    curve, seen = _line_and_points(below)
     assert {row["what"] for row in curve} == {"fitted (lognorm)"}
-    assert [row["seconds"] for row in curve] == sorted(row["seconds"] for row in curve)
+    assert [row["s"] for row in curve] == sorted(row["s"] for row in curve)
     middle = next(row for row in seen if row["below"] == 0.5)
-    assert middle["seconds"] == dict(entry["quantiles_s"])[0.5]
+    assert middle["s"] == dict(entry["quantiles_s"])[0.5]
     assert beyond["layer"][0]["encoding"]["y"]["scale"]["type"] == "log"
-    points = against["layer"][1]["data"]["values"]
+    points = against["data"]["values"]
     # A lognormal against its own sample: the middle of the quantiles lies on the line.
     inner = points[8:20]
     assert all(abs(np.log(row["observed_s"] / row["fitted_s"])) < 0.2 for row in inner)
@@ -137,7 +142,7 @@ def test_observed_and_fitted_run_times_share_a_domain_and_even_ticks() -> None:
     # A tail fitted to 1,000 days beside 10 that were seen: ten times the longest is shown.
     day = 86400.0
     rows = _pairs((6.0, 8.0), (600.0, 500.0), (10 * day, 1000 * day))
-    same, points = spec_of(against(rows, {"all": "#000"}))["layer"]
+    same, points = against(rows).drawn()["layer"]
     x, y = (points["encoding"][axis] for axis in "xy")
     assert x["scale"]["domain"] == y["scale"]["domain"]
     assert x["scale"]["domain"][0] < 6.0
@@ -149,13 +154,13 @@ def test_observed_and_fitted_run_times_share_a_domain_and_even_ticks() -> None:
 
 def test_a_short_range_keeps_all_its_ticks() -> None:
     for chart in (
-        against(_pairs((20.0, 25.0), (4000.0, 5000.0)), {}),
-        curves(_pairs((20.0, 25.0), (4000.0, 5000.0)), "below", {}),
+        against(_pairs((20.0, 25.0), (4000.0, 5000.0))),
+        curves(_pairs((20.0, 25.0), (4000.0, 5000.0)), "below", Hues("what", {})),
     ):
-        assert spec_of(chart)["layer"][1]["encoding"]["x"]["axis"]["values"] == [10, 60, 600, 3600, 7200]
+        assert chart.drawn()["layer"][1]["encoding"]["x"]["axis"]["values"] == [10, 60, 600, 3600, 7200]
 
 
 def test_run_times_rounded_to_0_keep_their_place_on_both_axes() -> None:
-    points = spec_of(against(_pairs((0.0, 0.2), (90.0, 100.0)), {}))["layer"][1]["encoding"]
+    points = against(_pairs((0.0, 0.2), (90.0, 100.0))).drawn()["layer"][1]["encoding"]
     assert [points[axis]["scale"]["type"] for axis in "xy"] == ["symlog", "symlog"]
     assert points["x"]["scale"]["domain"] == points["y"]["scale"]["domain"]

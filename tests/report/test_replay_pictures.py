@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.report.replay_charts import tradeoff_svg
+from tracekit.report.replay_pictures import plan_svg, tradeoff_svg
 
 _RULE = re.compile(r'<line aria-label="avg_jct_s: (\d+)"[^>]* transform="translate\(([\d.]+),0\)"[^>]*stroke-dasharray')
 _POINT = re.compile(r'<path aria-label="avg_jct_s: (\d+); [^"]*policy: (\w+)"[^>]* transform="translate\(([\d.]+),')
@@ -42,3 +42,14 @@ def test_a_sweep_without_a_twin_has_no_line() -> None:
     picture = drawn(run("fifo", 4000, None), run("sjf", 3600, None))
     assert (_RULE.findall(picture), "recorded" in picture) == ([], False)
     assert len(_POINT.findall(picture)) == 2 * 3
+
+
+def test_a_plan_has_as_many_lines_as_policies_and_loads() -> None:
+    """Six loads of the twin's policy, for which there are five colours."""
+    waits = {"p90_wait_s": 60.0, "p90_wait_low_s": 30.0, "p90_wait_high_s": 90.0}
+    rows = [{"nodes": nodes, "policy": "twin", "growth": growth, **waits} for growth in range(1, 7) for nodes in (4, 8)]
+    recorded = {"nodes": 8, "p90_wait_s": 45.0}
+    picture = plan_svg({"cluster": "Venus", "target": None, "recorded": recorded, "capacity": rows})
+    assert picture.count("times the jobs</text>") == 5
+    assert picture.count(">the twin's policy</text>") == 1
+    assert ">recorded</text>" in picture

@@ -1,4 +1,4 @@
-"""The files of a report: its data, its page, and the same as text."""
+"""The files of a report: its data, its page, the same as text, and the rows of each result."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from tracekit.outputs import output_errors
 from tracekit.report.data import fault_infos, write_json
 from tracekit.report.markdown import markdown
 from tracekit.report.page import render_report
+from tracekit.spreadsheets import csv_safe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import polars as pl
+
     from tracekit.report.structure import Report
 
-__all__ = ["DATA", "PAGE", "TEXT", "write_report"]
 
 DATA = "report.json"
 PAGE = "report.html"
@@ -47,3 +49,22 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         for name, content in ((PAGE, page), (TEXT, text)):
             (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace", newline="\n")
     return report
+
+
+def write_csv(path: Path, frame: pl.DataFrame) -> None:
+    """Write a result as CSV for spreadsheets; the folder is made where it does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    csv_safe(frame).write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
+def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
+    """Write a result below `folder` and return the files, relative to the report."""
+    parquet, csv = names = table_names(name)
+    write_csv(folder / csv, frame)
+    frame.write_parquet(folder / parquet, compression="zstd")
+    return names
+
+
+def table_names(name: str) -> list[str]:
+    """Return the files of a result, relative to the report."""
+    return [f"tables/{name}.parquet", f"tables/{name}.csv"]

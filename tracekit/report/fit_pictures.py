@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import numpy as np
 
 from tracekit.fit.run_times import LEAST_JOBS
-from tracekit.report.axes import time_ends
-from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
-from tracekit.report.fit_curves import FittedDistribution, fitted_distribution, observed_points, why_undrawn
+from tracekit.report.axes import Axis, axis_values, durations, share, time_ends
+from tracekit.report.charts import Chart, Hues, Mark, Tip, dot, line
+from tracekit.report.fit_curves import (
+    FittedDistribution,
+    fitted_distribution,
+    hours_known,
+    observed_points,
+    weekly_rates,
+    why_undrawn,
+)
 from tracekit.report.phrases import gpu_jobs, status_word
-from tracekit.report.pictures import svg
-from tracekit.report.rate_charts import MATCH_COLOURS, arrivals_chart
+from tracekit.report.pictures import side_by_side, svg
 from tracekit.report.theme import colour
-from tracekit.text import counted, duration, percent, shorten
+from tracekit.report.week import FITTED, OBSERVED, weekly_rates_chart
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
-
-__all__ = [
-    "against",
-    "curves",
-    "run_time_chart",
-    "undrawn",
-    "workload_pictures",
-]
 
 _WIDTH, _HEIGHT = 290, 220
 _POINTS = 120
@@ -44,10 +43,10 @@ def workload_pictures(model: WorkloadModel) -> dict[str, str]:
     """
     found = {}
     if model.document["arrivals"]["process"] is not None:
-        found["arrivals"] = svg(arrivals_chart(model))
+        found["arrivals"] = svg(arrivals_picture(model))
     for entry in model.run_times:
         if entry["vc"] is None and why_undrawn(model, entry) is None:
-            found[_name(entry)] = svg(run_time_chart(model, entry))
+            found[_name(entry)] = svg(run_time_picture(model, entry))
     return found
 
 
@@ -84,7 +83,7 @@ def _name(entry: dict[str, Any]) -> str:
     return "_".join([*words, "all"] if len(words) == 1 else words)
 
 
-def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerChart:
+def curves(rows: list[Row], measure: str, by: Hues, *, title: str = "", note: str = "") -> Chart:
     """Return observed points on fitted lines.
 
     Parameters
@@ -93,69 +92,72 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
         what, share, observed_s, fitted_s, see `tracekit.report.fit_answers`.
     measure : {"below", "beyond"}
         Jobs that run no longer, or, on log axes, jobs that run longer.
-    colours : dict
-        Colour by 'what'.
+    by : Hues
+        Colours of 'what'.
     """
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
     # Log axes have no place for jobs of 0 s.
     seen = [row for row in shares if row[2] > 0 or not beyond]
-    values = [seconds for _, _, seconds, _ in seen]
     points = [
-        {"what": what, "share": share, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
-        for what, share, seconds, fitted in seen
+        {"what": what, "share": part, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
+        for what, part, seconds, fitted in seen
     ]
-    lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares if fitted > 0]
-    encoded = {
-        "x": alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values)),
-        "y": _share_axis("share", beyond=beyond),
-        "color": alt.Color("what:N", scale=palette(colours)),
-    }
-    line = alt.Chart(data(lines)).mark_line(clip=True, strokeWidth=1.5, interpolate="monotone").encode(**encoded)
-    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=_tooltip())
-    return cast("alt.LayerChart", alt.layer(line, point).properties(height=_HEIGHT))
+    return _fitted_and_observed(
+        [{"what": what, "share": part, "s": fitted} for what, part, _, fitted in shares if fitted > 0],
+        points,
+        x=_run_times("s", "run time", [seconds for _, _, seconds, _ in seen]),
+        y=_shares("share", beyond=beyond),
+        by=by,
+        title=title,
+        note=note,
+    )
 
 
-def _share_axis(field: str, *, beyond: bool) -> alt.Y:
+def _fitted_and_observed(fitted: list[Row], observed: list[Row], *, tips: bool = True, **more: Any) -> Chart:
+    """Return lines, and points on them."""
+    points = replace(dot(size=26, opacity=0.9), rows=observed, tips=_TIPS if tips else ())
+    lines = line(1.5, clip=True, interpolate="monotone")
+    return Chart(fitted, marks=[lines, points], height=_HEIGHT, **more)
+
+
+def _shares(column: str, *, beyond: bool) -> Axis:
     """Return the vertical axis of a distribution, or of survival on a logarithmic one."""
     if not beyond:
-        return alt.Y(f"{field}:Q", axis=percent_axis("jobs that run no longer"), scale=alt.Scale(domain=[0, 1]))
-    axis = percent_axis("jobs that run longer")
-    axis.values = [0.001, 0.01, 0.1, 1]
-    return alt.Y(f"{field}:Q", axis=axis, scale=alt.Scale(type="log", domain=[_LEAST_SHARE, 1]))
+        return share(column, "jobs that run no longer", whole=True)
+    axis = share(column, "jobs that run longer")
+    scale = {"type": "log", "domain": [_LEAST_SHARE, 1]}
+    return replace(axis, scale=scale, labels={**axis.labels, "values": [0.001, 0.01, 0.1, 1]})
 
 
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("what:N", title="jobs of"),
-        alt.Tooltip("share:Q", format=".1%", title="share"),
-        alt.Tooltip("words:N", title="observed"),
-        alt.Tooltip("by_fit:N", title="fitted"),
-    ]
+_TIPS = (Tip("what", "jobs of"), Tip("share", "share", ".1%"), Tip("words", "observed"), Tip("by_fit", "fitted"))
 
 
-def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
+def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: str = "") -> Chart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
     observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
     range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
-    ends = [{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))]
-    shown = [
-        {
-            **{k: r[k] for k in ("what", "share", "observed_s", "fitted_s")},
-            "words": duration(r["observed_s"]),
-            "by_fit": duration(r["fitted_s"]),
-        }
-        for r in rows
-    ]
-    encoded = {
-        "x": alt.X("fitted_s:Q", scale=_time(range_s), axis=_even_axis("fitted run time", range_s)),
-        "y": alt.Y("observed_s:Q", scale=_time(range_s), axis=_even_axis("observed run time", range_s)),
-    }
-    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
-    points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
-    hue = alt.Color("what:N", scale=palette(colours), legend=None)
-    points = points.encode(**encoded, color=hue, tooltip=_tooltip())
-    return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
+    columns = ("what", "share", "observed_s", "fitted_s")
+    same = Mark(
+        "line",
+        {"color": colour("muted"), "strokeDash": [4, 3], "clip": True},
+        rows=[{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))],
+    )
+    hue: dict[str, Any] = {} if by is not None else {"color": OBSERVED}
+    return Chart(
+        [
+            {**{k: r[k] for k in columns}, "words": duration(r["observed_s"]), "by_fit": duration(r["fitted_s"])}
+            for r in rows
+        ],
+        x=_run_times("fitted_s", "fitted run time", range_s),
+        y=_run_times("observed_s", "observed run time", range_s),
+        marks=[same, dot(size=30, opacity=0.9, clip=True, **hue)],
+        height=_HEIGHT,
+        by=by,
+        tips=_TIPS,
+        title=title,
+        note=note,
+    )
 
 
 def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
@@ -171,29 +173,38 @@ _EVEN_TICKS_S = (0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400)
 _FEW_TICKS = 6
 
 
-def _even_axis(title: str, values: list[float]) -> alt.Axis:
-    """Return an axis for durations [s] whose ticks stay evenly spaced where the range is wide."""
-    axis = time_axis(title, values)
-    if len(axis.values) > _FEW_TICKS:
-        axis.values = [t for t in axis.values if t in {*_EVEN_TICKS_S, axis.values[0], axis.values[-1]}]
-    return axis
-
-
-def _time(values: list[float]) -> alt.Scale:
-    """Return a scale for durations [s], logarithmic where none is 0."""
-    return _log_time(values) if min(values, default=0) > 0 else time_scale(values)
-
-
-def _log_time(values: list[float]) -> alt.Scale:
-    """Return a logarithmic scale for durations above 0 [s]."""
-    known = [v for v in values if v > 0] or [1.0]
-    low, top = time_ends(known)
+def _run_times(column: str, title: str, values: list[float]) -> Axis:
+    """Return an axis for run times [s], logarithmic where none is 0, with evenly spaced ticks where it is wide."""
+    axis = durations(column, title, values)
+    ticks = axis.labels["values"]
+    if len(ticks) > _FEW_TICKS:
+        ticks = [t for t in ticks if t in {*_EVEN_TICKS_S, ticks[0], ticks[-1]}]
+    axis = replace(axis, labels={**axis.labels, "values": ticks})
+    if min(values, default=0) <= 0:
+        return axis
+    low, top = time_ends(values)
     # Room for whole points at both ends.
     room = max(1.1, (top / low) ** 0.03)
-    return alt.Scale(type="log", domain=[low / room, top * room], nice=False)
+    return replace(axis, scale={"type": "log", "domain": [low / room, top * room], "nice": False})
 
 
-def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatChart:
+def arrivals_picture(model: WorkloadModel) -> dict[str, Any]:
+    """Return observed and fitted batches an hour through the week."""
+    arrivals, known = model.document["arrivals"], hours_known(model)
+    step = "second" if arrivals["step_s"] == 1 else duration(arrivals["step_s"])
+    by = {"hour_of_day": "hour of the day", "hour_of_week": "hour of the week"}.get(arrivals["rate"]["kind"])
+    # A model that another program made may leave the number out.
+    batches = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
+    under = [
+        f"{batches} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
+        "one fitted rate for all hours" if by is None else f"the fitted rate depends on the {by}",
+    ]
+    hours = f"hour of the week ({arrivals['timezone']})" if known else "hour of the week, counted from the log's first"
+    chart = weekly_rates_chart(weekly_rates(model), title=hours, known=known)
+    return side_by_side([chart], 640, title="arrivals through the week", under=under)
+
+
+def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, Any]:
     """Return three pictures of one group: distribution, survival on log axes, and observed against fitted quantiles.
 
     Observed is the Kaplan-Meier estimate at the shares in workload.json that correspond to at least one job.
@@ -206,23 +217,28 @@ def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatCh
     distribution = fitted_distribution(model, entry)
     if distribution is None:
         raise ValueError(f"no fit for {_who(entry)}")
-    points = [(share, value) for share, value in observed_points(entry) if value > 0]
-    words = {"observed": "observed", "fitted": f"fitted ({distribution.family.name})"}
-    seen = [
-        {"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in points
-    ]
-    colours = {words[what]: value for what, value in MATCH_COLOURS.items()}
-    values = [value for _, value in points] or list(_DEFAULT_RANGE_S)
-    curve = _curve(distribution, values, words["fitted"])
-    panels = [_curves(curve, seen, measure, colours) for measure in ("below", "beyond")]
-    title = alt.TitleParams(f"{_measure(entry)} of {_who(entry)}", subtitle=_under(entry), anchor="start")
-    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
+    points = [(part, value) for part, value in observed_points(entry) if value > 0]
+    by = Hues("what", {"observed": OBSERVED, f"fitted ({distribution.family.name})": FITTED})
+    words = list(by.colours)
+    seen = [{"what": words[0], "s": value, "below": part, "beyond": 1 - part} for part, value in points]
+    curve = _curve(distribution, [value for _, value in points] or list(_DEFAULT_RANGE_S), words[1])
+    charts = [_half(curve, seen, measure, by) for measure in ("below", "beyond")]
+    fitted = distribution.quantiles(np.array([part for part, _ in points], float))
     rows = [
-        {"what": "all", "share": share, "observed_s": value, "fitted_s": float(by_fit)}
-        for (share, value), by_fit in zip(points, fitted, strict=True)
+        {"what": "all", "share": part, "observed_s": value, "fitted_s": float(by_fit)}
+        for (part, value), by_fit in zip(points, fitted, strict=True)
     ]
-    beside = against(rows, {"all": colour("series-2")}).properties(width=_WIDTH)
-    return alt.hconcat(*panels, beside, spacing=30, title=title)
+    title = f"{_measure(entry)} of {_who(entry)}"
+    return side_by_side([*charts, against(rows)], _WIDTH, title=title, under=[_under(entry)])
+
+
+def _half(curve: list[Row], seen: list[Row], measure: str, by: Hues) -> Chart:
+    """Return the part of a fitted line, and of the points on it, that lies within the axis of shares."""
+    beyond = measure == "beyond"
+    if beyond:
+        curve, seen = ([r for r in rows if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)] for rows in (curve, seen))
+    x = _run_times("s", "run time", [r["s"] for r in (*curve, *seen)] or [1.0])
+    return _fitted_and_observed(curve, seen, x=x, y=_shares(measure, beyond=beyond), by=by, tips=False)
 
 
 def _curve(distribution: FittedDistribution, values: list[float], what: str) -> list[dict[str, Any]]:
@@ -233,7 +249,7 @@ def _curve(distribution: FittedDistribution, values: list[float], what: str) -> 
     last = distribution.quantiles(np.array([1 - _LEAST_SHARE]))
     x = np.sort(np.concatenate([x, last[(low < last) & (last < x[-1])]]))
     return [
-        {"what": what, "seconds": float(s), "below": float(c), "beyond": float(1 - c)}
+        {"what": what, "s": float(s), "below": float(c), "beyond": float(1 - c)}
         for s, c in zip(x, distribution.cdf(x), strict=True)
     ]
 
@@ -258,7 +274,7 @@ _POOLS = {
 """Whose fit a group of few jobs has, in words."""
 
 
-def _under(entry: dict[str, Any]) -> list[str]:
+def _under(entry: dict[str, Any]) -> str:
     """Return the subtitle of a group: its number of jobs, and remarks on them."""
     words = [counted(entry["n"], "jobs")]
     if entry["pooled_to"] is not None:
@@ -268,22 +284,7 @@ def _under(entry: dict[str, Any]) -> list[str]:
     elif entry["right_censored"]:
         why = "were stopped, or still ran" if entry["measure"] == "demand" else "still ran"
         words.append(f"{entry['right_censored']:,} of them right-censored: they {why}")
-    zero = max((share for share, value in entry["quantiles_s"] or [] if value == 0 and share > 0), default=None)
+    zero = max((part for part, value in entry["quantiles_s"] or [] if value == 0 and part > 0), default=None)
     if zero is not None:
         words.append(f"at least {percent(zero)} ran for 0 s, left of the axis")
-    return ["; ".join(words)]
-
-
-def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: str, colours: dict[str, str]) -> Any:
-    if measure == "beyond":
-        curve = [r for r in curve if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
-        seen = [r for r in seen if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
-    values = [r["seconds"] for r in (*curve, *seen)]
-    encoded = {
-        "x": alt.X("seconds:Q", scale=_log_time(values), axis=time_axis("run time", values)),
-        "y": _share_axis(measure, beyond=measure == "beyond"),
-        "color": alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
-    }
-    line = alt.Chart(data(curve)).mark_line(clip=True).encode(**encoded)
-    points = alt.Chart(data(seen)).mark_point(filled=True, size=28, opacity=1).encode(**encoded)
-    return alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT)
+    return "; ".join(words)

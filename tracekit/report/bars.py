@@ -1,0 +1,123 @@
+"""Bars: shares of several measures by category, and amounts by name, such as GPU-hours by user."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.intervals import FEW
+from tracekit.report.axes import names, number, share
+from tracekit.report.charts import Chart, Hues, Tip, bar
+from tracekit.report.telling import occurring, visible_bars
+from tracekit.report.theme import colour
+from tracekit.text import labels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.answer import Row
+
+_PALE = 0.35
+"""Opacity of bars that rest on few observations."""
+MOST = 12
+"""Most names drawn."""
+_SHORT, _THOUSANDS = 10_000, "format(datum.value, '~s')"
+"""Amounts from which on an axis writes 20k for 20,000, and how."""
+
+
+def bars(
+    rows: list[Row],
+    *,
+    measures: dict[str, str],
+    axis_title: str,
+    key: str = "gpu_class",
+    values: Sequence[str] | None = None,
+    title: str | None = "GPUs of the job",
+    count: str | None = None,
+) -> Chart:
+    """Return horizontal bars, one a measure and category, for shares [0..1].
+
+    Parameters
+    ----------
+    measures : dict
+        Column to the words that name it; one whose shares are all 0 is named in the note instead.
+    key : str
+        Column of the category.
+    values : sequence of str, optional
+        The categories, top to bottom; by default those of the rows, in their order.
+    title : str, optional
+        Of the categories.
+    count : str, optional
+        Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
+        fewer than `FEW` are pale, with a full outline, and the note says so.
+    """
+    values = [row[key] for row in rows] if values is None else values
+    none = {c for c in measures if not occurring(rows, c) and any(r.get(c) is not None for r in rows)}
+    none = none if len(none) < len(measures) else set()
+    drawn = {column: words for column, words in measures.items() if column not in none}
+    # A measure keeps the colour that it has beside the others.
+    hues = {words: colour(f"series-{i}") for i, (c, words) in enumerate(measures.items(), 1) if c in drawn}
+    long = [
+        {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
+        for row in rows
+        for column, words in measures.items()
+        if occurring([row], column) and row[key] in values
+    ]
+    by, several, notes, channels = Hues("measure", hues), len(drawn) > 1, [], {}
+    if none:
+        notes.append(f"Drawn: {' and '.join(hues)}; none: {' and '.join(w for c, w in measures.items() if c in none)}.")
+    if count is not None and any("few" in r for r in long):
+        notes.append(f"Paler: fewer than {FEW} {count.replace('_', ' ')}.")
+        channels = {
+            "stroke": {"field": "measure", "type": "nominal", "scale": by.scale()},
+            "fillOpacity": {"condition": {"test": "datum.few", "value": _PALE}, "value": 1},
+            "strokeWidth": {"condition": {"test": "datum.few", "value": 1}, "value": 0},
+        }
+    return Chart(
+        long,
+        x=share("share", axis_title),
+        y=names("key", values, title, step=34 if several else 26),
+        marks=[replace(bar(9 if several else 14), channels=channels)],
+        by=by,
+        apart=True,
+        tips=[Tip("key", title or key), Tip("measure", "of"), Tip("share", "share", ".1%")],
+        note=" ".join(notes),
+    )
+
+
+def _few(row: Row, count: str | None) -> dict[str, bool]:
+    """Return the mark of a row that rests on few observations."""
+    number_of = None if count is None else row.get(count)
+    return {"few": True} if isinstance(number_of, int | float) and number_of < FEW else {}
+
+
+def named(rows: Sequence[Row], key: str, nobody: str) -> list[Row]:
+    """Return the first rows, each with a short 'label' that no other has; `nobody` stands for a name that is NULL."""
+    shown = list(rows[:MOST])
+    words = labels([r[key] for r in shown if r[key] is not None])
+    return [{**r, "label": nobody if r[key] is None else words[r[key]]} for r in shown]
+
+
+def amounts(
+    rows: list[Row],
+    *,
+    value: str,
+    axis_title: str,
+    tips: Sequence[Tip],
+    hue: str = "series-1",
+    total: int = 0,
+    what: str = "",
+) -> Chart:
+    """Return bars, one a row of `named` that can be seen, in the order of the rows; a note tells which of `total`."""
+    rows = visible_bars(rows, value)
+    # Large ones in thousands and millions, as an expression, since a format of its own would write 0k.
+    words = "format(datum.value, ',')" if max((r[value] for r in rows), default=0) < _SHORT else _THOUSANDS
+    axis = number(value, axis_title)
+    return Chart(
+        rows,
+        x=replace(axis, labels={**axis.labels, "labelExpr": words}),
+        y=names("label", [r["label"] for r in rows], step=24),
+        marks=[bar(14, hue)],
+        tips=[Tip("label", "name"), *tips],
+        note=f"Drawn: the {len(rows)} {what}." if total > len(rows) else "",
+    )

@@ -1,0 +1,277 @@
+"""Distributions: lines for the parts of each, and curves through all of it with median and 90th percentile marked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from tracekit.report.axes import Axis, axis_values, durations, percentage, position, share
+from tracekit.report.charts import Chart, Hues, Mark, Tip, diamond, dot, line, whisker
+from tracekit.report.theme import colour
+from tracekit.text import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.answer import Row
+
+DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
+"""How a distribution is drawn unless a note says otherwise; a page has a key that draws it."""
+
+SHARES = (0, 1, *range(5, 100, 5), 99, 100)
+"""Percentiles that a curve goes through."""
+_MARKED = {50: "median", 90: "90 %:"}
+"""Percentiles that are marked on a curve, and the words in front of their values."""
+_CURVE = 190
+"""Height of a curve [px]."""
+
+
+def ranges(
+    rows: Sequence[Row],
+    *,
+    y: Axis,
+    wide: tuple[str, str],
+    narrow: tuple[str, str] | None = None,
+    title: str,
+    by: Hues | None = None,
+    apart: bool = False,
+    tips: Sequence[Tip] = (),
+    sizes: tuple[float, float] = (2, 9),
+    mean: str | None = None,
+    within: Sequence[float] = (),
+    note: str = "",
+) -> Chart:
+    """Return distributions as lines: a thin one, a thick one inside it, and a dot for the median.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        One distribution a row.
+    y : Axis
+        Where a row stands.
+    wide, narrow : tuple of str
+        Columns of the ends of the thin and the thick line, of durations (p90_s) or percentages (p90_pct).
+    title : str
+        Of the horizontal axis, a logarithmic one for durations.
+    by : Hues, optional
+        One colour for all by default.
+    apart : bool
+        Whether rows of different colours stand below each other in one place.
+    tips : sequence of Tip
+        What its marks say besides its percentiles.
+    sizes : tuple of float
+        Widths of the thin and the thick line [px].
+    mean : str, optional
+        Column of the mean, drawn as a hollow diamond.
+    within : sequence of float
+        What has to lie on the axis besides, so that charts beside each other have the same.
+    """
+    unit = wide[0].rpartition("_")[2]
+    values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]
+    x = percentage(wide[0], title) if unit == "pct" else durations(wide[0], title, values)
+    low, high = narrow or wide
+    columns = dict.fromkeys((wide[0], low, f"p50_{unit}", *([mean] if mean else []), high, wide[1]))
+    hue: dict[str, Any] = {} if by is not None else {"color": colour("series-1")}
+    marks = [whisker(x, wide[1], sizes[0], **hue)]
+    if narrow is not None:
+        marks.append(whisker(x.of(low), high, sizes[1], 0.6, **hue))
+    marks.append(dot(x.of(f"p50_{unit}"), stroke=colour("paper"), strokeWidth=1.5, **hue))
+    if mean is not None:
+        marks.append(diamond(x.of(mean), **hue))
+    return Chart(
+        [{**r, **{f"{c}_words": duration(r[c]) for c in r if c.endswith("_s") and r[c] is not None}} for r in rows],
+        x=x,
+        y=y,
+        marks=marks,
+        by=by,
+        apart=apart,
+        tips=[*tips, *map(_percentile_tip, columns)],
+        note=note,
+    )
+
+
+def _percentile_tip(column: str) -> Tip:
+    """Return the line for a percentile or mean: a duration in words (p90_s), or a percentage (p90_pct)."""
+    name = column.rpartition("_")[0]
+    words = {"p50": "median", "mean": "mean"}.get(name, f"{name[1:]}th percentile")
+    return Tip(f"{column}_words", words) if column.endswith("_s") else Tip(column, f"{words} (%)", ".1f")
+
+
+TAIL = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
+"""How `tails` are drawn."""
+
+
+def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", by: Hues | None = None) -> Chart:
+    """Return the utilization of GPUs by samples: median, mean, 90th and 95th percentile [%]."""
+    return ranges(
+        rows,
+        y=y,
+        wide=("p50_pct", "p95_pct"),
+        narrow=("p50_pct", "p90_pct"),
+        title="GPU utilization (%)",
+        by=by,
+        apart=True,
+        tips=[*tips, Tip("samples", "", ",")],
+        sizes=(2, 6),
+        mean="mean_pct",
+        note=f"{TAIL} {note}".strip(),
+    )
+
+
+def curve(rows: Sequence[Row], *, title: str, of: str, heading: str) -> Chart:
+    """Return the share of values that are no longer than each duration.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        One distribution a row: `cluster`, `vc`, and durations `p0_s` to `p100_s`. Of all rows in the chart those
+        with the fewest names are drawn: that of all, and once the page is narrowed, that of what was chosen.
+    title, of, heading : str
+        Of the axis of durations, of that of shares, and of the chart.
+    """
+    columns = [f"p{p}_s" for p in SHARES]
+    values = axis_values(rows, columns)
+    x = durations("s", f"{title} (log scale)", values)
+    marks = [
+        {
+            **_whose(r),
+            **_marked(r[f"p{p}_s"], p, duration(r[f"p{p}_s"]), left=position(r[f"p{p}_s"], values) > 0.5),
+        }
+        for r in rows
+        for p in _MARKED
+    ]
+    shares = {"calculate": f"[{','.join(f'{p / 100:g}' for p in SHARES)}]", "as": "share"}
+    through = replace(
+        line(hue="series-1"),
+        transform=[*FEWEST_NAMES, shares, {"flatten": ["s", "share"]}],
+        channels={**_UPWARDS, "detail": [{"field": c, "type": "nominal"} for c in ("cluster", "vc")]},
+    )
+    return Chart(
+        [{**_whose(r), "s": [round(r[c], 1) for c in columns]} for r in rows],
+        x=x,
+        y=share("share", of, whole=True),
+        marks=[through, *_points(marks, x, FEWEST_NAMES)],
+        height=_CURVE,
+        title=heading,
+    )
+
+
+_UPWARDS = {"order": {"field": "share", "type": "quantitative"}}
+FEWEST_NAMES = (
+    {"joinaggregate": [{"op": "min", "field": "names", "as": "fewest"}]},
+    {"filter": "datum.names === datum.fewest"},
+)
+"""Keeps, of the rows that a page leaves, those with the fewest names."""
+
+
+def _whose(row: Row) -> dict[str, Any]:
+    """Return of whom a row is, by which a page is narrowed, and how many names that are."""
+    names = ("all", "cluster", "tenant").index(row["scope"])
+    return {"cluster": row["cluster"], "vc": row.get("vc"), "names": names}
+
+
+def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, Any]:
+    """Return a point of a curve with its label, which stands left of it where it would leave the chart."""
+    return {"s": at, "share": percentile / 100, "words": f"{_MARKED[percentile]} {words}", "left": left}
+
+
+def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()) -> list[Mark]:
+    """Return points on a curve and their labels."""
+    # A curve never falls: it leaves room below it on the right, and above it on the left.
+    sides = {"!datum.left": {"align": "left", "dx": 8, "dy": 9}, "datum.left": {"align": "right", "dx": -8, "dy": -7}}
+    words = {"text": {"field": "words", "type": "nominal"}}
+    point = dot(x, color=colour("series-1"), stroke=colour("paper"))
+    return [
+        replace(point, rows=rows, transform=kept, tips=[Tip("words", "is")]),
+        *(
+            Mark("text", style, rows=rows, transform=[*kept, {"filter": which}], channels=words)
+            for which, style in sides.items()
+        ),
+    ]
+
+
+def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
+    """Return the smallest number of GPUs that at least so many per cent of the jobs do not exceed.
+
+    Jobs of unknown size are not counted; None where there is no job.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        `gpu_count` and how many `jobs` have it.
+    percentile : int
+        From 1 to 100.
+
+    Examples
+    --------
+    >>> rows = [{"gpu_count": 1, "jobs": 5}, {"gpu_count": 4, "jobs": 4}, {"gpu_count": 8, "jobs": 1}]
+    >>> [percentile_size(rows, p) for p in (50, 51, 90, 91)]
+    [1, 4, 4, 8]
+    """
+    ordered = _by_size(rows)
+    below = list(accumulate(row["jobs"] for row in ordered))
+    # Whole numbers: a share may round to just below its percentile.
+    reached = (row["gpu_count"] for row, n in zip(ordered, below, strict=True) if 100 * n >= percentile * below[-1])
+    return next(reached, None)
+
+
+def _by_size(rows: Sequence[Row]) -> list[Row]:
+    known = (row for row in rows if row["gpu_count"] is not None and row["jobs"])
+    return sorted(known, key=lambda row: row["gpu_count"])
+
+
+def size_curve(rows: Sequence[Row]) -> Chart | None:
+    """Return the share of jobs that ask for at most each number of GPUs; None where all ask for the same.
+
+    Each doubling of GPUs is as long, with a place for 0 one doubling below the least.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        `gpu_count`, where 0 is a CPU job, and how many `jobs` have it.
+    """
+    ordered = _by_size(rows)
+    if len(ordered) < 2:
+        return None
+    above = [math.log2(row["gpu_count"]) for row in ordered if row["gpu_count"] > 0]
+    first, top, zero = math.floor(min(above)), math.ceil(max(above)), ordered[0]["gpu_count"] <= 0
+    low = first - 1 if zero else first
+
+    def place(size: float) -> float:
+        return round(math.log2(size), 4) if size > 0 else float(low)
+
+    below = list(accumulate(row["jobs"] for row in ordered))
+    steps = [{"s": place(ordered[0]["gpu_count"]), "share": 0.0}]
+    steps += [
+        {"s": place(r["gpu_count"]), "share": round(n / below[-1], 5)} for r, n in zip(ordered, below, strict=True)
+    ]
+    sizes = {p: size for p in _MARKED if (size := percentile_size(ordered, p)) is not None}
+    marks = [
+        _marked(place(size), p, counted(size, "GPUs"), left=place(size) > (low + top) / 2) for p, size in sizes.items()
+    ]
+    words = "format(pow(2, datum.value), ',~g')"
+    x = Axis(
+        "s",
+        f"GPUs at most (log scale{'; 0: CPU jobs' if zero else ''})",
+        scale={"domain": [low - _EDGE, top + _EDGE], "nice": False},
+        labels={
+            "values": list(range(low, top + 1)),
+            "labelExpr": f"datum.value < {first} ? '0' : {words}" if zero else words,
+            "labelOverlap": "parity",
+            "labelSeparation": 6,
+        },
+    )
+    return Chart(
+        steps,
+        x=x,
+        y=share("share", "jobs of known size", whole=True),
+        marks=[replace(line(hue="series-1", interpolate="step-after"), channels=_UPWARDS), *_points(marks, x)],
+        height=_CURVE,
+        title="Jobs up to a size",
+    )
+
+
+_EDGE = 0.15
+"""Room at both ends of the axis, in doublings."""

@@ -1,0 +1,223 @@
+"""Numbers of GPUs and nodes through time, as charts of a report, and the strip of them on the first screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracekit.report.axes import number, shown_time, times
+from tracekit.report.charts import Chart, Mark, Tip, line, moment_tip, series, steps
+from tracekit.report.line_labels import LineEnd, beside, broken, named_at_ends
+from tracekit.report.telling import runs
+from tracekit.report.theme import colour
+from tracekit.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tracekit.answer import Row
+    from tracekit.report.axes import Axis
+    from tracekit.report.facts import TraceFacts
+
+_UPPER, _LOWER = 0.56, 0.68
+"""Where the upper of two scales ends, and where the lower begins, as parts of the height."""
+_ALONE = 2 / 3
+"""The part of that height which the upper one has by itself."""
+_MARGIN = {"minExtent": 52, "maxExtent": 52}
+"""Width left of a chart [px], so that charts below each other have one axis of time."""
+_HELD, _OUT = "queuing/cluster_timeline", "failures/availability_over_time"
+
+
+def _rounded(rows: Sequence[Row], facts: TraceFacts, columns: dict[str, str], *kept: str) -> list[Row]:
+    """Return rows with the time as charts take it, the columns by their new names, and what is kept as it is."""
+    return [
+        {
+            **{name: r[name] for name in kept if name in r},
+            "time": shown_time(r["time"], facts),
+            **{new: None if r[c] is None else round(r[c], 1) for c, new in columns.items()},
+        }
+        for r in rows
+    ]
+
+
+def gpu_lines(
+    rows: Sequence[Row], measures: dict[str, str], facts: TraceFacts, *, title: str, note: str = "", height: int = 180
+) -> Chart:
+    """Draw numbers of GPUs through time.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        With `time` and the measures.
+    measures : dict
+        Columns, and what they are called.
+    """
+    present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
+    # One row holds all measures, since a page has many.
+    wide = _rounded(rows, facts, present)
+    by, last = series("measure", present.values()), rows[-1]
+    fold = {"fold": list(by.colours), "as": ["measure", "value"]}
+    chart = Chart(
+        wide,
+        x=times((r["time"] for r in rows), facts),
+        y=number("value", "GPUs", ticks=4),
+        marks=[replace(line(1.3, interpolate="step-after"), transform=[fold])],
+        height=height,
+        by=by,
+        tips=[moment_tip(facts), Tip("measure", "GPUs"), Tip("value", "", ",.1f")],
+        title=title,
+        note=note,
+    )
+    ends = [LineEnd(words, last[c], {"time": wide[-1]["time"]}) for c, words in present.items() if last[c] is not None]
+    most = max((row[c] or 0 for row in rows for c in present), default=0)
+    return named_at_ends(chart, ends, most) if len(ends) == len(present) else chart
+
+
+def held_above_waiting(
+    rows: Sequence[Row], facts: TraceFacts, *, title: str, owned: str = "", note: str = "", height: int = 200
+) -> Chart:
+    """Draw GPUs held through time, and below them, on a scale of their own, the GPUs that waiting jobs ask for.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        With `time`, `running_gpus` and `pending_gpus`; with `cluster` and `vc`, by which a page is narrowed.
+    owned : str
+        What `capacity_gpus` is, which is drawn as a line where this is given.
+    height : int
+        Of both [px]; where nothing is waited for, what is held has two thirds of it.
+    """
+    owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
+    columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
+    drawn = _rounded(rows, facts, columns, "cluster", "vc")
+    alone = not any(row["waiting"] for row in drawn)
+    above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
+
+    def place(column: str, ends: tuple[str, str], title: str) -> Axis:
+        # Both have a part of one height, so that they keep one axis of time on every page and sheet.
+        axis = number(column, title, ticks=3, scale={"domainMin": 0, "nice": 3, "range": [{"expr": e} for e in ends]})
+        return replace(axis, labels={**axis.labels, "orient": "left", **_MARGIN})
+
+    held = place("held", above, "held")
+    upper = [steps("series-1")]
+    if owned:
+        there = held.of("there")
+        upper.append(_muted(there))
+        # Beside the end: above it the line itself may run, where less is there than before.
+        last = [{**row, "name": broken(owned)} for row in drawn if row["there"] is not None][-1:]
+        upper.append(beside(last, colour("muted"), there))
+    both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]
+    x = times((r["time"] for r in rows), facts)
+    words = {"held": "GPUs held", "waiting": "GPUs waited for", "there": f"GPUs {owned}"}
+    return Chart(
+        drawn,
+        x=replace(x, labels={**x.labels, "grid": False}),
+        y=held,
+        marks=upper if alone else both,
+        height=round(height * _ALONE) if alone else height,
+        tips=[moment_tip(facts), *(Tip(c, words[c], ",.1f") for c in columns.values())],
+        title=title,
+        note=note,
+    )
+
+
+def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Chart]:
+    """Return the strip of the first screen: GPUs held and waited for, and nodes out of service, one time below.
+
+    Parameters
+    ----------
+    rows_of : callable
+        Returns the rows of an answer by its name, none where there is none.
+    facts : TraceFacts
+        What is known of the trace.
+
+    Returns
+    -------
+    list of Chart
+        The upper first; none where the load through time is not known.
+    """
+    rows = _all_clusters(rows_of(_HELD))
+    if not rows:
+        return []
+    out = [{**row, "time": row["start_time"]} for row in rows_of(_OUT) if row["rank"] == 0]
+    owned = [row["owned"] for row in rows if row["owned"] is not None]
+    of = f", of {count(round(max(owned)))} {facts.capacity} (line)" if owned else ""
+    lines = {"owned": "GPUs owned"} if owned else {}
+    lanes: list[tuple[dict[str, str], str, str, int, Sequence[Row]]] = [
+        ({"held": "GPUs held", **lines}, f"GPUs held{of}", "series-1", 84, rows),
+        ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs ask for", "series-2", 44, rows),
+        ({"nodes_down": "nodes out of service"}, "Nodes out of service", "status-failed", 30, out),
+    ]
+    seen = [lane for lane in lanes if any(row[next(iter(lane[0]))] for row in lane[-1])]
+    time = times((row["time"] for row in rows), facts)
+    bare = replace(time, title=None, labels={**time.labels, "labels": False, "ticks": False})
+    # The last one has the dates for all.
+    return [_lane(*lane, time if lane is seen[-1] else bare, facts) for lane in seen]
+
+
+def _all_clusters(rows: Sequence[Row]) -> list[Row]:
+    """Return the sums over the clusters, by time; what is owned is unknown where that of a cluster is."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        one = found.setdefault(row["time"], {"time": row["time"], "held": 0.0, "waiting": 0.0, "owned": 0.0})
+        one["held"] += row["running_gpus"]
+        one["waiting"] += row["pending_gpus"]
+        both = one["owned"] is not None and row["capacity_gpus"] is not None
+        one["owned"] = one["owned"] + row["capacity_gpus"] if both else None
+    return [found[time] for time in sorted(found)]
+
+
+def _lane(
+    columns: dict[str, str], title: str, hue: str, height: int, rows: Sequence[Row], time: Axis, facts: TraceFacts
+) -> Chart:
+    """Return a number through time, each interval as long as it is, and where there is a second one, that as a line."""
+    first, *lines = columns
+    y = number(first, None, ticks=2)
+    y = replace(y, labels={**y.labels, **_MARGIN})
+    return Chart(
+        _rounded(rows, facts, {column: column for column in columns}),
+        x=time,
+        y=y,
+        marks=[steps(hue), *(_muted(y.of(column)) for column in lines)],
+        height=height,
+        tips=[moment_tip(facts), *(Tip(c, words, ",.1f") for c, words in columns.items())],
+        title=title,
+        wide=True,
+    )
+
+
+def _muted(y: Axis) -> Mark:
+    return replace(line(1.2, "muted", interpolate="step-after"), y=y, tips=())
+
+
+WIDE, HIGH = 120, 28
+"""Size of the box of a line as small as a word, in the units of its path."""
+_EDGE = 2
+
+
+def sparkline(numbers: Sequence[float | None]) -> str:
+    """Return the SVG path of numbers through time, from 0 to the largest; a number that is not known leaves a gap.
+
+    '' where there is no line to draw, see `tracekit.report.telling.runs`; the page's script draws by the same rule.
+
+    Examples
+    --------
+    >>> sparkline([0, 1, None, 2])
+    'M0.0 26.0L40.0 14.0M120.0 2.0h0.01'
+    >>> sparkline([None, 2]), sparkline([0, 0])
+    ('', '')
+    """
+    if not runs(numbers):
+        return ""
+    most = max((value for value in numbers if value is not None), default=0)
+    step = WIDE / max(len(numbers) - 1, 1)
+    path, drawing = "", False
+    for i, value in enumerate(numbers):
+        if value is None:
+            drawing = False
+            continue
+        y = HIGH - _EDGE - value / most * (HIGH - 2 * _EDGE)
+        alone = not drawing and (i + 1 == len(numbers) or numbers[i + 1] is None)
+        path += f"{'L' if drawing else 'M'}{i * step:.1f} {y:.1f}{'h0.01' if alone else ''}"
+        drawing = True
+    return path
