@@ -59,6 +59,21 @@ def test_no_limit_and_not_set_are_unknown_and_no_fault(kind: Kind) -> None:
     assert convert(Column("s", "string", "A list."), "a", "[]", "inf") == (["a", None, "inf"], [])
 
 
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_the_smallest_word_for_not_set_is_found_alone(kind: Kind) -> None:
+    assert convert(Column("n", kind, "A limit."), "4294967294") == ([None], [])
+    assert convert(Column("n", kind, "A limit."), "4294967293") == ([4294967293], [])
+
+
+def test_a_cell_is_lost_once_and_each_column_has_its_own() -> None:
+    number = Column("n", "number", "A size.", maximum=10)
+    assert convert(number, "3", "1e999") == ([3.0, None], [(1, "is not a finite number")])
+    spec = table(number, Column("m", "integer", "Another.", minimum=0))
+    _, bad, lost = typed_cells(pl.DataFrame({"n": ["x", "1"], "m": ["-1", "2"]}), spec)
+    assert not bad
+    assert [(one.column, one.rows.arg_true().to_list()) for one in lost] == [("n", [0]), ("m", [0])]
+
+
 def test_whole_numbers_may_be_saved_with_decimals() -> None:
     assert convert(Column("n", "integer", "A count."), "7.0", "-3.0", "x", "7.5") == (
         [7, -3, None, None],

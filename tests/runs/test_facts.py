@@ -37,6 +37,7 @@ def rooms_below(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     ("modules", "more"),
     [
+        (("tracekit.replay.api",), ("sweeps",)),
         (("tracekit.sweeps.run",), ("calibration", "sweeps")),
         (("tracekit.calibration.api",), ("calibration",)),
         (("tracekit.capacity_plan.plan", "tracekit.capacity_plan.spares.plan"), ("calibration", "capacity_plan")),

@@ -200,14 +200,17 @@ class PlanReplays:
         asked = list(dict.fromkeys(runs))
         new = sorted((run for run in asked if run not in self._known), key=lambda run: run.growth)
         if new:
-            self._progress.stage(f"replaying {len(new):,} combinations", total=self._resamples)
             ledger = self._ledger.about(runs=[run.facts for run in new])
             numbers = {ledger.digest(resample=number): number for number in range(self._resamples)}
+            self._progress.stage(f"replaying {len(new):,} combinations", total=self._resamples)
             pending = ((digest, (numbers[digest], new)) for digest in ledger.missing(dict.fromkeys(numbers, "")))
+            made = 0
             for digest, figures in self._pool.results(pending):
                 ledger.put(digest, {"figures": [row.tolist() for row in figures]})
+                made += 1
                 self._progress.advance(1)
             found = ledger.gather(numbers, f"resamples of {counted(len(new), 'combinations')}")
+            self._progress.advance(self._resamples - made)
             for place, run in enumerate(new):
                 self._known[run] = np.array([resample["figures"][place] for resample in found])
         return {run: self._known[run] for run in asked}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from tracekit.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class ReaderGoneError(BaseException):
@@ -52,6 +52,11 @@ class _Stream:
         with self._failures():
             self._stream.write(text)
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts one after the other, as `write` does."""
+        for line in lines:
+            self.write(line)
 
     def write_data(self, text: str) -> None:
         """Write text that programs read: the same bytes wherever it goes."""

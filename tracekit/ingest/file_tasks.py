@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _SIZE = 8
 """Bytes of the size of a head."""
+_CALLS = frozenset({"add_rejected", "check", "note", "write"})
+"""Methods of a sink whose calls are recorded."""
 
 
 class RecordingSink(Sink):
@@ -168,8 +170,9 @@ def take_over(path: Path, sink: Sink) -> Iterator[Any]:
                 )
             elif kind == "account":
                 sink.accounts.append(FileAccount(**told))
+            elif kind not in _CALLS:
+                raise OutputError(f"the output of a worker has a record of the unknown kind '{kind[:40]}'", where=shown)
             else:
-                # The kind is the method of the sink.
                 getattr(sink, kind)(*told, *map(pl.read_ipc_stream, blobs))
 
 

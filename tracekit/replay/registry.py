@@ -78,6 +78,8 @@ def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
     """Return the policies by name and the faults of plug-ins by name."""
     found: dict[str, type[Any]] = {}
     for info in walk_packages(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
+        if info.name.rpartition(".")[2].startswith("_"):
+            continue
         for member in _members(import_module(info.name)):
             if member.card.name in found:
                 raise ValueError(f"two policies have the name '{member.card.name}'")

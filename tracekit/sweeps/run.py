@@ -46,7 +46,8 @@ def digest_of(run: SweepRun) -> str:
     These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself. Where files
     are does not matter.
     """
-    facts = {**asdict(run), **replay_facts("sweep", run.trace, "calibration", "sweeps")}
+    rooms = ("sweeps",) if run.twin is None else ("calibration", "sweeps")
+    facts = {**asdict(run), **replay_facts("sweep", run.trace, *rooms)}
     facts["policy"] = policy_facts(run.policy)
     for key in ("cluster", "models", "twin"):
         if facts[key] not in (None, "auto"):

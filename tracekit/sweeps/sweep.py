@@ -194,7 +194,7 @@ def _made(
             else:
                 ledger.put(digest, orjson.loads(orjson.dumps(summary)))
             progress.advance(1)
-    return {digest: ledger.get(digest) or failed[digest] for digest in own}
+    return {digest: ledger.get(digest) or failed.get(digest, {}) for digest in own}
 
 
 def _lost(code: int | None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
-from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
 from tracekit.ingest.json_array import array_items, array_of
 from tracekit.ingest.machines._rows import MachineList, part, unknown_devices

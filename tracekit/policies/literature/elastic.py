@@ -17,7 +17,6 @@ from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.policies.literature.resizing import Wish
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs

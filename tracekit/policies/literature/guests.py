@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, View
 
 
 # AntMan: guaranteed jobs within quotas, and opportunistic ones on the GPUs that have least to do.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, View
+    from tracekit.replay.mechanisms import Plan
 
 
 _PERCENT = 10_000
