@@ -56,6 +56,7 @@ def test_numbers_keep_to_their_bounds() -> None:
 def test_no_limit_and_not_set_are_unknown_and_no_fault(kind: Kind) -> None:
     cells = ("7", "inf", "UNLIMITED", "NaN", "[]", "4294967295", "4294967294", "18446744073709551615", "4294967293")
     assert convert(Column("n", kind, "A limit."), *cells) == ([7, *[None] * 7, 4294967293], [])
+    assert convert(Column("n", kind, "A limit."), "18446744073709551614") == ([None], [])
     assert convert(Column("s", "string", "A list."), "a", "[]", "inf") == (["a", None, "inf"], [])
 
 
