@@ -153,8 +153,10 @@ class FairShare(Policy):
         assumptions=("D1", "D9"),
         equal_to=(
             "With one tenant: fifo with the same scan.",
-            "With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the "
-            "weights.",
+            (
+                "With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the "
+                "weights."
+            ),
         ),
         sources=(
             "Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.",
@@ -543,8 +545,10 @@ class HiveD(Policy):
         ),
         sources=(
             "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).",
-            "The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of "
-            "cells.",
+            (
+                "The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of "
+                "cells."
+            ),
             "Our choices: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.",
         ),
     )
