@@ -143,8 +143,8 @@ class Conservative(Policy):
             "Each waiting job gets a reservation, in submission order: the first time from which enough GPUs are free "
             "in total for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
             "event. A job whose reservation is now starts. If it does not fit on the nodes, it keeps its reservation "
-            "and is tried again at the next event. Only the first `depth` waiting "
-            "jobs of a domain have reservations; other jobs start if they delay none of these. " + _OVERRUN
+            "and is tried again at the next event. Only the first `depth` waiting jobs of a domain have reservations; "
+            "other jobs start if they do not delay these jobs. " + _OVERRUN
         ),
         parameters=(
             FIT,
@@ -181,7 +181,8 @@ class Priority(Policy):
             "The job with the highest priority in the log starts first; among equals, the one submitted first. A job "
             "without a priority has priority 0. Running jobs are never stopped. Priorities do not change, because a "
             "log has one value per job and does not show how it grew while the job waited. With backfill=easy or "
-            "conservative, later jobs start early if they delay no earlier job, as in the policies of these names."
+            "conservative, later jobs start early if they delay no earlier job, as in the policies easy and "
+            "conservative."
         ),
         parameters=(
             scan("stop"),

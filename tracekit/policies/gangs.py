@@ -119,7 +119,7 @@ class Gangs:
         self.network.clear()
 
     def choose(self, job: int) -> Spot | None:
-        """Return where a waiting job starts now, or None if it waits."""
+        """Return the spot where a waiting job starts now, or None if it waits."""
         found = (self.places.find(job, tier) for tier in (FEWEST, RACK, ANYWHERE))
         return next((spot for spot in found if spot is not None), None)
 
@@ -169,7 +169,7 @@ class Gangs:
         return found
 
     def wake(self, time_ms: float) -> None:
-        """Ask for a plan at a later time [ms]."""
+        """Request a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
 
@@ -243,7 +243,7 @@ class Gangs:
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
     def _written(self, rates: dict[int, int], spots: dict[int, Spot]) -> Plan:
-        """Return the plan with these speeds, and with the spots of some of these jobs."""
+        """Return the plan with these speeds and spots; a job without a new spot stays where it is."""
         job = np.fromiter(rates, np.int64, len(rates))
         index = {j: place for place, j in enumerate(rates)}
         return Plan(
@@ -317,7 +317,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if no other job starts and speeds stay as they are; inf: never [ms]."""
+        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:

@@ -172,7 +172,7 @@ class Card:
     quotas: bool = False
     """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """Parameters or inputs that make it equal to another policy, one sentence each."""
+    """Parameters or inputs that make the policy equal to another one, one sentence each."""
     sources: tuple[str, ...] = ()
     """Where the rule comes from: a paper, released code or our own choice."""
 

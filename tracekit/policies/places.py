@@ -252,8 +252,8 @@ class Network:
 
     Every node has a link to its rack, and every rack has parallel links to the spine. A gang on several nodes uses the
     links of its nodes; a gang over several racks also uses the links of its racks. If racks are not known, all nodes
-    count as one rack. An iteration takes the computing time plus the ring time on the slowest link. A job's recorded
-    run time is assumed to be that of its gang alone on the cluster, with GPUs as close together as possible.
+    count as one rack. An iteration takes the computing time plus the ring time on the slowest link. We assume that a
+    job's recorded run time is its run time alone on the cluster, with its GPUs as close together as possible.
 
     Parameters
     ----------
@@ -414,7 +414,7 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return by which factor other gangs slow a gang's traffic on each link; `weight` is the gang's own load."""
+        """Return the factor by which other gangs slow a gang's traffic on each link; `weight` is its own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found

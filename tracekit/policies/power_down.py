@@ -1,4 +1,4 @@
-"""Idle nodes are switched off."""
+"""The policy power-down: idle nodes are switched off."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class PowerDown(Policy):
         rule=(
             "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model form a "
             "pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of the pool "
-            "first, as long as `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting job "
-            "could use the pool. If jobs still wait after all possible starts, nodes are switched on, the first of the "
-            "pool first, until the entirely idle GPUs and those waking up match what these jobs request. If jobs then "
-            "still wait and no node is waking up, one more node at a time is switched on. Nodes are also switched on "
-            "to restore the reserve. A node accepts jobs after its wake-up time (M40); until then it draws its idle "
+            "first, provided that `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting "
+            "job could use the pool. If jobs still wait after all possible starts, nodes are switched on, the first of "
+            "the pool first, until the entirely idle GPUs and those waking up match what these jobs request. If jobs "
+            "then still wait and no node is waking up, one more node at a time is switched on. Nodes are also switched "
+            "on to restore the reserve. A node accepts jobs after its wake-up time (M40); until then it draws its idle "
             "power. GPUs of nodes that are off or waking up do not count in the cluster's utilization. The energy and "
             "its cost (M41) follow the actual switching of the nodes."
         ),

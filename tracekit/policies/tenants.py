@@ -31,7 +31,7 @@ OF = Parameter("of", "vc", "kind of tenants: virtual clusters or users", ("vc", 
 QUEUES = Parameter(
     "queues",
     "one",
-    "which jobs a job that cannot start holds up: all later jobs, or only those of its VC, user or partition",
+    "which jobs wait behind a job that cannot start: all later jobs, or only later jobs of its VC, user or partition",
     ("one", "vc", "user", "partition"),
 )
 

@@ -68,7 +68,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return when the first job that ran before this plan ends at its current speed; inf: none [ms]."""
+        """Return the time at which the first job that ran before this plan ends at its current speed [ms]."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -87,9 +87,9 @@ class ContentionGreedy(Policy):
             "skipped, and no job is stopped. For a gang that fits on no single node, these placements are compared: "
             "the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model "
             "the nodes whose links carry the fewest gangs. The cost of a placement is the gang's run time there plus "
-            "the time by which it delays the gangs that share its links, over all their remaining work at the current "
-            "speeds. With wait=on a gang waits if it would finish sooner by starting at the next end of a running job, "
-            "as close together as possible. Run times are known. This is the target for training a policy that learns "
+            "the delay of the gangs that share its links, over all their remaining work at the current speeds. With "
+            "wait=on a gang waits if it would finish sooner by starting at the next end of a running job, as close "
+            "together as possible. Run times are known. This is the target for training a policy that learns "
             "contention, but not such a policy. It overstates delays, because the other gangs speed up again when one "
             "ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count "
             "as one rack."
@@ -139,7 +139,7 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 
 
 class _Links(Gangs):
-    """Smallest service first, with a test of which gangs may share a link."""
+    """Smallest GPU time first, with a test before gangs share a link."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
         estimate = believed(jobs, models, p["noise"], seed)

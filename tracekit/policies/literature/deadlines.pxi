@@ -22,7 +22,7 @@ cdef inline int64_t end_with(
     int64_t work,
     int64_t room,
 ):
-    """Return when work ends if each step gives the largest level that fits, up to `most`; -1: not within `room`."""
+    """Return the end of the work if each step gives the largest level that fits, up to `most`; -1: not in `room`."""
     cdef int64_t s, at, length, need
     for s in range(size):
         if begins[s] >= room:
@@ -163,7 +163,7 @@ def grow_by_levels(
     int64_t[::1] free,
     int64_t[::1] gpus,
 ):
-    """Let jobs with GPUs grow in an order, each to the largest of its levels that fits into the free GPUs.
+    """Grow jobs with GPUs in an order, each to the largest of its levels that fits into the free GPUs.
 
     Parameters
     ----------

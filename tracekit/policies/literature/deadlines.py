@@ -197,7 +197,7 @@ class _Flow:
             self.sizes.give(wish, order, self.levels.least[wish.job])
 
     def _grow(self, wish: Wish, left: Ints) -> None:
-        """Let jobs grow, starting with those whose GPU time grows least."""
+        """Give spare GPUs first to the jobs whose GPU time grows least."""
         from tracekit.replay.kernel import grow_by_levels
 
         if not (wish.free > 0).any():

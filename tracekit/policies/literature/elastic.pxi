@@ -20,7 +20,7 @@ cdef inline int grow(
     int64_t[::1] gpus,
     int64_t[::1] line,
 ) except -1:
-    """Let jobs with GPUs grow in turns."""
+    """Grow jobs with GPUs in turns."""
     cdef int64_t place, kept, i, step
     cdef int64_t size = 0
     for place in order:

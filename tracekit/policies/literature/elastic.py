@@ -235,7 +235,7 @@ class _Queues:
         """GPU time of each job before it started over, which no longer counts (n,) [GPU*ms]."""
 
     def find(self, view: View, wish: Wish) -> Ints:
-        """Let jobs that have waited long start over, and return the queue of each job (k,)."""
+        """Return the queue of each job; jobs that have waited long enough start over in the first queue (k,)."""
         table, job = view.table, wish.job
         attained = table["attained"]
         waits = job[wish.held == 0]
@@ -244,7 +244,7 @@ class _Queues:
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
     def next_ms(self, view: View, wish: Wish) -> int:
-        """Return when a job next changes queue if no job arrives or ends [ms]; -1: never."""
+        """Return the next time at which a job changes queue if no job arrives or ends [ms]; -1: never."""
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")
         runs = np.flatnonzero((wish.gpus > 0) & (queue < len(self.thresholds)))
@@ -255,7 +255,7 @@ class _Queues:
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return when jobs that wait, or stop now, will have waited long enough to start over [ms]."""
+        """Return the time at which jobs that wait, or stop now, will start over in the first queue [ms]."""
         if self.promote == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -529,7 +529,7 @@ def _paths(sizes: Sizes, models: Models) -> _Paths:
             best = max(by_worker, by_server)
             if best <= 0:
                 break
-            # A large gain after a small one counts as equally small, so the steps are taken in order.
+            # A large gain after a small gain counts as equally small, so the steps are taken in order.
             worth = min(worth, best)
             gains.append(worth)
             workers.append(int(by_worker >= by_server * (1 - _TIE)))

@@ -382,7 +382,7 @@ class GfsLike(Policy):
             Parameter(
                 "quota",
                 "forecast",
-                "which GPUs spot jobs may use: those that the forecast leaves, all free GPUs, or none",
+                "which GPUs spot jobs may use: the GPUs that the forecast leaves, all free GPUs, or none",
                 ("forecast", "all", "none"),
             ),
             Parameter("q", 0.9, "quantile of the peak guaranteed demand [1]", minimum=0.001, maximum=0.999),

@@ -46,7 +46,7 @@ class _Market:
         """GPUs of the pools at the last plan."""
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run until the next event, and where."""
+        """Return the plan until the next event."""
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
         # If nothing has changed since the last call, the planned jobs did not fit, and others may take the GPUs.
@@ -167,8 +167,8 @@ class HadarLike(Policy):
             Parameter(
                 "candidates",
                 500,
-                "number of waiting jobs, those of greatest utility, that a round considers in each part of a divided "
-                "cluster",
+                "number of waiting jobs that a round considers in each part of a divided cluster, the greatest utility "
+                "first",
                 minimum=1,
                 maximum=100_000,
             ),
@@ -210,7 +210,7 @@ class HadarLike(Policy):
 # AlloX: jobs are matched to queue positions on machines of several types, for the least mean completion time.
 
 _SPARE = 4
-"""Queue positions per machine in addition to those that all jobs need."""
+"""Extra queue positions per machine, beyond those that all jobs need."""
 
 
 def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
@@ -253,7 +253,7 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # This cost exceeds that of any schedule, so matchings with the fewest such costs are cheapest.
+    # This cost exceeds the cost of any schedule, so matchings that use it least are cheapest.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Lodgings:
-    """Plans of one run at a time."""
+    """Starts jobs and sets their speeds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         tenant = tenants(jobs)
@@ -210,7 +210,7 @@ class AntMan(Policy):
 
 
 class _Pairs:
-    """Plans of one run at a time."""
+    """Starts jobs and sets their speeds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         online = online_services(models, jobs, seed)

@@ -57,7 +57,7 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # This price exceeds that of any matching, so matchings with the fewest such prices are cheapest.
+            # This price exceeds the price of any matching, so matchings that use it least are cheapest.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -105,7 +105,7 @@ class Traders:
 
 
 def change_places(traders: Traders) -> None:
-    """Let jobs with equal numbers of GPUs swap pools while that saves enough.
+    """Swap the pools of jobs with equal numbers of GPUs while that saves enough.
 
     Between two pools, the jobs that gain most swap first, each with the job that gains most on the other side. For jobs
     of one size this gives the lowest possible sum of prices.
@@ -139,7 +139,7 @@ def change_places(traders: Traders) -> None:
 
 
 def move_to_idle(traders: Traders, free: Ints) -> None:
-    """Let jobs move to a suitable number of idle GPUs of another type while that saves enough, largest saving first.
+    """Move jobs to a suitable number of idle GPUs of another type while that saves enough, largest saving first.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class _Prices:
         self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: Floats) -> None:
-        """Let jobs with equal numbers of GPUs swap places, or move to idle GPUs, if that saves enough."""
+        """Swap jobs with equal numbers of GPUs, or move jobs to idle GPUs, if that saves enough."""
         has = np.flatnonzero(wish.gpus > 0)
         job = wish.job[has]
         traders = Traders(
@@ -305,8 +305,8 @@ class HeetLike(Policy):
             Parameter(
                 "candidates",
                 100,
-                "number of waiting jobs, those with the lowest prices, that a plan considers in each part of a divided "
-                "cluster",
+                "number of waiting jobs that a plan considers in each part of a divided cluster, the lowest prices "
+                "first",
                 minimum=1,
                 maximum=1000,
             ),

@@ -107,7 +107,7 @@ def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> Floats:
 
 
 def _spans(free: Ints, servers: int, min_loan_ms: int) -> list[list[tuple[int, int]]]:
-    """Return when each server is lent, derived from the number of free servers in each hour [ms]."""
+    """Return the times at which each server is lent, derived from the number of free servers in each hour [ms]."""
     found: list[list[tuple[int, int]]] = []
     for server in range(servers):
         lent = np.concatenate([[0], free > server, [0]])

@@ -26,7 +26,7 @@ _NOBODY = np.zeros(0, np.int64)
 
 
 class LyraPlans:
-    """Plans of one run at a time: shortest gangs first, spare GPUs go to elastic jobs, loans are returned on time."""
+    """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans; holds one run's state."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.places = places = Places(jobs, cluster)

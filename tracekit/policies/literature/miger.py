@@ -39,7 +39,7 @@ class Slice(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A one-GPU job as seen by the splitting."""
+    """The properties of a one-GPU job that decide how its GPU is split."""
 
     used: int
     """Utilization, as a share of a whole GPU [ppm]."""
@@ -178,7 +178,7 @@ _STEP = 50_000
 
 
 class _Cuts:
-    """Plans of one run at a time."""
+    """Starts jobs and splits GPUs; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         online = online_services(models, jobs, seed)

@@ -62,7 +62,7 @@ _SLIGHT = 1e-3
 def take_chains(
     row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
 ) -> Ints:
-    """Return how many steps of each row to take for the largest sum of gains.
+    """Return the number of steps to take from each row for the largest sum of gains.
 
     Steps are taken in order of gain per size, among equals first steps of a row first, until a step does not fit. An
     integer program over the rows near that step uses the remaining capacity, unless it can add less than a thousandth;

@@ -36,7 +36,7 @@ _WIDEST = 8
 
 
 class _Packing:
-    """Plans of one run at a time."""
+    """Profiles and packs jobs; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.p, self.demand = p, Demand(jobs, cluster, models)
@@ -302,7 +302,7 @@ def gains(group: tuple[Stages, ...]) -> bool:
 
 
 class Groups:
-    """Plans of one run at a time."""
+    """Groups jobs that take turns; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, stages: Ints, memory: Ints) -> None:
         self.gpus = jobs.devices.astype(np.int64)

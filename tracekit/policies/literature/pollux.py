@@ -48,7 +48,7 @@ class SpeedTable:
     """Parameter of the speeds of M8; None if speeds are goodputs."""
 
     def rows(self, job: Ints, stage: Ints) -> Ints:
-        """Return where the rows of jobs in a stage start (k,)."""
+        """Return the start of each job's row in a stage (k,)."""
         return self.first[job] + stage * self.width[job]
 
     def stage(self, left_ms: Ints, work_ms: Ints) -> Ints:
@@ -327,7 +327,7 @@ PROFILE = Parameter(
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""What is known of a job's batches and steps: nothing, so its work is fixed, or its application class."""
+"""Knowledge about a job's batches and steps: none, so its work is fixed, or its application class."""
 
 
 class PolluxLite(Policy):
@@ -401,7 +401,7 @@ class PolluxLite(Policy):
 
 
 class _Rounds:
-    """Plans of one run at a time."""
+    """Divides GPUs in rounds; holds the state of one run."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
         self.jobs, self.models, self.seed, self.given = jobs, models, seed, given

@@ -29,7 +29,7 @@ _LONGEST_MS = 400 * 24 * HOUR_MS
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return when each job may start: in the hour in which its run costs least, if it fits then.
+    """Return the start of each job, in the hour in which its run costs least if it fits then.
 
     Jobs book in the given order. A job starts at once or at the beginning of a price hour.
 

@@ -39,7 +39,7 @@ def ragged(count: Ints) -> tuple[Ints, Ints]:
 
 
 def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> Ints:
-    """Return how many one-GPU steps each row takes, the steps with the largest keys first, while GPUs last.
+    """Return the number of one-GPU steps of each row, taking the steps with the largest keys first while GPUs last.
 
     Keys must not increase inside a row, so each row takes its steps in order; among equals the earlier row goes first.
 

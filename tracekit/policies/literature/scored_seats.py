@@ -105,7 +105,7 @@ class ScoredSeats:
         """Process everything that is due by now."""
 
     def wake(self, now_ms: int) -> int:
-        """Return when to plan again without an event; -1: never [ms]."""
+        """Return the time at which to plan again without an event; -1: never [ms]."""
         return -1
 
     def seated(self, job: int, gpu: int) -> None:

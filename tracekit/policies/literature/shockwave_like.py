@@ -144,7 +144,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
         # The pieces sum to the progress, relative to a job's total work.
         (jobs + of_piece, piece + np.arange(jobs * pieces), window.whole[of_piece]),
         (jobs + at, planned + at, -one(jobs)),
-        # The longest remaining time is at least that of any job.
+        # The longest remaining time is at least the remaining time of every job.
         (2 * jobs + at, np.full(jobs, longest), one(jobs)),
         (2 * jobs + at, planned + at, one(jobs)),
         # GPUs of each round.
@@ -228,8 +228,8 @@ class _Windows:
         self.seen_ms = now
         # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
         left = view.remaining_ms
-        # Let jobs without progress since their start continue; otherwise rounds shorter than a restart would end no
-        # job.
+        # Jobs without progress since their start continue; otherwise no job would end if rounds are shorter than a
+        # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
         gpus = self.turns.gpus[job]

@@ -58,7 +58,7 @@ def make_hosts(cluster: Cluster, models: Models) -> Hosts:
 
 
 class _Rounds:
-    """Plans of one run at a time."""
+    """Divides CPUs and memory in rounds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.demand, self.hosts = Demand(jobs, cluster, models), make_hosts(cluster, models)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # After Dally, as far as its rule is known: gangs wait for tiers with self-tuning timers, and move closer together.
 
 _REFERENCE = 0.3
-"""A gang whose slowdown from one tier to the next is at least this waits for the whole timer."""
+"""Slowdown from one tier to the next at or above which a gang waits for the whole timer."""
 _KNOWN = 5
 """Minimum number of known waits for tuning a timer."""
 
@@ -55,7 +55,7 @@ class _Tiers(Gangs):
         self.waits, self.moved_ms = Waits(), dict[int, int]()
 
     def _timer_ms(self, job: int, tier: int) -> float:
-        """Return how long a job waits for a tier before it accepts the next tier [ms]."""
+        """Return the time that a job waits for a tier before it accepts the next tier [ms]."""
         patience = float(self.patience[job, tier])
         if patience <= 0:
             return 0.0
@@ -150,15 +150,15 @@ class DallyLike(Policy):
         title="gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally)",
         rule=(
             "Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of "
-            "one node, after `node` seconds those of one rack, and after another `rack` seconds those of any nodes of "
-            "one GPU model. A gang too large for a tier begins with the next tier. If racks are not known, all nodes "
-            "count as one rack. Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at "
-            "most by 1, so gangs with little communication hardly wait. With tune=on, once five waits are known, a "
-            "timer is the mean plus one standard deviation of the last 20 waits of gangs that got its tier and "
-            "requested the same GPU model, at most `most`. With migrate=on running gangs move to a closer tier if the "
-            "move saves more of the remaining time than it costs, those with the least work done for their run time "
-            "first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers and on other traffic "
-            "on the same links."
+            "one node. After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any "
+            "nodes of one GPU model. A gang too large for a tier begins with the next tier. If racks are not known, "
+            "all nodes count as one rack. Timers are multiplied by the gang's slowdown from one tier to the next over "
+            "0.3, at most by 1, so gangs with little communication hardly wait. With tune=on, once five waits are "
+            "known, a timer is the mean plus one standard deviation of the last 20 waits of gangs that got its tier "
+            "and requested the same GPU model, at most `most`. With migrate=on running gangs move to a closer tier if "
+            "the move saves more of the remaining time than it costs, those with the least work done for their run "
+            "time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers and on other "
+            "traffic on the same links."
         ),
         parameters=(
             Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
@@ -396,7 +396,7 @@ class _Sampled(Gangs):
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # Sorting exponential times divided by weights equals drawing nodes one by one by weight.
+        # Sorting exponential times divided by weights is equivalent to drawing nodes one by one by weight.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
