@@ -27,7 +27,7 @@ NOTHING = Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
 
 @dataclass(frozen=True)
 class Pools:
-    """P pools, G groups of nodes, K kinds of demand, n jobs."""
+    """The pools of a cluster: P pools, G groups of nodes, K kinds of demand, n jobs."""
 
     group_pool: Ints
     """Pool of each group (G,)."""

@@ -222,7 +222,7 @@ class Drf(Policy):
 
 
 class Limits(Policy):
-    """First in, first out, within limits."""
+    """First in, first out, with a limit on the GPUs of each VC or user."""
 
     card: ClassVar[Card] = Card(
         name="limits",

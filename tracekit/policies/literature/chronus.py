@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Need(NamedTuple):
-    """The need of a job before its deadline."""
+    """The leases that a job needs before its deadline."""
 
     job: int
     pool: int
@@ -49,7 +49,7 @@ class Reservations:
 
     def __init__(self, pools: int) -> None:
         self.of: dict[int, tuple[Need, Ints]] = {}
-        """The need of each job, and its leases in ascending order."""
+        """What each job needs, and its leases in ascending order."""
         self._used: Ints = np.zeros((pools, 1024), np.int64)
         self._first = 0
 
@@ -334,7 +334,7 @@ class Chronus(Policy):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; none: no job is admitted and missed deadlines are only counted",
+                "how leases are reserved; none: no job is admitted, and deadlines are counted but not promised",
                 ("greedy", "program", "none"),
             ),
             declined("last"),

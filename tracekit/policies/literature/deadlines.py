@@ -231,7 +231,7 @@ class ElasticFlow(Policy):
             "spread over nodes."
         ),
         parameters=(
-            Parameter("slot", 60.0, "time between plans, 0 at every event [s]", maximum=1e9),
+            Parameter("slot", 60.0, "minimum time between plans; 0: plan at every event [s]", maximum=1e9),
             SLO,
             Parameter(
                 "admission",

@@ -307,14 +307,14 @@ class _Circles:
                 some = some[self.homes.kind[some] != self.homes.kind[j]]
                 continue
             if guest >= 0:
-                # A pair separates: the job that moves goes alone.
+                # If a paired job moves, the pair separates.
                 self._split(guest, j)
                 self.homes.carry(guest)
             some = some[1:]
             room = self.homes.there - self.homes.load
 
     def _pack(self, jobs: Ints) -> None:
-        """Pair two jobs of equal size on each crowded node: the two with the lowest utilization."""
+        """On each oversubscribed node, pair the two jobs of equal size with the lowest utilization."""
         alone = jobs[(self.host[jobs] < 0) & (self.guest[jobs] < 0)]
         alone = alone[self._crowded(alone)]
         if len(alone) < 2:
@@ -466,7 +466,7 @@ class Gandiva(Policy):
 
     card: ClassVar[Card] = Card(
         name="gandiva",
-        title="time slices on crowded nodes, with packing and migration",
+        title="time slices on oversubscribed nodes, with packing and migration",
         rule=(
             "A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its "
             "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any "
@@ -489,7 +489,7 @@ class Gandiva(Policy):
                 "maximum total request of a node's jobs, relative to the node's GPUs",
                 minimum=1,
             ),
-            Parameter("pack", True, "two jobs may share GPUs on a crowded node"),
+            Parameter("pack", True, "two jobs may share GPUs on an oversubscribed node"),
             Parameter("migrate", True, "jobs move to GPUs that become free"),
             Parameter("grow", False, "jobs may use the spare GPUs of their node"),
             Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
@@ -497,7 +497,7 @@ class Gandiva(Policy):
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
         equal_to=(
-            "If all jobs fit: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and no job is stopped.",
             "On one node with slices=off: fifo,scan=skip.",
             (
                 "On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, "

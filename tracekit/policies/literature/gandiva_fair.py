@@ -275,7 +275,7 @@ class GandivaFair(Policy):
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
         equal_to=(
-            "If all jobs fit: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and no job is stopped.",
             "With one GPU type, or if all tenants gain equally: trade=off.",
             "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
         ),

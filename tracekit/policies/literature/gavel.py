@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Rounds that approximate shares of time: track each job's entitlement and use, and choose the next jobs.
 
 _LEVELS = 5
-"""Levels of GPU utilization that distinguish pairs of jobs."""
+"""Number of GPU utilization levels that distinguish pairs of jobs."""
 
 
 @dataclass
@@ -302,7 +302,7 @@ class Gavel(Policy):
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
         equal_to=(
-            "With one type, if all jobs fit: every job runs from the next round on, and none is stopped.",
+            "With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.",
             "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
             "If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.",
             "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.",
@@ -325,8 +325,8 @@ class Gavel(Policy):
                 "under cost and slo; run times and required speeds within a quarter of each other count as equal, at "
                 "the larger value; makespan is one linear program, while the released code bisects to 5 %, and the "
                 "search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, because speeds are "
-                "relative to the recorded one; a deadline that can no longer be met is dropped, and all deadlines are "
-                "dropped if they cannot be met together; VCs have equal weight, and their GPUs are divided in two "
+                "relative to the recorded speed; a deadline that can no longer be met is dropped, and all deadlines "
+                "are dropped if they cannot be met together; VCs have equal weight, and their GPUs are divided in two "
                 "steps, while the released code changes the weights of jobs; remaining run times are known. Pairs are "
                 "formed among five levels of GPU utilization; jobs that lag most are paired first, and a job speeds up "
                 "after its partner's end only at the next round."

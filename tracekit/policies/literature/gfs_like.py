@@ -374,9 +374,9 @@ class GfsLike(Policy):
             "time). Demand is the GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and "
             "GPU model: the mean and deviation of that hour of the week in the last four weeks or, until two weeks are "
             "known, the current demand and the hourly changes of the last day. VCs are assumed to be independent and "
-            "their sum to be normal. The factor is then multiplied by 0.9 if more than target of the last day's spot "
-            "starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than wait; it stays between "
-            "0.2 and 1.2."
+            "their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of the last "
+            "day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it "
+            "stays between 0.2 and 1.2."
         ),
         parameters=(
             Parameter(

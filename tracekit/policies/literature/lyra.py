@@ -250,7 +250,7 @@ class Lyra(Policy):
         return tuple(name for name in self.card.assumptions if name not in unused)
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the servers on loan, or without any."""
+        """Return the cluster with the servers on loan, or without them if loan=off."""
         if not self.parameters["loan"]:
             return without_loans(cluster)
         return with_loans(cluster, jobs, models, round(self.parameters["min_loan"] * 1000))
@@ -279,7 +279,7 @@ class _Growth:
         elastic = np.random.default_rng((seed % 2**64, _STREAM)).random(len(jobs)) < share
         parts = np.array([_parts(g, p["workers"]) for g in range(int(self.asks.max(initial=1)) + 1)], np.int64)
         self.worker = self.asks // parts[self.asks]
-        """GPUs of a worker of each job (n,)."""
+        """GPUs per worker of each job (n,)."""
         self.most = np.where(elastic, (self.high - self.asks) // self.worker, 0)
         """Maximum extra workers of each job (n,)."""
         self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))

@@ -333,12 +333,12 @@ class MigerLike(Policy):
             "skipped, and so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all "
             "GPUs with fewer than residents jobs. For the jobs there and the new job together, the policy finds the "
             "split with the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on "
-            "a slice if their speeds add up to more than one alone. An online job has its own slice, larger than its "
-            "load by slack, and keeps it. On a slice with c of 7 parts the speed is min(1, c / 7 / u), times M1 with "
-            "the utilizations of the slice. If the slices of other jobs change, those jobs pause for reconfigure "
-            "seconds; this happens only if the gain over horizon seconds exceeds the loss. When a job ends, its GPU's "
-            "split is reconsidered. Among equals, the GPU with the most jobs is taken, then the first GPU. Gangs get "
-            "idle GPUs close together. Utilization and memory are counted in steps of 5 %."
+            "a slice if their speeds add up to more than the speed of one job alone. An online job has its own slice, "
+            "which exceeds its load by at least slack, and keeps it. On a slice with c of 7 parts the speed is min(1, "
+            "c / 7 / u), times M1 with the utilizations of the slice. If the slices of other jobs change, those jobs "
+            "pause for reconfigure seconds; this happens only if the gain over horizon seconds exceeds the loss. When "
+            "a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs is taken, then the "
+            "first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5 %."
         ),
         parameters=(
             Parameter("slices", "all", "which slices to use: all of M32, or whole GPUs only", ("all", "whole")),

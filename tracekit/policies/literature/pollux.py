@@ -173,7 +173,7 @@ def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> Speed
 
 @dataclass(frozen=True)
 class Bounds:
-    """The GPUs that k jobs may have of P pools."""
+    """Bounds on the GPUs of k jobs in P pools."""
 
     least: Ints
     """Guaranteed GPUs of each job: its minimum, or none (k,)."""

@@ -350,7 +350,7 @@ class ShockwaveLike(Policy):
             "rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's "
             "expected end after the window must be at most rhomax times its fair end. The fair end is the submission "
             "plus the run time times the number of jobs per GPU, on average since the job arrived and counted as at "
-            "least 1. If that is impossible, the bound is dropped, and each job beyond it gets a weight: its ratio to "
+            "least 1. If this bound cannot be met, it is dropped, and each job beyond it gets a weight: its ratio to "
             "the bound, to the given power (100 with less than a round left), at most 1e6. GPUs that are idle in a "
             "round go to the jobs with the longest remaining run time. solver=program solves this in whole rounds as "
             "an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the longest "

@@ -319,7 +319,7 @@ class Themis(Policy):
         ),
         assumptions=("D1", "M8", "M9", "M4"),
         equal_to=(
-            "If all jobs fit, with form=rigid: every job starts at the next auction and none is stopped.",
+            "If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.",
             (
                 "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
                 "fifo,scan=skip, except for the order of jobs that arrive together."

@@ -164,8 +164,8 @@ class DallyLike(Policy):
             Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
             Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
             Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
-            Parameter("tune", True, "timers follow the waits of other gangs"),
-            Parameter("migrate", True, "running gangs move to closer GPUs if that pays"),
+            Parameter("tune", True, "tune timers by the waits of other gangs"),
+            Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
             Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
             Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
             LINKS,
@@ -248,8 +248,8 @@ class CruxLike(Policy):
             "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
             (
                 "Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the "
-                "placement; levels of a factor of two; what a lower priority gets; no choice of paths and no time "
-                "shift of iterations, which a replay of jobs cannot show."
+                "placement; levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and "
+                "no time shift of iterations, which a replay of jobs cannot show."
             ),
         ),
     )
@@ -460,7 +460,7 @@ class Ffdl(Policy):
             "each node in turn; more room left on the fullest node is better. Nodes are drawn from the `nodes` best "
             "ones. With samples=0 no placements are drawn: a packed gang takes the tightest node with enough room, "
             "otherwise the nodes with the most room; a spread gang takes the nodes with the most room. With scan=stop "
-            "a gang that finds too few GPUs holds up all later ones. Speeds depend on the tiers and on other traffic "
+            "a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on other traffic "
             "on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier "
             "use the next tier."
         ),
