@@ -91,8 +91,7 @@ class Fifo(Policy):
         )
 
 
-_OVERRUN = "If a job runs longer than its estimate, the estimate is doubled as often as needed; the job is never "
-"stopped (D8)."
+_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed; the job is never stopped (D8)."
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:

@@ -342,7 +342,7 @@ class ClockMpc(Policy):
         ),
         assumptions=("D1", "M4", "M7", "D7"),
         equal_to=(
-            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if candidates covers all waiting jobs.",
+            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.",
             "With clocks=one and gap=0: power-cap,scan=skip.",
             "With least=1 and gap=0: fifo,scan=skip, for any cap.",
         ),
@@ -494,7 +494,7 @@ class PowerFlow(Policy):
         ),
         assumptions=("D1", "D3", "M4", "M7", "M9"),
         equal_to=(
-            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if candidates covers all waiting jobs.",
+            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.",
             "With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.",
             "With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.",
         ),

@@ -95,7 +95,7 @@ def least_shares(
     Parameters
     ----------
     line : array (m,)
-        Places of the jobs, first the first.
+        Indices of the jobs, in order.
     work : array (k,)
         Remaining work of each job [ms at 1 ppm].
     room : array (k,)
@@ -168,13 +168,13 @@ def grow_by_levels(
     Parameters
     ----------
     line : array (m,)
-        Places of the jobs, first the first.
+        Indices of the jobs, in order.
     pool : array (k,)
         Planned pool of each job.
     first, count, level
         As in `least_shares`.
     free : array (P,)
-        GPUs of each pool; overwritten with what is left.
+        GPUs of each pool; overwritten with the GPUs that are left.
     gpus : array (k,)
         GPUs of each job; overwritten.
     """

@@ -145,7 +145,7 @@ def divide_by_pairs(
     work : array (k,)
         Remaining work of each job, as time on one GPU.
     low, high : array (k,)
-        Least and most GPUs.
+        Minimum and maximum GPUs of each job.
     speed : array
         Speed on 0, 1, ... GPUs.
     free : int
