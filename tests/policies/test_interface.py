@@ -105,21 +105,21 @@ def test_python_values_and_texts_are_taken_alike() -> None:
         ("toy,scna=skip", "the policy toy has no parameter 'scna'; did you mean 'scan'?"),
         ("toy,scan=skip,scan=stop", "the policy toy: scan is given twice; leave one out"),
         ("toy,scan=skp", "the policy toy: scan=skp is not an allowed value; did you mean 'skip'?"),
-        ("toy,scan=", "the policy toy: scan= is not a text"),
+        ("toy,scan=", "the policy toy: scan= is not text"),
         ("toy,levels=2.5", "the policy toy: levels=2.5 is not a whole number; levels: queues"),
         ("toy,levels=two", "the policy toy: levels=two is not a whole number"),
-        ("toy,levels=0", "the policy toy: levels=0 is out of range; it may be from 1 to 10"),
-        ("toy,levels=11", "the policy toy: levels=11 is out of range; it may be from 1 to 10"),
+        ("toy,levels=0", "the policy toy: levels=0 is out of range; use a number from 1 to 10"),
+        ("toy,levels=11", "the policy toy: levels=11 is out of range; use a number from 1 to 10"),
         ("toy,levels=inf", "the policy toy: levels=inf is out of range"),
         ("toy,levels=1_0", "the policy toy: levels=1_0 is not a whole number"),
         (f"toy,levels={'9' * 399}", "the policy toy: levels=99999"),
         (f"toy,levels={'9' * 9999}", "the policy toy: levels=99999"),
-        ("toy,relax_after=-1", "the policy toy: relax_after=-1 is out of range; it may be from 0 to 1e+15"),
+        ("toy,relax_after=-1", "the policy toy: relax_after=-1 is out of range; use a number from 0 to 1e+15"),
         ("toy,relax_after=1e16", "the policy toy: relax_after=1e16 is out of range"),
         ("toy,relax_after=1e999", ""),
         ("toy,relax_after=nan", "the policy toy: relax_after=nan is not a number"),
         ("toy,relax_after=-inf", "the policy toy: relax_after=-inf is out of range"),
-        ("toy,share=inf", "the policy toy: share=inf is out of range; it may be from 0 to 1"),
+        ("toy,share=inf", "the policy toy: share=inf is out of range; use a number from 0 to 1"),
         ("toy,borrow=maybe", "the policy toy: borrow=maybe is neither on nor off; borrow: whether"),
         (f"toy,{'x' * 9999}=1", "the policy toy has no parameter 'xxxx"),
         (f"toy,{'x' * 9999}", "the policy toy: 'xxxx"),
@@ -200,7 +200,7 @@ def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
         Parameter("scan", "x", "", choices=("stop", "skip"))
     with pytest.raises(ValueError, match="not a parameter name"):
         Parameter("a,b", 1, "")
-    with pytest.raises(ValueError, match="the parameter scan needs a text for each of its choices, or for none"):
+    with pytest.raises(ValueError, match="the parameter scan needs a text for every choice, or no texts"):
         Parameter("scan", "stop", "", choices=("stop", "skip"), words=("it stops",))
     with pytest.raises(ValueError, match="not a policy name"):
         Card(name="A B", title="", rule="")

@@ -1,6 +1,6 @@
-"""Scheduling policies, one module a family; each is found by its name. `literature` has those beyond an operator's run.
+"""Scheduling policies, one module per family, found by name. `literature` has those that operators rarely need.
 
-Your own policy needs `Policy` and `Card`; `parse_policy` reads 'NAME,key=value'.
+To write your own policy, use `Policy` and `Card`; `parse_policy` reads 'NAME,key=value'.
 """
 
 from __future__ import annotations

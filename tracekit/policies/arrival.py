@@ -1,4 +1,4 @@
-"""Jobs by arrival or by the log's priorities, with or without backfilling, and the log's own schedule."""
+"""Policies by arrival or the log's priorities, with or without backfilling, and the recorded schedule."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class Fifo(Policy):
-    """Jobs start in the order of their arrival."""
+    """Jobs start in submission order."""
 
     card: ClassVar[Card] = Card(
         name="fifo",
         title="first in, first out",
         rule=(
-            "Jobs start in the order of their submission, each as a whole gang, and run to their end. With "
-            "scan=stop a job that cannot start holds up all later jobs. With scan=skip later jobs may overtake "
-            "it, and many-GPU jobs may starve unless age_cap is set. With relax, a gang that has waited this long "
-            "takes GPUs on any nodes. With queues, each VC, user or partition has its own queue, and a job that "
-            "cannot start holds up only that queue."
+            "Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop a "
+            "job that cannot start holds up all later jobs. With scan=skip later jobs may overtake it, and many-GPU "
+            "jobs may starve unless age_cap is set. With relax, a gang that has waited this long accepts GPUs on any "
+            "nodes. With queues, each VC, user or partition has its own queue, and a job that cannot start holds up "
+            "only that queue."
         ),
         parameters=(
             scan("stop"),
@@ -46,7 +46,7 @@ class Fifo(Policy):
         equal_to=(
             "With one VC, queues=vc gives the schedule of queues=one.",
             "If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.",
-            "With relax=0 only strict placements are made; then spreading never slows a job.",
+            "With relax=0 only strict placements are made, so spreading never slows a job.",
         ),
         sources=(
             "The usual baseline.",
@@ -56,7 +56,7 @@ class Fifo(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
-        """Return keys by submission, in turns if there are several queues."""
+        """Return keys by submission; several queues take turns."""
         p = self.parameters
         if p["queues"] != "one":
             return self._queues(jobs)
@@ -91,7 +91,7 @@ class Fifo(Policy):
         )
 
 
-_OVERRUN = "If a job outlives its estimate, the estimate is doubled, again and again; the job is never stopped (D8)."
+_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed; the job is never stopped (D8)."
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
@@ -110,41 +110,40 @@ class Easy(Policy):
         name="easy",
         title="EASY backfilling: later jobs start early if they do not delay the first job in the queue",
         rule=(
-            "Jobs start in the order of their submission, up to the first job that does not fit. The estimates of "
-            "the running jobs give the time and the nodes at which it will fit. A later job may start now if it "
-            "fits now and either should end by that time or takes only GPUs that are free then outside the place "
-            "kept for the first job. " + _OVERRUN
+            "Jobs start in submission order, up to the first job that does not fit. The estimates of the running jobs "
+            "show when and on which nodes that job will fit. A later job may start now if it fits now and either "
+            "should end by that time or takes only GPUs that the first job will not need then. " + _OVERRUN
         ),
         parameters=(FIT, NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
-            "If all jobs have one size, it is fifo,scan=stop.",
-            "If all estimates are 0, it is fifo,scan=skip.",
-            "With fit=count, exact estimates and at most two waiting jobs, it is conservative (no job of length 0).",
+            "If all jobs have one size: fifo,scan=stop.",
+            "If all estimates are 0: fifo,scan=skip.",
+            "With fit=count, exact estimates, at most two waiting jobs and no job of run time 0: conservative.",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "Our choice: the time is found on a map of the nodes, and an estimate that has passed is doubled.",
+            "Our choice: the start time is found on a map of the nodes, and an exceeded estimate is doubled.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
-        """Return keys by submission, and the estimates."""
+        """Return keys by submission and the estimates."""
         return Backfill(_order(self.parameters, jobs, models, seed), "easy")
 
 
 class Conservative(Policy):
-    """Later jobs may overtake waiting jobs if they delay none with a reservation."""
+    """Later jobs may overtake waiting jobs if they delay no job with a reservation."""
 
     card: ClassVar[Card] = Card(
         name="conservative",
         title="conservative backfilling: later jobs start early if they delay no earlier job",
         rule=(
-            "Each waiting job gets a reservation, in the order of submission: the first time from which enough "
-            "GPUs are free, in number, for its estimated run time, given the reservations before it. Reservations "
-            "are made anew at every event. A job whose reservation is now starts. If it does not fit on the "
-            "nodes, it keeps its reservation and is tried again at the next event. Only the first `depth` waiting "
-            "jobs of a domain have reservations; others start if they delay none of these. " + _OVERRUN
+            "Each waiting job gets a reservation, in submission order: the first time from which enough GPUs are free "
+            "in total for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
+            "event. A job whose reservation is now starts. If it does not fit on the nodes, it keeps its reservation "
+            "and is tried again at the next event. Only the first `depth` waiting jobs of a domain have reservations; "
+            "other jobs start if they do not delay these jobs. " + _OVERRUN
         ),
         parameters=(
             FIT,
@@ -155,39 +154,43 @@ class Conservative(Policy):
         ),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
-            "If all jobs have one size and fit=count, it is fifo,scan=stop.",
-            "If all estimates are 0 and fit=count, it is fifo,scan=skip.",
-            "With fit=count and depth=1, it is easy (no job with an estimate of 0).",
+            "If all jobs have one size and fit=count: fifo,scan=stop.",
+            "If all estimates are 0 and fit=count: fifo,scan=skip.",
+            "With fit=count, depth=1 and no job with an estimate of 0: easy.",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "Our choice: the limit on reservations, and an estimate that has passed is doubled.",
+            "Our choice: the limit on reservations, and doubling an exceeded estimate.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
-        """Return keys by submission, the estimates, and how many jobs have reservations."""
+        """Return keys by submission, the estimates and the number of reservations."""
         p = self.parameters
         return Backfill(_order(p, jobs, models, seed), "conservative", p["depth"])
 
 
 class Priority(Policy):
-    """Jobs start in the order of the priorities that the log gives them."""
+    """Jobs start by their recorded priority."""
 
     card: ClassVar[Card] = Card(
         name="priority",
-        title="the log's priorities, first in, first out among equals",
+        title="by the log's priorities; first in, first out among equals",
         rule=(
-            "The job with the highest priority in the log starts first, and among equals the earlier submission. "
-            "A job without a priority has priority 0. Running jobs are never stopped. Priorities do not change: a "
+            "The job with the highest priority in the log starts first; among equals, the one submitted first. A job "
+            "without a priority has priority 0. Running jobs are never stopped. Priorities do not change, because a "
             "log has one value per job and does not show how it grew while the job waited. With backfill=easy or "
-            "conservative, later jobs start early if they delay no earlier job, as in the policies of these names."
+            "conservative, later jobs start early if they delay no earlier job, as in the policies easy and "
+            "conservative."
         ),
         parameters=(
             scan("stop"),
             FIT,
             Parameter(
-                "backfill", "none", "whether later jobs may start early by estimates", ("none", "easy", "conservative")
+                "backfill",
+                "none",
+                "whether later jobs may start early, based on estimates",
+                ("none", "easy", "conservative"),
             ),
             NOISE,
             RELAX,
@@ -198,7 +201,7 @@ class Priority(Policy):
             "If all jobs have one priority: fifo with the same scan.",
             "If all jobs have one priority and backfill=easy or conservative: easy or conservative.",
         ),
-        sources=("The priority queue of Slurm, PBS and YARN, without aging.",),
+        sources=("The priority queues of Slurm, PBS and YARN, without aging.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
@@ -222,15 +225,15 @@ class Recorded(Policy):
 
     card: ClassVar[Card] = Card(
         name="recorded",
-        title="the recorded schedule: jobs start and end when the log says so",
+        title="the recorded schedule: jobs start and end as in the log",
         rule=(
-            "Each job starts and ends when the log says so, at its first start and its last end. Only its nodes "
-            "are chosen anew by the placement, anywhere among nodes of one GPU model if it does not fit closely. "
-            "A job for which too few GPUs are free runs anyway, on no node. The schedule is checked against the "
-            "cluster: violations.parquet lists when a node or domain would use more GPUs than it has. Jobs "
-            "without a recorded start are left out and counted."
+            "Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew by "
+            "the placement; if it does not fit close together, it gets any nodes of one GPU model. A job runs even if "
+            "too few GPUs are free for it; it then has no nodes. The schedule is checked against the cluster: "
+            "violations.parquet lists when a node or domain would use more GPUs than it has. Jobs without a recorded "
+            "start are left out and counted."
         ),
-        equal_to=("With the cluster that the log ran on there are no violations, if the log is correct.",),
+        equal_to=("On the log's own cluster there are no violations if the log is correct.",),
         sources=("The log.",),
     )
 

@@ -1,4 +1,4 @@
-"""Gangs placed one after the other, by tiers and links, that run to their end; delay scheduling."""
+"""Policies that place gangs one by one, by tiers and links, and never stop them; delay scheduling."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Parameters that the policies of gangs share, and how long gangs waited lately.
+# Parameters that gang policies share, and recent waits of gangs.
 
-GAP = Parameter("gap", 60.0, "least time between two plans triggered by events [s]")
+GAP = Parameter("gap", 60.0, "minimum time between two plans triggered by events [s]")
 
-LINKS = Parameter("links", True, "speeds from tiers and traffic on links (M36 to M38), or from M4 alone")
+LINKS = Parameter("links", True, "derive speeds from tiers and link traffic (M36 to M38), or from M4 alone")
 
 
 Key: TypeAlias = tuple[int, ...]
 
 
 class Waits:
-    """The last waits by key, such as (GPU model, tier).
+    """The latest waits by key, such as (GPU model, tier).
 
     Parameters
     ----------
     length : int
-        How many are kept for each key.
+        Number of waits kept for each key.
     """
 
     def __init__(self, length: int = 20) -> None:
@@ -48,16 +48,16 @@ class Waits:
         self._of: dict[Key, deque[float]] = {}
 
     def add(self, key: Key, wait_ms: float) -> None:
-        """Note a wait [ms]."""
+        """Record a wait [ms]."""
         self._of.setdefault(key, deque(maxlen=self._length)).append(wait_ms)
 
     def mean(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait, or another number if too few are known [ms]."""
+        """Return the mean wait, or `otherwise` if fewer than `least` waits are known [ms]."""
         known = self._of.get(key, ())
         return sum(known) / len(known) if len(known) >= max(least, 1) else otherwise
 
     def upper(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait plus one standard deviation, or another number if too few are known [ms]."""
+        """Return the mean wait plus a standard deviation, or `otherwise` if fewer than `least` waits are known [ms]."""
         known = self._of.get(key, ())
         if len(known) < max(least, 1):
             return otherwise
@@ -66,28 +66,28 @@ class Waits:
 
 
 _CHUNK = 256
-"""Jobs between two checks of which jobs still fit."""
+"""Number of jobs after which to check again which jobs still fit."""
 
 
 class Gangs:
-    """Plans of a policy that considers waiting jobs one after the other and never stops one for another.
+    """Plans that consider waiting jobs one by one and never stop one job for another.
 
-    By itself it starts jobs in the order of submission on the nearest free GPUs; policies override what they change.
+    By default, jobs start in submission order on the free GPUs closest together; policies override parts of this.
 
     Parameters
     ----------
     jobs, cluster, models, seed
-        The parameters as a policy gets them.
+        As passed to the policy.
     links : bool
-        Whether speeds follow from tiers and traffic on links; if not, the engine slows spread gangs (M4).
+        Whether speeds follow from tiers and link traffic; if not, the engine slows spread gangs (M4).
     priority : array, optional
-        Whose traffic goes first (see `Network`) (n,).
+        Priority of each job's traffic (see `Network`) (n,).
     stop : bool
         Whether a job that does not start holds up all later jobs in its domain.
     believed_ms : array, optional
-        Run times believed in (n,) [ms]; the truth when None.
+        Estimated run times (n,) [ms]; None means the true ones.
     look : int
-        How many jobs that do not start a plan considers.
+        Number of jobs that fail to start after which a plan stops looking.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class Gangs:
         self._runs = np.zeros(len(jobs), np.bool_)
 
     def begin(self, view: View) -> None:
-        """Begin a run, in which no gang has GPUs yet."""
+        """Begin a run; no gang has GPUs yet."""
         self.view = view
         self.spots: dict[int, Spot] = {}
-        """Where each running job is."""
+        """Nodes and GPUs of each running job."""
         self._wake_ms = -1
         self.network.clear()
 
     def choose(self, job: int) -> Spot | None:
-        """Return where a waiting job starts now, None if it waits."""
+        """Return the spot where a waiting job starts now, or None if it waits."""
         found = (self.places.find(job, tier) for tier in (FEWEST, RACK, ANYWHERE))
         return next((spot for spot in found if spot is not None), None)
 
     def with_room(self, job: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the nodes of each GPU model that have enough free GPUs for a job, and their free GPUs."""
+        """Yield the nodes of each GPU model with enough free GPUs for a job, and their free GPUs."""
         pool = self.places.pools[int(self.places.job_pool[job])]
         for low, high, _ in pool.models:
             nodes = pool.nodes[low:high]
@@ -133,34 +133,34 @@ class Gangs:
                 yield nodes, free
 
     def order(self, waiting: Ints) -> Ints:
-        """Return waiting jobs, given by submission, in the order in which they are considered."""
+        """Return waiting jobs, given in submission order, in the order in which to consider them."""
         return waiting
 
     def moves(self) -> dict[int, Spot]:
-        """Return running jobs that move, and their new spots; the old ones leave `places` and `network`."""
+        """Return running jobs that move, and their new spots; remove the old spots from `places` and `network`."""
         return {}
 
     def started(self, job: int, spot: Spot) -> None:
-        """Look at a job that starts."""
+        """Process a job that starts."""
 
     def ended(self, job: int, spot: Spot) -> None:
         """Process a job that has ended since the last plan."""
 
     def left_ms(self, job: int) -> float:
-        """Return the run time that a job is believed to have left at its recorded speed, at least 1 [ms]."""
+        """Return a job's estimated remaining run time at its recorded speed, at least 1 [ms]."""
         return max(float(self.view.table["remaining"][job]) / PPM + float(self.error_ms[job]), 1.0)
 
     def speed_on(self, job: int, spot: Spot) -> int:
-        """Return the speed that a job without GPUs would have on a spot, with the traffic of the others there [ppm]."""
+        """Return the speed that a job without GPUs would have on a spot, given other jobs' traffic there [ppm]."""
         if self.links:
             return self.network.speeds_with(job, spot.nodes)[job]
         least = -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max()))
         return int(spread_ppm(self.models, int(self.gpus[job]), len(spot.nodes), least))
 
     def cost_ms(self, job: int, spot: Spot) -> float:
-        """Return the time that a job is expected to take on a spot, and by which it would delay others on links [ms].
+        """Return a job's expected remaining time on a spot plus the delay it causes to others on shared links [ms].
 
-        Everybody keeps the speed of the moment.
+        All jobs are assumed to keep these speeds.
         """
         then = self.network.speeds_with(job, spot.nodes)
         found = self.left_ms(job) * PPM / then.pop(job)
@@ -169,12 +169,12 @@ class Gangs:
         return found
 
     def wake(self, time_ms: float) -> None:
-        """Ask for a plan at a later time [ms]."""
+        """Request a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
 
     def planner(self, gap_s: float, overhead_ms: Ints | None = None) -> Planner:
-        """Return the mechanism, which plans at most once per gap if only events ask for it."""
+        """Return the mechanism; plans triggered by events are at least `gap_s` apart."""
         return Planner(
             self.plan,
             self.begin,
@@ -186,7 +186,7 @@ class Gangs:
         )
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start and move now, and the speeds that change."""
+        """Return the jobs that start or move now, and the changed speeds."""
         job, running = view.job, view.running
         self._follow(view, job[running])
         changed = self.moves()
@@ -209,7 +209,7 @@ class Gangs:
         return self._written(rates, changed)
 
     def _follow(self, view: View, running: Ints) -> None:
-        """Begin a plan: jobs that ended leave."""
+        """Begin a plan and remove jobs that have ended."""
         self.now_ms, self._wake_ms = view.now_ms, -1
         self._stopped: set[int] = set()
         if len(running) < len(self.spots):
@@ -223,7 +223,7 @@ class Gangs:
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: Ints) -> Iterator[int]:
-        """Yield the waiting jobs in order that have enough free GPUs; all of them if one may hold up others."""
+        """Yield, in order, the waiting jobs with enough free GPUs, or all waiting jobs if one may hold up others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -239,11 +239,11 @@ class Gangs:
                     refused += job not in self.spots
 
     def _that_fit(self, waiting: Ints) -> Ints:
-        """Return the jobs that have enough free GPUs."""
+        """Return the jobs for which enough GPUs are free."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
     def _written(self, rates: dict[int, int], spots: dict[int, Spot]) -> Plan:
-        """Return the plan that gives these speeds, and places to some of the jobs."""
+        """Return the plan with these speeds and spots; a job without a new spot stays where it is."""
         job = np.fromiter(rates, np.int64, len(rates))
         index = {j: place for place, j in enumerate(rates)}
         return Plan(
@@ -256,10 +256,10 @@ class Gangs:
         )
 
 
-# Delay scheduling: gangs wait a while for nearby GPUs, or as long as waiting pays.
+# Delay scheduling: gangs wait a while for GPUs close together, or only while waiting pays.
 
 _KNOWN = 5
-"""Number of known waits that a mean needs."""
+"""Minimum number of known waits for a mean."""
 
 
 class _Delays(Gangs):
@@ -279,18 +279,18 @@ class _Delays(Gangs):
         self.after_ms, self.cost = (0.0, min(p["rack"] * 1000, any_ms), any_ms), p["cost"]
 
     def begin(self, view: View) -> None:
-        """Begin a run, in which no waits are known."""
+        """Begin a run; no waits are known yet."""
         super().begin(view)
         self.waits = Waits()
 
     def order(self, waiting: Ints) -> Ints:
-        """Return the order of submission; a new plan knows new ends."""
+        """Return jobs in submission order, and forget the ends computed for the last plan."""
         self._ends: list[tuple[float, int]] | None = None
         self._release: dict[int, float] = {}
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest free GPUs, if the job does not wait for nearer ones."""
+        """Return the free GPUs closest together, unless the job waits for closer ones."""
         nearest = self.places.nearest[int(self.places.kind[job])]
         for tier in range(nearest, ANYWHERE + 1):
             spot = self.places.find(job, tier)
@@ -299,7 +299,7 @@ class _Delays(Gangs):
         return None
 
     def _waits(self, job: int, spot: Spot, tier: int, nearest: int) -> bool:
-        """Return whether a job waits for a nearer tier than that of a possible spot."""
+        """Return whether a job waits for a closer tier instead of taking this spot."""
         due_ms = float(self.arrival_ms[job]) + self.after_ms[tier]
         if due_ms <= self.now_ms or (self.cost != "off" and not self._pays(job, spot, nearest, due_ms)):
             return False
@@ -307,7 +307,7 @@ class _Delays(Gangs):
         return True
 
     def _pays(self, job: int, spot: Spot, nearest: int, due_ms: float) -> bool:
-        """Return whether a job loses more on a spot than it is expected to wait for the nearest tier."""
+        """Return whether a spot costs a job more time than the expected wait for its closest tier."""
         lost_ms = self.left_ms(job) * (PPM / self.speed_on(job, spot) - 1)
         kind = int(self.places.kind[job])
         if self.cost == "oracle":
@@ -317,7 +317,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if no other job starts and running jobs end at their present speed; inf never."""
+        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -329,7 +329,7 @@ class _Delays(Gangs):
         return ends[high - 1][0] if high <= len(ends) else math.inf
 
     def _ends_of_running(self) -> list[tuple[float, int]]:
-        """Return the ends of running jobs, ascending [ms], without those that start now."""
+        """Return the ends of running jobs, ascending [ms], excluding jobs that start now."""
         if self._ends is None:
             job, rate, overhead, running = self.view.job, self.view.rate, self.view.overhead_ms, self.view.running
             rows = zip(job[running].tolist(), rate[running].tolist(), overhead[running].tolist(), strict=True)
@@ -337,7 +337,7 @@ class _Delays(Gangs):
         return self._ends
 
     def started(self, job: int, spot: Spot) -> None:
-        """Note how long a gang waited for its nearest tier."""
+        """Record how long a gang waited if it got the fewest nodes."""
         if self.cost != "mean":
             return
         kind = int(self.places.kind[job])
@@ -346,28 +346,33 @@ class _Delays(Gangs):
 
 
 class DelayScheduling(Policy):
-    """First in, first out, where gangs wait for nearby GPUs."""
+    """First in, first out, but gangs wait for GPUs close together."""
 
     card: ClassVar[Card] = Card(
         name="delay-scheduling",
-        title="gangs wait a while for nearby GPUs (delay scheduling)",
+        title="gangs wait a while for GPUs close together (delay scheduling)",
         rule=(
-            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of "
-            "one rack at once. After `rack` seconds it takes any nodes of one rack, and after `any` seconds any "
-            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). "
-            "With cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter "
-            "than its remaining run time times the slowdown of the place where it could start now. mean expects "
-            "the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the fifth on, and "
-            "until then the time to the timer. oracle expects the moment at which running jobs have freed enough "
-            "GPUs if no other job starts. A gang that never fits in one rack takes any nodes at once, and a gang "
-            "that could never have the fewest nodes starts with one rack. If racks are not known, all nodes are "
-            "in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other "
-            "traffic on the same links."
+            "Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible "
+            "nodes of one rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any "
+            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With "
+            "cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter than its "
+            "remaining run time times the slowdown of the place where it could start now. mean expects the mean wait "
+            "of the last 20 gangs of its kind that got the fewest nodes; if fewer than five are known, it expects to "
+            "wait until the timer ends. oracle expects the time at which running jobs have freed enough GPUs if no "
+            "other job starts. A gang that never fits in one rack accepts any nodes at once, and a gang that can never "
+            "get the fewest nodes accepts any nodes of one rack at once. If racks are not known, all nodes count as "
+            "one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other traffic "
+            "on the same links."
         ),
         parameters=(
-            Parameter("rack", 600.0, "wait after which a gang takes any nodes of one rack, inf never [s]"),
-            Parameter("any", 1800.0, "wait after which it takes any nodes of one GPU model, inf never [s]"),
-            Parameter("cost", "off", "whether waiting must pay, and which wait is expected", ("off", "mean", "oracle")),
+            Parameter("rack", 600.0, "wait after which a gang accepts any nodes of one rack; inf: never [s]"),
+            Parameter("any", 1800.0, "wait after which a gang accepts any nodes of one GPU model; inf: never [s]"),
+            Parameter(
+                "cost",
+                "off",
+                "whether waiting must pay, and how the expected wait is estimated",
+                ("off", "mean", "oracle"),
+            ),
             scan("skip"),
             NOISE,
             LINKS,
@@ -382,14 +387,14 @@ class DelayScheduling(Policy):
             "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
         ),
         sources=(
-            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others go on.",
+            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.",
             (
-                "Own choices: timers per gang that run from its submission to its start, in seconds instead of "
-                "refusals; the three tiers; the cost test and the wait it expects."
+                "Our choices: timers per gang that run from its submission to its start, in seconds instead of refused "
+                "offers; the three tiers; the cost test and the wait it expects."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by timers."""
+        """Return the planner with these timers."""
         return _Delays(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

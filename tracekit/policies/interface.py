@@ -1,8 +1,8 @@
-"""What users see of a policy: its card, its parameters and their spelling on a command line.
+"""The user's view of a policy: its card, its parameters and how to write them on a command line.
 
     srtf,scan=skip,overhead=helios
 
-names the policy and then its parameters. The mechanism that a policy returns decides how it schedules.
+names the policy, then its parameters. The mechanism that a policy returns determines how it schedules.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str
-"""The type of a parameter; durations are seconds."""
+"""Type of a parameter value; durations are in seconds."""
 
 _LARGEST = 10**15
-"""No finite number may be larger: as seconds it is 30 million years."""
+"""Largest finite number allowed; in seconds, about 30 million years."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a policy. The type of its default is the type of its values."""
+    """A parameter of a policy. Its values have the type of its default."""
 
     name: str
     default: Value
     meaning: str
-    """One line, with the unit of a number in brackets."""
+    """One line; a number's unit is in brackets."""
     choices: tuple[str, ...] = ()
-    """Texts allowed; empty when any is."""
+    """Allowed texts; empty if any text is allowed."""
     minimum: float | None = None
-    """Least number; None is 0."""
+    """Smallest number allowed; None means 0."""
     maximum: float | None = None
-    """Greatest number; None is 10^15, and for a float also 'inf'."""
+    """Largest number allowed; None means 10^15, and a float may then also be 'inf'."""
     words: tuple[str, ...] = ()
-    """What the policy does with each of the choices, for people; empty if a policy describes it itself."""
+    """What the policy does for each choice, in plain words; empty if the policy describes it elsewhere."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"'{self.name}' is not a parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs a text for each of its choices, or for none")
+            raise ValueError(f"the parameter {self.name} needs a text for every choice, or no texts")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
-        """Return a value of the parameter, texts turned into its type.
+        """Return the value converted to the parameter's type; texts are parsed.
 
         Raises
         ------
         UsageError
-            It cannot be a value of this parameter.
+            The parameter does not allow this value.
         """
         if isinstance(self.default, bool):
             return self._switch(value)
@@ -76,7 +76,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """The form of values, for the card: 'on|off', the choices, or the range of numbers."""
+        """Allowed values as shown on the card: 'on|off', the choices, or the range of numbers."""
         if isinstance(self.default, bool):
             return "on|off"
         if isinstance(self.default, str):
@@ -94,9 +94,11 @@ class Parameter:
 
     def _text(self, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise self._wrong(value, "is not a text")
+            raise self._wrong(value, "is not text")
         if "," in value or value != value.strip():
-            raise self._wrong(value, "begins or ends with a comma or a blank", "cannot be written on a command line")
+            raise self._wrong(
+                value, "contains a comma, or begins or ends with a space", "cannot be written on a command line"
+            )
         if self.choices and value not in self.choices:
             raise self._wrong(value, "is not an allowed value", nearest(value[:80], self.choices))
         return value
@@ -106,12 +108,12 @@ class Parameter:
         number = _as_number(value)
         if number is None or (isinstance(number, float) and math.isnan(number)):
             raise self._wrong(value, f"is not a {'whole ' if whole else ''}number")
-        # Checked before wholeness: an infinite number is not whole, and is too large.
+        # Check the range first: int() fails on an infinite number.
         least = 0 if self.minimum is None else self.minimum
         most = self.maximum if self.maximum is not None else _LARGEST
         endless = number == math.inf and not whole and self.maximum in (None, math.inf)
         if not least <= number <= most and not endless:
-            raise self._wrong(value, "is out of range", f"it may be from {least:,g} to {most:,g}")
+            raise self._wrong(value, "is out of range", f"use a number from {least:,g} to {most:,g}")
         if not whole:
             return float(number)
         if number != int(number):
@@ -145,7 +147,7 @@ def _shown(value: object) -> str:
 
 
 def spell(value: Value) -> str:
-    """Return a value as it is written on a command line: 'on', '3600', 'skip'."""
+    """Return a value as written on a command line: 'on', '3600', 'skip'."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
@@ -159,20 +161,20 @@ class Card:
     """The description of a policy, for users."""
 
     name: str
-    """What -p takes."""
+    """The name to give with -p."""
     title: str
-    """What it is, in a few words."""
+    """What the policy is, in a few words."""
     rule: str
-    """What it does, in full sentences."""
+    """What the policy does, in full sentences."""
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
-    """Ids of the assumption models that it uses, such as 'M4'."""
+    """IDs of the assumption models that the policy uses, such as 'M4'."""
     quotas: bool = False
     """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """The parameters or inputs with which it equals another policy, one sentence each."""
+    """Parameters or inputs that make the policy equal to another one, one sentence each."""
     sources: tuple[str, ...] = ()
-    """Where the rule is from: paper, artifact or own choice."""
+    """Where the rule comes from: a paper, released code or our own choice."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -188,7 +190,7 @@ class Card:
         Raises
         ------
         UsageError
-            A parameter does not exist, or a value cannot be used.
+            A parameter does not exist, or its value is not allowed.
         """
         known = {p.name: p for p in self.parameters}
         for name in given:
@@ -215,19 +217,19 @@ class Policy(ABC):
     Parameters
     ----------
     **parameters
-        Those of the card by name; texts are read as on a command line.
+        Parameters of the card by name; texts are parsed as on a command line.
 
     Raises
     ------
     UsageError
-        A parameter does not exist, or a value cannot be used.
+        A parameter does not exist, or its value is not allowed.
     """
 
     card: ClassVar[Card]
 
     def __init__(self, **parameters: object) -> None:
         self.parameters: dict[str, Any] = self.card.fill(parameters)
-        """All parameters, defaults filled in; each is a `Value` of its parameter's type."""
+        """All parameters, including defaults; each value has its parameter's type (`Value`)."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -237,17 +239,17 @@ class Policy(ABC):
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
-        """Return what the engine runs: keys, plans and placement of this policy for these jobs and this cluster.
+        """Return the keys, plans and placement by which the engine runs this policy on these jobs and this cluster.
 
         Parameters
         ----------
         jobs : Jobs
-            All jobs of the replay; a policy that may not know run times must not read them.
+            All jobs of the replay; a policy that should not know run times must not read them.
         cluster : Cluster
         models : Models
             Assumptions about what the trace does not record.
         seed : int
-            Seed of every random draw.
+            Seed for all random draws.
 
         Raises
         ------
@@ -257,11 +259,11 @@ class Policy(ABC):
 
     @property
     def lends(self) -> bool:
-        """Whether VCs may use what others leave of their quotas, and so nodes that the source divides among them."""
+        """Whether VCs may use each other's unused quota, and therefore each other's nodes."""
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; unchanged without loans.
+        """Return the cluster with the nodes that the policy borrows, and when; unchanged if it borrows none.
 
         Parameters
         ----------
@@ -275,12 +277,12 @@ class Policy(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Ids of the assumption models that it uses with its parameters: those of the card, or fewer of them."""
+        """IDs of the assumption models that the policy uses with its parameters: all of the card's, or some of them."""
         return self.card.assumptions
 
     @property
     def label(self) -> str:
-        """The policy and the parameters that differ from their defaults, as on a command line."""
+        """The policy and its non-default parameters, as written on a command line."""
         other = [
             f"{p.name}={spell(self.parameters[p.name])}"
             for p in self.card.parameters
@@ -290,7 +292,7 @@ class Policy(ABC):
 
     @property
     def what(self) -> str:
-        """What it is, in a few words: the card's title, and the effect of parameters off their defaults."""
+        """What the policy is, in a few words: the card's title and the effect of its non-default parameters."""
         other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters
@@ -313,7 +315,7 @@ def parse_policy(text: str) -> Policy:
     Raises
     ------
     UsageError
-        The policy or parameter does not exist, or a value cannot be used.
+        The policy or a parameter does not exist, or a value is not allowed.
     """
     name, *pairs = (part.strip() for part in text.split(","))
     if not name:

@@ -1,4 +1,4 @@
-"""Parameters that several policies share, with the same spelling everywhere."""
+"""Parameters that several policies share, spelled the same everywhere."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 
 FIT = Parameter(
-    "fit", "place", "a job must fit on the nodes, or only needs enough free GPUs in number", ("place", "count")
+    "fit",
+    "place",
+    "whether a job must fit on the nodes (place), or only enough GPUs must be free in total (count)",
+    ("place", "count"),
 )
 
 FIT_OR_QUOTA = Parameter(
     "fit",
     "place",
-    "a job must fit on the nodes, or only needs enough free GPUs in number; quota, as in some simulators, plans "
-    "jobs by number and places them afterwards: a job that does not fit waits, and its GPUs stay idle",
+    "whether a job must fit on the nodes (place), or only enough GPUs must be free in total (count); quota, as in some "
+    "simulators, plans jobs by GPU count and places them afterwards: a job that does not fit waits, and its GPUs stay "
+    "idle",
     ("place", "count", "quota"),
 )
 
@@ -40,27 +44,30 @@ OVERHEAD = Parameter("overhead", "none", "preset for the cost of each preemption
 CHARGE = Parameter(
     "charge",
     "restart",
-    "charge overhead to a job for its restart or move, or to every running job at each event of the cluster",
+    "charge the overhead to a job when it restarts or moves, or to every running job at each cluster event",
     ("restart", "event"),
 )
 
 INTERVAL = Parameter(
     "interval",
     0.0,
-    "decide only every this many seconds, counted from the first submission; until then freed GPUs stay idle and "
-    "new jobs wait; 0: decide at every event [s]",
+    "time between decisions, counted from the first submission; until the next decision, freed GPUs stay idle and new "
+    "jobs wait; 0: decide at every event [s]",
 )
 
 NOISE = Parameter(
     "noise",
     "oracle",
-    "believed run times (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
+    "source of the run-time estimates (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
 )
 
-RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere; 0: never [s]")
+RELAX = Parameter("relax", 0.0, "wait after which a gang accepts GPUs anywhere; 0: never [s]")
 
 SCOPE = Parameter(
-    "relax_to", "any", "how far a gang then goes: the nodes of the rack, or any of one GPU model", ("rack", "any")
+    "relax_to",
+    "any",
+    "where a gang then accepts GPUs: on nodes of one rack, or on any nodes of one GPU model",
+    ("rack", "any"),
 )
 
 
@@ -81,12 +88,12 @@ def scan(default: str) -> Parameter:
 
 
 def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:
-    """Return the estimates [ms], None if they are the truth; a job without a time limit has the true run time.
+    """Return the estimated run times [ms], or None if all are exact; a job without a time limit gets its true run time.
 
     Raises
     ------
     UsageError
-        The trace has no time limits, or the noise is unknown.
+        The trace has no time limits, or `noise` is unknown.
     """
     if noise == "limit":
         if not (jobs.limit_ms >= 0).any():
@@ -98,7 +105,7 @@ def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:
 
 
 def start_order(given: Mapping[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
-    """Return the order in which jobs start by the parameters order and scan, and by fit and noise if they exist."""
+    """Return the start order set by the parameters order and scan, and by fit and noise if the policy has them."""
     fifo = given["order"] == "fifo"
     return Ordered(
         _KEYS[given["order"]],
@@ -111,7 +118,7 @@ def start_order(given: Mapping[str, Any], jobs: Jobs, models: Models, seed: int)
 
 
 def charged(models: Models, preset: object, charge: object, jobs: Jobs) -> dict[str, Any]:
-    """Return the fields of `Ordered` that charge an overhead preset, for restarts or at every event."""
+    """Return the fields of `Ordered` that charge an overhead preset at restarts or at every event."""
     table = overheads(models, preset, jobs.devices)
     if charge == "event":
         return {"stall": True, "value": table[jobs.devices]}

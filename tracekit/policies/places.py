@@ -1,4 +1,4 @@
-"""Places for gangs by tier, the links that they send over, and how fast they run there (M36 to M38)."""
+"""Find GPUs for gangs by tier, the network links they use, and their speed there (M36 to M38)."""
 
 from __future__ import annotations
 
@@ -23,59 +23,59 @@ if TYPE_CHECKING:
 
 
 FEWEST, RACK, ANYWHERE = range(3)
-"""How near the GPUs of a gang are: on the fewest nodes of a rack, on nodes of one rack, on nodes of one GPU model."""
+"""How close together a gang's GPUs are: the fewest nodes of a rack, any of one rack, or any of one GPU model."""
 
 Run: TypeAlias = tuple[int, int, int]
-"""Neighbours among a pool's nodes: the first, the one after the last, and the GPUs of the largest."""
+"""Consecutive nodes of a pool: index of the first, index after the last, and GPUs of the largest node."""
 
 
 _MORE = 2**62
-"""More than any number of GPUs."""
+"""A number larger than any GPU count."""
 
 
 class Spot(NamedTuple):
-    """Where a gang may go: nodes, and its GPUs on each."""
+    """A possible placement of a gang: nodes, and its GPUs on each node."""
 
     nodes: list[int]
     gpus: list[int]
 
 
 def place_rows(spots: Iterable[tuple[int, Spot]]) -> Ints:
-    """Return the rows of `Plan.place` for jobs, each by its place in the plan (r, 3)."""
+    """Return the rows of `Plan.place` for jobs, which are given by their index in the plan (r, 3)."""
     rows = [(place, node, gpus) for place, spot in spots for node, gpus in zip(spot.nodes, spot.gpus, strict=True)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Nodes that jobs of some kinds accept."""
+    """Nodes accepted by jobs of certain kinds."""
 
     domain: int
     nodes: Ints
-    """Their indices, ascending (m,)."""
+    """Indices of the nodes, ascending (m,)."""
     racks: list[Run]
-    """Those of one GPU model and rack."""
+    """Runs of nodes of one GPU model and rack."""
     rack_low: Ints
-    """First of each of these, as an index into `nodes` (r,)."""
+    """First node of each run in `racks`, as an index into `nodes` (r,)."""
     rack_largest: Ints
-    """GPUs of the largest node of each (r,)."""
+    """GPUs of the largest node of each run in `racks` (r,)."""
     whole: Ints
-    """GPUs of the largest node of each node's rack (m,)."""
+    """For each node, GPUs of the largest node in its rack (m,)."""
     models: list[Run]
-    """Those of one GPU model."""
+    """Runs of nodes of one GPU model."""
     largest: int
     """GPUs of the largest node."""
 
 
 class Places:
-    """Free GPUs of the nodes during a plan, and the places where gangs fit.
+    """Track the nodes' free GPUs during a plan, and find where gangs fit.
 
     Parameters
     ----------
     jobs : Jobs
         All jobs.
     cluster : Cluster
-        All nodes; if racks are not known, all are in one.
+        All nodes; if racks are not known, all nodes count as one rack.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
@@ -106,13 +106,13 @@ class Places:
         self.job_pool = kind_pool.ravel()[self.kind] if len(self.kind) else np.zeros(0, np.int64)
         """Pool of each job (n,)."""
         self.nearest = [self._nearest(k) for k in range(len(self.kind_gpus))]
-        """The nearest that each kind's GPUs can be with all nodes there and free (K,)."""
+        """Closest possible tier of each kind, if all nodes are in service and free (K,)."""
         self._member = np.array(masks, np.int64).reshape(len(masks), cluster.nodes)
         self._pools_of: list[list[int]] = [np.flatnonzero(column).tolist() for column in self._member.T]
         self.free = self.gpus.copy()
-        """GPUs of each node that no job has now (N,)."""
+        """Free GPUs of each node (N,)."""
         self.room: list[int] = []
-        """Sum of them for each pool (P,)."""
+        """Free GPUs of each pool (P,)."""
         self._none: set[tuple[int, int]] = set()
         self.renew(self.gpus)
 
@@ -123,7 +123,7 @@ class Places:
         self._none.clear()
 
     def find(self, job: int, tier: int) -> Spot | None:
-        """Return GPUs for a job by the rule of a tier, or None; failed attempts are not repeated."""
+        """Return GPUs for a job at a tier, or None; a failed search is not repeated in the same plan."""
         kind = int(self.kind[job])
         if (kind, tier) in self._none:
             return None
@@ -135,18 +135,18 @@ class Places:
         return found
 
     def found(self, job: int, tier: int, free: Ints) -> Spot | None:
-        """Return GPUs for a job by the rule of a tier among other free GPUs of the nodes (N,)."""
+        """Return GPUs for a job at a tier, given the free GPUs of the nodes (N,)."""
         kind = int(self.kind[job])
         pool, gpus = self.pools[self.kind_pool[kind]], self.kind_gpus[kind]
         own = free[pool.nodes]
         return fewest(pool, gpus, own) if tier == FEWEST else _within(pool, gpus, own, near=tier == RACK)
 
     def take(self, spot: Spot) -> None:
-        """Let a gang have its GPUs for the rest of the plan."""
+        """Allocate a gang's GPUs for the rest of the plan."""
         self._change(spot, -1)
 
     def give(self, spot: Spot) -> None:
-        """Take the GPUs of a gang back."""
+        """Release a gang's GPUs."""
         self._change(spot, 1)
         self._none.clear()
 
@@ -165,7 +165,7 @@ class Places:
 
 
 def pool_of(cluster: Cluster, nodes: Ints, rack: NDArray[np.int32] | Ints, domain: int = -1) -> Pool:
-    """Return the pool of some nodes of a domain, ascending, by the rack of each of all nodes (N,)."""
+    """Return a pool of nodes, given in ascending order; `rack` has the rack of every node (N,)."""
     gpus, model = cluster.gpus[nodes], cluster.model[nodes]
     racks = _runs(gpus, model, rack[nodes])
     low, high, largest = np.array(racks, np.int64).reshape(-1, 3).T
@@ -174,7 +174,7 @@ def pool_of(cluster: Cluster, nodes: Ints, rack: NDArray[np.int32] | Ints, domai
 
 
 def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32] | Ints) -> list[Run]:
-    """Return neighbours that are equal in the columns."""
+    """Return runs of consecutive nodes with equal values in the columns."""
     if not len(gpus):
         return []
     change = np.zeros(len(gpus), np.bool_)
@@ -187,7 +187,7 @@ def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32] | Ints) -> list[R
 
 
 def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
-    """Return the node with the least room that has enough; for more than a node, whole nodes of a rack and one more.
+    """Return the tightest node that fits the gang; a larger gang gets whole nodes of a rack and one more node.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
     gpus : int
         Size of the gang.
     free : array (m,)
-        GPUs that each node of the pool has for it.
+        Free GPUs of each node of the pool.
     """
     if gpus <= pool.largest:
         enough = np.where(free >= gpus, free, _MORE)
@@ -221,7 +221,7 @@ def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
 
 
 def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
-    """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with the most first."""
+    """Return nodes of the first rack (`near`) or GPU model with enough free GPUs, those with most free GPUs first."""
     for low, high, _ in pool.racks if near else pool.models:
         here = free[low:high]
         if int(here.sum()) >= gpus:
@@ -230,7 +230,7 @@ def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
 
 
 def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
-    """Return the nodes, in an order, that provide this many GPUs; there are enough (m,)."""
+    """Return the first nodes in an order that together provide this many GPUs, which must be free (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))
@@ -238,31 +238,32 @@ def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], g
     return Spot(nodes[np.asarray(order)[used]].tolist(), taken.tolist())
 
 
-# Tiers and links: how fast gangs run at their place, given the traffic of others on the same links.
+# Tiers and links: how fast gangs run on their nodes, given other gangs' traffic on the same links.
 
 NODE, RACKS, SPINE = range(3)
-"""Tier of a gang: on one node, on nodes of one rack, over several racks."""
+"""Tier of a gang: one node, several nodes of one rack, or several racks."""
 
 _FEW = 4
-"""Number of gangs below which one after the other is faster than all at once."""
+"""Below this number of gangs, computing speeds one by one is faster than all at once."""
 
 
 class Network:
-    """Links of a cluster, the gangs that send over them, and their speeds.
+    """The links of a cluster, the gangs that use them, and the gangs' speeds.
 
-    Every node has a link to its rack, and every rack some parallel links to the spine. A gang on several nodes uses the
-    links of its nodes, and over several racks also those of the racks. If racks are not known, all nodes are in one
-    rack. An iteration lasts as long as its computing plus its ring, and the ring as long as on its slowest link. A
-    job's recorded run time is that of its gang alone, as close together as this cluster allows.
+    Every node has a link to its rack, and every rack has parallel links to the spine. A gang on several nodes uses the
+    links of its nodes; a gang over several racks also uses the links of its racks. If racks are not known, all nodes
+    count as one rack. An iteration takes the computing time plus the ring time on the slowest link. We assume that a
+    job's recorded run time is its run time alone on the cluster, with its GPUs as close together as possible.
 
     Parameters
     ----------
     jobs, cluster, models, seed
-        As given to a policy.
+        As passed to the policy.
     places : Places
-        Of these jobs and this cluster.
+        Places of the same jobs and cluster.
     priority : array, optional
-        Whose traffic goes first, larger first, the earlier job between equals (n,); None shares links evenly.
+        Priority of each job's traffic: the largest value goes first, among equals the earlier job (n,). With None,
+        gangs share links evenly.
     """
 
     def __init__(
@@ -275,7 +276,7 @@ class Network:
         racked = np.bincount(self.rack, minlength=len(cluster.racks)) * speeds.node_gbit
         parallel = np.maximum(np.rint(racked / speeds.spine_gbit / models.links.oversubscription), 1.0)
         self.lanes = np.concatenate([np.ones(self.nodes), parallel])
-        """Links in parallel of each node's link and each rack's (L,)."""
+        """Number of parallel links of each node, then of each rack (L,)."""
         self.gbit = np.concatenate([np.full(self.nodes, speeds.node_gbit), np.full(len(parallel), speeds.spine_gbit)])
         """Bandwidth of each link for one gang alone (L,)."""
         self.message_mb, self.compute_s = traffic_of(models, jobs, seed)
@@ -283,13 +284,13 @@ class Network:
         slowest = np.minimum.accumulate([speeds.gpu_gbit, speeds.node_gbit, speeds.spine_gbit])
         sending = np.stack([ring_s(self.message_mb, self.gpus, gbit) for gbit in slowest.tolist()], axis=1)
         self.alone_s = self.compute_s[:, None] + sending
-        """Time of an iteration of a gang alone by tier (n, 3) [s]."""
+        """Iteration time of each gang alone, by tier (n, 3) [s]."""
         self.duty = sending / self.alone_s
-        """Part of it in which the gang sends (n, 3)."""
+        """Share of the iteration time in which the gang sends (n, 3)."""
         self.best = self._best_tier(places)
-        """Lowest tier at which each job fits with all nodes there and free (n,)."""
+        """Lowest tier at which each job fits if all nodes are in service and free (n,)."""
         self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
-        """Time of an iteration at the best that this cluster allows (n,) [s]."""
+        """Iteration time of each gang alone at its best tier (n,) [s]."""
         self._ring_gbit = ring_s(self.message_mb, self.gpus, 1.0)
         self._gpu_cost = 1 / speeds.gpu_gbit
         self._always, self._factor, self._least = contention.sharing == "always", 1 + contention.extra, contention.least
@@ -299,17 +300,17 @@ class Network:
     def clear(self) -> None:
         """Forget all gangs."""
         self.load = np.zeros(len(self.gbit))
-        """Gangs on each link, each counted as M38 says (L,)."""
+        """Load of each link: its gangs, weighted according to M38 (L,)."""
         self.links: dict[int, Ints] = {}
-        """Links of each gang on several nodes."""
+        """Links of each multi-node gang."""
         self.tier: dict[int, int] = {}
-        """Tier of each of these."""
+        """Tier of each multi-node gang."""
         self.on: dict[int, set[int]] = {}
-        """These gangs by link."""
+        """Multi-node gangs on each link."""
         self._changed: set[int] = set()
 
     def _best_tier(self, places: Places) -> Ints:
-        """Return the lowest tier at which each job fits with all nodes there and free (n,)."""
+        """Return the lowest tier at which each job fits if all nodes are in service and free (n,)."""
         by_kind = []
         for gpus, pool in zip(places.kind_gpus, places.kind_pool, strict=True):
             nodes = places.pools[pool].nodes
@@ -318,7 +319,7 @@ class Network:
         return np.array(by_kind, np.int64)[places.kind]
 
     def links_of(self, nodes: Sequence[int]) -> Ints:
-        """Return the links that a gang on these nodes sends over."""
+        """Return the links that a gang on these nodes uses."""
         if len(nodes) < 2:
             return np.zeros(0, np.int64)
         own = np.array(nodes, np.int64)
@@ -332,7 +333,7 @@ class Network:
         return RACKS if len({int(self.rack[node]) for node in nodes}) == 1 else SPINE
 
     def enter(self, job: int, nodes: Sequence[int]) -> None:
-        """Let a gang send from now on."""
+        """Add the traffic of a gang."""
         links = self.links_of(nodes)
         if not len(links):
             return
@@ -362,14 +363,14 @@ class Network:
         return found
 
     def neighbours(self, nodes: Sequence[int]) -> set[int]:
-        """Return the gangs with which one on these nodes would share a link."""
+        """Return the gangs that would share a link with a gang on these nodes."""
         found: set[int] = set()
         for link in self.links_of(nodes).tolist():
             found |= self.on.get(link, set())
         return found
 
     def speed(self, job: int) -> int:
-        """Return the speed of a gang at its place [ppm of its speed alone, as close together as possible]."""
+        """Return the speed of a gang on its nodes [ppm of its speed alone at its best tier]."""
         links = self.links.get(job)
         if links is None:
             return PPM
@@ -382,7 +383,7 @@ class Network:
         return min(max(round(PPM * float(self.best_s[job] / seconds)), 1), PPM)
 
     def speeds(self, jobs: Sequence[int]) -> list[int]:
-        """Return the speeds of gangs on several nodes, at their places [ppm]."""
+        """Return the speeds of multi-node gangs on their nodes [ppm]."""
         if self._priority is not None or len(jobs) < _FEW:
             return [self.speed(job) for job in jobs]
         own = [self.links[job] for job in jobs]
@@ -397,11 +398,11 @@ class Network:
         return speeds
 
     def speed_alone(self, job: int, nodes: Sequence[int]) -> int:
-        """Return the speed of a gang on nodes if no other gang sent [ppm]."""
+        """Return the speed of a gang on nodes if no other gang sends [ppm]."""
         return min(round(PPM * float(self.best_s[job] / self.alone_s[job, self.tier_of(nodes)])), PPM)
 
     def speeds_with(self, job: int, nodes: Sequence[int]) -> dict[int, int]:
-        """Return the speeds of a gang, if it were on these nodes, and of the gangs on its links [ppm]."""
+        """Return the speeds of a gang on these nodes and of the gangs that would share its links [ppm]."""
         kept = self._changed.copy()
         self.enter(job, nodes)
         found = {other: self.speed(other) for other in sorted(self.neighbours(nodes) | {job})}
@@ -413,13 +414,13 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return how many times as long the traffic of gangs takes on each of their links, by their own weight."""
+        """Return the factor by which other gangs slow a gang's traffic on each link; `weight` is its own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found
 
     def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
-        """Return the same if gangs of higher priority take their part of the link first."""
+        """Return the same factor if gangs of higher priority use each link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):

@@ -1,4 +1,4 @@
-"""Pools: the GPUs of one domain and one model, between which a planner divides jobs."""
+"""Pools: the GPUs of one domain and model. Planners assign jobs to pools."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 
 
 NOTHING = Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
-"""The plan that changes nothing."""
+"""A plan that changes nothing."""
 
 
 @dataclass(frozen=True)
 class Pools:
-    """P pools, G groups of nodes, K kinds of demand, n jobs."""
+    """The pools of a cluster: P pools, G groups of nodes, K kinds of demand, n jobs."""
 
     group_pool: Ints
     """Pool of each group (G,)."""
     domain: Ints
     """Domain of each pool (P,)."""
     model: Ints
-    """GPU model of each pool, index into `Cluster.models`; -1 any, if gangs need no places (P,)."""
+    """GPU model of each pool, an index into `Cluster.models`; -1: any model, if gangs are not placed on nodes (P,)."""
     kind: NDArray[np.int32]
     """Kind of demand of each job (n,)."""
     kind_domain: Ints
-    """Domain of each kind, -1 none (K,)."""
+    """Domain of each kind; -1: none (K,)."""
     kind_first: Ints
-    """A job of each kind (K,)."""
+    """First job of each kind (K,)."""
     accepts: Bools
-    """Whether a kind takes the GPUs of a pool (K, P)."""
+    """Whether a kind accepts the GPUs of a pool (K, P)."""
 
     def gpus(self, view: View) -> Ints:
-        """Return the GPUs of each pool's present nodes (P,)."""
+        """Return the GPUs of each pool's nodes in service (P,)."""
         return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
 
     def used(self, pool: Ints, held: Ints) -> Ints:
-        """Return the GPUs of running jobs in each pool, including those of nodes that left (P,)."""
+        """Return the GPUs that running jobs use in each pool, including GPUs of nodes that left (P,)."""
         return np.bincount(pool[pool >= 0], held[pool >= 0], len(self.model)).astype(np.int64)
 
     def capacity(self, view: View, pool: Ints) -> Ints:
-        """Return the GPUs of each pool, including those of nodes that left while jobs still have them (P,).
+        """Return the GPUs of each pool, including GPUs of nodes that left while jobs still use them (P,).
 
-        `pool` is where each job of the view runs, -1 if it waits (k,).
+        `pool` is the pool in which each job of the view runs; -1 if it waits (k,).
         """
         return np.maximum(self.gpus(view), self.used(pool, view.held))
 
@@ -66,41 +66,41 @@ class Pools:
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
     def largest(self, free: Ints) -> Ints:
-        """Return the most GPUs that are free in one of the pools that each kind accepts (K,)."""
+        """Return the largest number of free GPUs in any one pool that each kind accepts (K,)."""
         found: Ints = np.where(self.accepts, free, 0).max(axis=1, initial=0)
         return found
 
     def plan(self, job: Ints, gpus: Ints, pool: Ints, rate: Ints, wake_ms: int = -1, **more: Any) -> Plan:
-        """Return the plan that changes these jobs and leaves the others as they are; a job that finds no place waits.
+        """Return the plan that changes only these jobs; a job that does not fit on the nodes waits.
 
         Parameters
         ----------
         job, gpus : array (m,)
-            The jobs, and the GPUs of each; 0 stops it.
+            The jobs, and the GPUs of each job; 0 stops the job.
         pool : array (m,)
-            Pool of each, -1 none.
+            Pool of each job; -1: none.
         rate : array (m,)
-            Speed of each [ppm]; less than 1 counts as 1.
+            Speed of each job [ppm]; values below 1 count as 1.
         wake_ms : int
-            When to be asked again [ms]; -1 not.
+            When to plan again without an event [ms]; -1: never.
         **more
-            Further columns of the plan.
+            Other columns of the plan.
         """
         model = np.where(pool >= 0, self.model[pool], -1)
         rate = np.maximum(rate, 1)
         return Plan(job, gpus, rate=rate, model=model, keep=True, optional=len(job), wake_ms=wake_ms, **more)
 
     def best(self, worth: Floats, kind: NDArray[np.int32], most: int) -> Ints:
-        """Return the places of the most valuable jobs, at most a number in each domain, ascending.
+        """Return the indices of the most valuable jobs, at most `most` per domain, ascending.
 
         Parameters
         ----------
         worth : array (k,)
-            Value of each; equals may be chosen in any order.
+            Value of each job; ties are broken arbitrarily.
         kind : array (k,)
-            Kind of demand of each.
+            Kind of demand of each job.
         most : int
-            Jobs of a domain, at least 1.
+            Maximum number of jobs per domain, at least 1.
         """
         if len(worth) <= most:
             return np.arange(len(worth))
@@ -113,7 +113,7 @@ class Pools:
 
 
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
-    """Return the pools of a cluster; with fit 'count' all GPUs of a domain are one pool."""
+    """Return the pools of a cluster; with fit 'count' all GPUs of a domain form one pool."""
     found = assign(jobs, cluster)
     kinds = len(found.kind_domain)
     first = np.zeros(kinds, np.int64)
@@ -135,7 +135,7 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
 
 
 def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> Bools:
-    """Return whether gangs of each kind could have the fewest nodes in each pool, all of them free (K, P)."""
+    """Return whether gangs of each kind fit on the fewest possible nodes of each pool if all are free (K, P)."""
     found = assign(jobs, cluster)
     fits = np.zeros((len(found.kind_devices), len(pools.model)), np.bool_)
     for group, pool in enumerate(pools.group_pool.tolist()):
@@ -144,9 +144,9 @@ def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> Bools:
 
 
 def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = True) -> Ints:
-    """Return the speed of each kind of demand in each pool; 0 if it may not run or nothing is known [ppm] (K, P).
+    """Return the speed of each kind of demand in each pool; 0 if it may not run or its speed is unknown [ppm] (K, P).
 
-    With `any_model` jobs also run on GPU models that they do not ask for, if the speed there is known (D6).
+    With `any_model`, jobs also run on GPU models that they did not request, if their speed there is known (D6).
     """
     table = type_speed_table(models, jobs.models, cluster.models)
     job_models = jobs.model[pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
@@ -158,14 +158,14 @@ def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, a
 
 
 def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> Bools:
-    """Return whether a ratio of speeds is known for jobs that ask for a model on another; the last row is True."""
+    """Return whether the speed of jobs that request one model is known on another; the last row is True."""
     ratio = models.type_speed.ratio
     rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
     return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))
 
 
 def settle_pools(before: Ints, pools: Pools, job: Ints, low: Ints, free: Ints) -> Ints:
-    """Return the pool of each job: its own, or else the usable pool with the most GPUs per job there."""
+    """Return the pool of each job: its current pool, or else the accepted pool with the most GPUs left."""
     found = before.copy()
     kind = pools.kind[job]
     several = pools.accepts.sum(axis=1) > 1

@@ -1,4 +1,4 @@
-"""Idle nodes are switched off."""
+"""The policy power-down: idle nodes are switched off."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 62
 
 SWITCHING = (
-    Parameter("idle", 900.0, "time that a node is entirely idle before it may be switched off; inf: never [s]"),
-    Parameter("reserve", 1, "entirely idle nodes of each pool that stay on [nodes]"),
-    Parameter("reserve_gpus", 0, "free GPUs of each pool that stay on [GPUs]"),
+    Parameter("idle", 900.0, "time a node must be entirely idle before it may be switched off; inf: never [s]"),
+    Parameter("reserve", 1, "entirely idle nodes of each pool to keep on [nodes]"),
+    Parameter("reserve_gpus", 0, "free GPUs of each pool to keep on [GPUs]"),
 )
 """Parameters of every policy that switches nodes off."""
 
@@ -35,7 +35,7 @@ SWITCHING = (
 def switching(
     given: Mapping[str, Any], order: Ordered, jobs: Jobs, cluster: Cluster, models: Models, held_ms: Ints | None = None
 ) -> Switching:
-    """Return the mechanism of the parameters `SWITCHING`, for jobs that wait for an hour of their own or do not."""
+    """Return the mechanism for the parameters `SWITCHING`; with `held_ms`, jobs wait until their own time."""
     draw, rule = power_draw_mw(jobs, cluster, models), models.switching
     return Switching(
         order,
@@ -58,16 +58,15 @@ class PowerDown(Policy):
         name="power-down",
         title="idle nodes are switched off, except for a reserve",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model "
-            "form a pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of "
-            "the pool first, as long as `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no "
-            "waiting job could use the pool. If jobs still wait after all starts of a moment, nodes are switched "
-            "on, the first of the pool first, until the entirely idle GPUs and those waking up match what these "
-            "jobs ask for. If jobs then still wait and no node is waking up, one more node at a time is switched "
-            "on. Nodes are also switched on to restore the reserve. A node takes jobs when its wake-up time (M40) "
-            "is over; until then it draws its idle power. GPUs of nodes that are off or waking up do not count in "
-            "the utilization of the cluster. The energy and its cost (M41) follow the actual switching of the "
-            "nodes."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model form a "
+            "pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of the pool "
+            "first, provided that `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting "
+            "job could use the pool. If jobs still wait after all possible starts, nodes are switched on, the first of "
+            "the pool first, until the entirely idle GPUs and those waking up match what these jobs request. If jobs "
+            "then still wait and no node is waking up, one more node at a time is switched on. Nodes are also switched "
+            "on to restore the reserve. A node accepts jobs after its wake-up time (M40); until then it draws its idle "
+            "power. GPUs of nodes that are off or waking up do not count in the cluster's utilization. The energy and "
+            "its cost (M41) follow the actual switching of the nodes."
         ),
         parameters=(*SWITCHING, ORDER, scan("stop"), NOISE),
         assumptions=("D1", "M7", "M11", "M40", "M41"),
@@ -77,11 +76,11 @@ class PowerDown(Policy):
         ),
         sources=(
             "Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.",
-            "Our choice: which node goes first, and how many are woken for waiting jobs.",
+            "Our choice: which node is switched first, and how many nodes wake up for waiting jobs.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:
-        """Return the order, and when nodes are switched."""
+        """Return the job order and the rules for switching nodes."""
         order = start_order(self.parameters, jobs, models, seed)
         return switching(self.parameters, order, jobs, cluster, models)

@@ -1,4 +1,4 @@
-# Quasi-shortest service first: run times foretold from what had ended before.
+# Quasi-shortest service first: run times predicted from jobs that had already ended.
 
 
 cdef int remember(double[:, ::1] table, int64_t row, int64_t work, double log_work) except -1:
@@ -22,7 +22,7 @@ def foretell(
     double blend,
     int64_t[::1] foretold,
 ):
-    """Go through submissions and ends in order of time; rows of the three tables are count, sum, sum of logarithms."""
+    """Predict each job's run time in time order; table rows hold the count, the sum and the sum of logarithms."""
     cdef int64_t j, k
     cdef double mean, middle
     cdef int64_t ended = 0

@@ -1,4 +1,4 @@
-"""Jobs by their run time or GPU time: known, estimated, predicted, remaining or used so far."""
+"""Policies by run time or GPU time: known, estimated, predicted, remaining or used so far."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Jobs planned by number and placed afterwards, as the simulators of Helios (SRTF) and Lucid (Tiresias) do.
+# Plan jobs by GPU count and place them afterwards, like the simulators of Helios (SRTF) and Lucid (Tiresias).
 #
-# At a decision all jobs are considered in order. Each takes its GPUs from the number of its domain, or is skipped.
-# Skipped running jobs are stopped. Planned jobs that find no place wait, and their GPUs stay idle.
+# Each decision considers all jobs in order. A job takes its GPUs from its domain's total or is skipped. Skipped running
+# jobs are stopped. Planned jobs that do not fit on the nodes wait, and their GPUs stay idle.
 
 
 @dataclass(frozen=True)
 class RemainingOrder:
-    """Least run time left first, waiting jobs first between equals, then by submission."""
+    """Order by the least remaining run time; among equals waiting jobs first, then by submission."""
 
     by_gpus: bool
-    """Whether the remaining time is multiplied by the GPUs."""
+    """Whether to multiply the remaining time by the job's GPUs."""
 
     def _left(self, view: View, gpus: Ints) -> Ints:
         left = view.remaining_ms + view.overhead_ms
         return left * gpus if self.by_gpus else left
 
     def order(self, view: View, gpus: Ints) -> Ints:
-        """Return places in the view, the first in rank first."""
+        """Return the jobs' indices in the view, in this order."""
         return np.lexsort((view.job, view.running, self._left(view, gpus)))
 
     def change_in_ms(self, view: View, gpus: Ints, runs: Bools) -> int:
-        """Return when a running job may overtake a waiting one; -1 never [ms]."""
+        """Return the time until a running job may overtake a waiting job; -1: never [ms]."""
         left = self._left(view, gpus)
         waiting = np.unique(left[~runs])
         below = np.searchsorted(waiting, left[runs], side="right") - 1
@@ -69,20 +69,20 @@ class RemainingOrder:
 
 @dataclass(frozen=True)
 class AttainedOrder:
-    """Order by the queue of a job's GPU time so far, and inside a queue by submission or running jobs first."""
+    """Order by the queue that a job's GPU time has reached; inside a queue by submission or running jobs first."""
 
     thresholds: tuple[int, ...]
-    """Where the queues end [GPU*ms]."""
+    """Upper limits of the queues [GPU*ms]."""
     stays: bool
 
     def order(self, view: View, gpus: Ints) -> Ints:
-        """Return places in the view, the first in rank first."""
+        """Return the jobs' indices in the view, in this order."""
         queue = np.searchsorted(np.array(self.thresholds, np.int64), view.attained_gpu_ms, side="right")
         waits = ~view.running if self.stays else np.zeros(len(queue), np.bool_)
         return np.lexsort((view.job, waits, queue))
 
     def change_in_ms(self, view: View, gpus: Ints, runs: Bools) -> int:
-        """Return when a running job falls into the next queue; -1 never [ms]."""
+        """Return the time until a running job falls into the next queue; -1: never [ms]."""
         ends = np.array([*self.thresholds, 1 << 62], np.int64)
         had = view.attained_gpu_ms[runs]
         missing = ends[np.searchsorted(ends, had, side="right")] - had
@@ -93,12 +93,12 @@ class AttainedOrder:
 def quota_plan(
     order: RemainingOrder | AttainedOrder, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models
 ) -> Planner:
-    """Return plans by number in an order.
+    """Return the planner that plans jobs by GPU count in an order.
 
     Raises
     ------
     UsageError
-        A parameter has a value that goes only with places or counts.
+        A parameter has a value that fit=quota does not support.
     """
     for name, only in (("charge", "restart"), ("scan", "skip"), ("promote", 0.0)):
         if p.get(name, only) != only:
@@ -128,10 +128,10 @@ def quota_plan(
     return Planner(plan, round_ms=every, scope=0, overhead_ms=overheads(models, p["overhead"], jobs.devices))
 
 
-# Shortest first, with run times known or estimated; with and without eviction.
+# Shortest first, with known or estimated run times, and with or without preemption.
 
 _SOURCES = (
-    "The usual bounds.",
+    "The usual reference policies.",
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
     "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
     (
@@ -140,20 +140,20 @@ _SOURCES = (
         "fit=place 9.0 and 5.0 %. In Helios a job ends one second late."
     ),
     (
-        "The charge at every event comes from Muri's simulator. On its third trace, loaded, with each job charged "
-        "by its model, our mean completion time is within 0.05 % of Muri's (without any charge 0.8 to 1.3 % "
-        "below)."
+        "The charge at every event comes from Muri's simulator. On its third trace, under load and with a charge that "
+        "depends on each job's model, our mean completion time is within 0.05 % of Muri's (without any charge 0.8 to "
+        "1.3 % below)."
     ),
 )
 
 
 class _Estimated(Policy):
-    """Order by the estimated needs of jobs; never stop a job."""
+    """Order by estimated run time or GPU time; never stop a job."""
 
     key: ClassVar[Any]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
-        """Return keys by estimate."""
+        """Return the order by estimate."""
         p = self.parameters
         return Ordered(
             self.key,
@@ -165,13 +165,13 @@ class _Estimated(Policy):
 
 
 class _Remaining(Policy):
-    """Order by true remaining time, stopping jobs that have more left than a waiting one."""
+    """Order by true remaining time; stop jobs that have more time left than a waiting job."""
 
     key: ClassVar[Any]
     drift: ClassVar[Any]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
-        """Return keys by remaining time."""
+        """Return the order by remaining time."""
         p = self.parameters
         if p["fit"] == "quota":
             return quota_plan(RemainingOrder(by_gpus=self.card.name == "srsf"), p, jobs, cluster, models)
@@ -180,7 +180,7 @@ class _Remaining(Policy):
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
-            # A stalled job's remaining time does not change, so it must be asked for.
+            # The remaining time of a stalled job does not fall as time passes, so read it at every event.
             drift="any" if p["charge"] == "event" else self.drift,
             **charged(models, p["overhead"], p["charge"], jobs),
         )
@@ -193,7 +193,7 @@ class Sjf(_Estimated):
     card: ClassVar[Card] = Card(
         name="sjf",
         title="shortest job first",
-        rule="The job with the least run time starts first, ties by submission. Running jobs are never stopped.",
+        rule="The job with the least run time starts first; ties go by submission. Running jobs are never stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
         equal_to=("With equal run times and sizes: fifo.", "If all jobs have one size: ssf."),
@@ -208,7 +208,7 @@ class Ssf(_Estimated):
     card: ClassVar[Card] = Card(
         name="ssf",
         title="smallest GPU time (GPUs times run time) first",
-        rule="The job with the least run time times GPUs starts first, ties by submission. Running jobs are never "
+        rule="The job with the least run time times GPUs starts first; ties go by submission. Running jobs are never "
         "stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
@@ -226,11 +226,11 @@ class Srtf(_Remaining):
         name="srtf",
         title="shortest remaining time first; running jobs may be stopped",
         rule=(
-            "Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting "
-            "job evicts running jobs with more time left, the longest first, until it fits. A stopped job later "
-            "continues where it was, at the cost that overhead names; that cost counts as remaining run time. "
-            "With charge=event every running job pays the cost at every event of the cluster, and the cost does "
-            "not affect the order."
+            "Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job "
+            "evicts running jobs with more time left, the longest first, until it fits. A stopped job later continues "
+            "where it left off, at the cost given by overhead; that cost counts as remaining run time. With "
+            "charge=event every running job pays the cost at every cluster event, and the cost does not affect the "
+            "order."
         ),
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
@@ -250,7 +250,7 @@ class Srsf(_Remaining):
     card: ClassVar[Card] = Card(
         name="srsf",
         title="smallest remaining GPU time first; running jobs may be stopped",
-        rule="As srtf, with the remaining run time times the GPUs of the gang.",
+        rule="As srtf, but by the remaining run time times the job's GPUs.",
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=("If all jobs have one size: srtf.",),
@@ -258,7 +258,7 @@ class Srsf(_Remaining):
     )
 
 
-# Quasi-shortest service first: run times predicted from jobs that had ended before.
+# Quasi-shortest service first: run times predicted from jobs that had already ended.
 
 
 class Qssf(Policy):
@@ -268,10 +268,10 @@ class Qssf(Policy):
         name="qssf",
         title="shortest jobs first, predicted from earlier jobs of their kind (QSSF)",
         rule=(
-            "As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the "
-            "job was submitted: blend times the mean of jobs with the same user, name and size, plus 1 - blend "
-            "times the geometric mean of that user's jobs of the same size. If there are no such jobs, it uses "
-            "the user's jobs, then all jobs. Running jobs are never stopped."
+            "As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the job was "
+            "submitted: blend times the mean of jobs with the same user, name and size, plus 1 - blend times the "
+            "geometric mean of that user's jobs of the same size. If there are no such jobs, it uses all of the user's "
+            "jobs, or else all jobs. Running jobs are never stopped."
         ),
         parameters=(
             scan("stop"),
@@ -287,28 +287,29 @@ class Qssf(Policy):
                 "In that paper the second part is a learned regressor of weight 0.9, which is not public; we use the "
                 "geometric mean instead."
             ),
-            "Ends are those of the log: this is what the operator of that cluster knew.",
+            "Jobs end as recorded in the log, because this is what the operator of that cluster knew.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
-        """Return keys by foretold service."""
+        """Return the order by predicted GPU time."""
         p = self.parameters
         estimate = jobs.work_ms if p["oracle"] else foretell_ms(jobs, p["blend"])
         return Ordered(smallest, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate)
 
 
 def foretell_ms(jobs: Jobs, blend: float) -> Ints:
-    """Return run times foretold from jobs that had ended before each submission (n,) [ms].
+    """Return run times predicted from jobs that had ended before each submission (n,) [ms].
 
-    A job without a recorded end is assumed to end when it would have without waiting. Before anything has ended,
-    every job is foretold the same: one second.
+    A job without a recorded end is assumed to end when it would have without waiting. Until a job has ended, every job
+    is predicted to run for one second.
 
     Parameters
     ----------
     jobs : Jobs
     blend : float
-        Weight of the mean of jobs of one user, name and size; the rest is the geometric mean of one user and size.
+        Weight of the mean over jobs of the same user, name and size; the rest is the weight of the geometric mean over
+        jobs of the same user and size.
     """
     from tracekit.replay.kernel import foretell
 
@@ -343,9 +344,9 @@ def _numbered(codes: Ints) -> Ints:
 # Tiresias: least attained service in levels, and the Gittins index.
 
 _SPAN = 1 << 44
-"""Above every submission [ms]: 557 years."""
+"""Later than every submission [ms]: 557 years."""
 _STEPS = 32
-"""Steps inside a queue at which the Gittins index is computed again."""
+"""Number of steps inside a queue at which the Gittins index is recomputed."""
 _SCALE = 1 << 14
 
 
@@ -355,21 +356,22 @@ _QUEUES = Parameter(
 _WITHIN = Parameter(
     "within",
     "submit",
-    "inside a queue, the earlier submission evicts later ones, or running jobs stay and the others wait by submission",
+    "inside a queue, either earlier submissions evict later ones, or running jobs stay and others wait in submission "
+    "order",
     ("submit", "running"),
 )
 _PROMOTE = Parameter(
-    "promote", 0.0, "a job that has waited this many times its last run goes back to the first queue; 0: never"
+    "promote", 0.0, "a job that has waited this many times as long as its last run returns to the first queue; 0: never"
 )
 
 
 def read_thresholds(text: str) -> tuple[int, ...]:
-    """Return the thresholds that a parameter names [GPU*ms].
+    """Return the thresholds listed in a parameter [GPU*ms].
 
     Raises
     ------
     UsageError
-        They are not ascending positive numbers.
+        The thresholds are not ascending positive numbers.
     """
     if text == "none":
         return ()
@@ -386,24 +388,24 @@ def read_thresholds(text: str) -> tuple[int, ...]:
 
 
 class Las(Policy):
-    """Discretized two-dimensional least attained service."""
+    """Least attained service by GPU time, in queues (discretized 2D-LAS)."""
 
     card: ClassVar[Card] = Card(
         name="las",
         title="least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS)",
         rule=(
-            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. "
-            "Jobs of an earlier queue go first and evict those of later ones. Inside a queue the earlier "
-            "submission goes first, or with within=running the job that has GPUs. Run times need not be known."
+            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. Jobs "
+            "of an earlier queue go first and evict those of later ones. Inside a queue the earlier submission goes "
+            "first, or with within=running the running job. Run times need not be known."
         ),
         parameters=(_QUEUES, _WITHIN, scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE, _PROMOTE, INTERVAL),
         assumptions=("D1", "M9"),
         equal_to=(
             "With queues=none: fifo with eviction.",
-            "With one-GPU jobs, no two submitted at once: fit=quota is fit=place.",
+            "With one-GPU jobs, no two submitted at once: fit=quota equals fit=place.",
             "With queues=none and within=running: fifo,scan=skip.",
             "With one-GPU jobs: the classic multi-level feedback queue.",
-            "With interval=0.001: the same as without it, to the millisecond.",
+            "With interval=0.001: as with interval=0, to the millisecond.",
         ),
         sources=(
             "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
@@ -414,16 +416,16 @@ class Las(Policy):
                 "one second late. Voda's port has one threshold of 3,600 GPU*s."
             ),
             (
-                "The released simulator and Muri's port of it keep running jobs first inside a queue, and waiting "
-                "jobs by the time they fell into it; we order waiting jobs by submission. With "
-                "within=running,fit=count,charge=event our mean completion time on Muri's third trace, loaded, is "
+                "Inside a queue, the released simulator and Muri's port of it put running jobs first and order waiting "
+                "jobs by the time they fell into the queue; we order waiting jobs by submission. With "
+                "within=running,fit=count,charge=event our mean completion time on Muri's third trace, under load, is "
                 "6.2 % above that of the port; with within=submit it is 41 % above."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
-        """Return keys by queue and submission."""
+        """Return the order by queue and submission."""
         p = self.parameters
         if p["fit"] == "quota":
             order = AttainedOrder(read_thresholds(p["queues"]), stays=p["within"] == "running")
@@ -442,28 +444,28 @@ class Las(Policy):
 
 
 class Gittins(Policy):
-    """Discretized two-dimensional Gittins index."""
+    """Gittins index of GPU time, in queues (discretized 2D-Gittins)."""
 
     card: ClassVar[Card] = Card(
         name="gittins",
         title="most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias)",
         rule=(
-            "As las, but inside a queue the job that is most likely to end soon goes first. The order is the "
-            "Gittins index of its GPU time so far, from the distribution of the GPU time of all jobs of the "
-            "trace, looking ahead to the end of its queue; the last queue goes by submission. The index is "
-            "computed again at 32 steps in a queue."
+            "As las, but inside a queue the job that is most likely to end soon goes first. The order is the Gittins "
+            "index of its GPU time so far, from the distribution of the GPU time of all jobs of the trace, looking "
+            "ahead to the end of its queue; the last queue goes by submission. The index is recomputed at 32 steps in "
+            "a queue."
         ),
         parameters=(_QUEUES, scan("skip"), FIT, OVERHEAD, _PROMOTE),
         assumptions=("D1", "M9"),
         equal_to=(
             "If the GPU time of jobs has a decreasing hazard: las.",
-            "If it is exponential: any order inside a queue.",
+            "If the GPU time is exponentially distributed: any order inside a queue.",
         ),
         sources=("Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our interpretation.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
-        """Return keys by queue, index and submission."""
+        """Return the order by queue, index and submission."""
         p = self.parameters
         ends = read_thresholds(p["queues"])
         steps: list[int] = []
@@ -473,7 +475,7 @@ class Gittins(Policy):
         for queue, end in enumerate(ends):
             grid = np.unique(np.linspace(low, end, _STEPS + 1).astype(np.int64)[:-1])
             index = gittins_index(service, grid, end)
-            # Higher index first: small numbers go first.
+            # Jobs with a higher index go first, so they get smaller numbers.
             values += [queue * _SCALE + _SCALE - 1 - round(i * (_SCALE - 2)) for i in index]
             steps += [int(step) for step in grid[1:]] + [end]
             low = end
@@ -492,19 +494,19 @@ class Gittins(Policy):
 
 
 def gittins_index(service: Ints, attained: Ints, end: int) -> Floats:
-    """Return the Gittins index of jobs of unknown service, looking ahead to `end`, scaled to 0..1.
+    """Return the Gittins index of jobs with unknown GPU time, looking ahead to `end`, scaled to 0..1.
 
-    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish in the span, over the
-    service that the span is expected to take. It is scaled by its largest value among `attained`, which keeps order.
+    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish within the span, over the
+    expected GPU time within the span. It is divided by its largest value among `attained`, which keeps the order.
 
     Parameters
     ----------
     service : array, sorted
-        Service of past jobs (X) [GPU*ms].
+        GPU time of past jobs (X) [GPU*ms].
     attained : array
-        Service that a job has had (s) [GPU*ms].
+        GPU time that a job has used (s) [GPU*ms].
     end : int
-        Where its queue ends [GPU*ms].
+        Upper limit of the job's queue [GPU*ms].
     """
     index = np.zeros(len(attained))
     for i, s in enumerate(attained):

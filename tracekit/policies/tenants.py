@@ -1,4 +1,4 @@
-"""Tenants (virtual clusters, users or partitions): their quotas, and the policies that share GPUs by them."""
+"""Tenants (virtual clusters, users or partitions), their quotas, and the policies that divide GPUs among them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-OF = Parameter("of", "vc", "the tenants that share: virtual clusters or users", ("vc", "user"))
+OF = Parameter("of", "vc", "kind of tenants: virtual clusters or users", ("vc", "user"))
 
 QUEUES = Parameter(
     "queues",
     "one",
-    "what a job that cannot start holds up: all later jobs, or those of its VC, user or partition",
+    "which jobs wait behind a job that cannot start: all later jobs, or only later jobs of its VC, user or partition",
     ("one", "vc", "user", "partition"),
 )
 
-WEIGHT = Parameter("weight", "equal", "weight of a tenant's share: equal for all, or its quota", ("equal", "quota"))
+WEIGHT = Parameter(
+    "weight", "equal", "weight of each tenant's share: the same for all tenants, or its quota", ("equal", "quota")
+)
 
 
 NO_QUOTA = 10**9
 """A quota that no tenant can reach [GPUs]."""
 
 NO_USE_COUNTS = 1 << 60
-"""A weight so large that use does not matter: turns go to the earlier job."""
+"""A weight so large that usage does not matter, so the earliest job gets the turn."""
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return the VC, user or partition of each job; jobs without a known one share one number, after the others."""
+    """Return the VC, user or partition of each job; jobs without one share the last number."""
     if of == "partition":
         codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
         names = jobs.partitions
@@ -56,11 +58,11 @@ def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
 
 
 def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
-    """Return the quotas of the VCs (Q, T), and from when they hold [ms] (Q,).
+    """Return the quotas of the VCs (Q, T), and when each row takes effect [ms] (Q,).
 
-    The columns are the VCs of the jobs, then jobs without a VC, which have no quota, then VCs without jobs. The quotas
-    come from the cluster. If it has none, they follow from the log (D9): a high percentile of the GPUs that each VC
-    used at once, scaled to sum to the cluster's GPUs.
+    The columns are the VCs of the jobs, then one column for jobs without a VC, which have no quota, then VCs without
+    jobs. The quotas come from the cluster. If the cluster has none, they are derived from the log (D9): a high
+    percentile of the GPUs that each VC used at once, scaled so that their sum is the cluster's GPUs.
 
     Raises
     ------
@@ -79,12 +81,12 @@ def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
 
 
 def weights(jobs: Jobs, cluster: Cluster, models: Models, of: str, weight: str) -> tuple[Ints, Ints, Ints | None]:
-    """Return quotas, their times, and weights for sharing without limits; None weights are the quotas.
+    """Return quotas, their times, and weights for sharing without limits; if the weights are None, use the quotas.
 
     Raises
     ------
     UsageError
-        Users have no quotas; or see `quotas`.
+        Users have no quotas, or the quotas are unknown (see `quotas`).
     """
     count = len(jobs.tenants if of == "vc" else jobs.users) + 1
     if weight == "equal":
@@ -96,7 +98,7 @@ def weights(jobs: Jobs, cluster: Cluster, models: Models, of: str, weight: str) 
 
 
 def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> Ints:
-    """Return one row of quotas from concurrent use."""
+    """Return one row of quotas derived from the GPUs that each VC used at once."""
     if not jobs.tenants:
         return np.array([[cluster.total_gpus]], np.int64)
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
@@ -114,7 +116,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> Ints:
 
 
 def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) -> int:
-    """Return a time percentile, from begin to end, of the number of GPUs that some jobs used at once."""
+    """Return a percentile over time, from begin to end, of the number of GPUs that the jobs used at once."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")
@@ -124,22 +126,22 @@ def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) 
     return int(held[by_size][np.searchsorted(passed, passed[-1] * percentile / 100)])
 
 
-# Weighted max-min sharing: of GPUs, and of the resource that a tenant has most of.
+# Weighted max-min sharing of GPUs, or of each tenant's dominant resource.
 
 
 class FairShare(Policy):
-    """The tenant with the least has the next turn."""
+    """The tenant with the fewest GPUs for its weight goes next."""
 
     card: ClassVar[Card] = Card(
         name="fair-share",
         title="the tenant (VC or user) with the fewest GPUs for its weight goes next",
         rule=(
             "Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among "
-            "equals to the tenant with the earlier job. A tenant's jobs start in the order of their submission. "
-            "With scan=stop the first job that cannot start holds up the tenant's other jobs; with scan=skip they "
-            "may overtake it. Other tenants go on in either case. No job is evicted and no GPU is kept free, so "
-            "shares even out as jobs end. With half_life past use counts as well: its weight halves after this "
-            "time, in sixteen steps. Jobs without a known tenant form one tenant together."
+            "equals to the tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop the "
+            "first job that cannot start holds up the tenant's other jobs; with scan=skip they may overtake it. Other "
+            "tenants continue in either case. No job is evicted and no GPU is kept free, so shares even out as jobs "
+            "end. With half_life past use counts too: its weight halves after this time, in sixteen steps. Jobs "
+            "without a known tenant together form one tenant."
         ),
         parameters=(
             OF,
@@ -151,16 +153,19 @@ class FairShare(Policy):
         assumptions=("D1", "D9"),
         equal_to=(
             "With one tenant: fifo with the same scan.",
-            "With one-GPU jobs of tenants who always wait: GPUs are allocated in proportion to the weights.",
+            (
+                "With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the "
+                "weights."
+            ),
         ),
         sources=(
             "Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.",
-            "Ghodsi et al., DRF (NSDI'11); this is its case of one resource.",
+            "Ghodsi et al., DRF (NSDI'11), restricted to one resource.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by allocated GPUs."""
+        """Return a schedule in which tenants take turns by allocated GPUs."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -180,12 +185,12 @@ class Drf(Policy):
         name="drf",
         title="the tenant with the smallest share of GPUs, CPUs or memory goes next (DRF)",
         rule=(
-            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, "
-            "CPUs and memory, divided by its weight. Among equals the tenant with the earlier job goes first. A "
-            "tenant's jobs start in the order of their submission. With scan=stop no other job starts while the "
-            "tenant's first job cannot; with scan=skip the next tenant gets a turn. CPUs and memory count if jobs "
-            "and nodes have them, as totals of the domain and not node by node; the total does not count if a "
-            "node of the domain lacks it. No job is evicted."
+            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
+            "and memory, divided by its weight. Among equals the tenant with the earlier job goes first. A tenant's "
+            "jobs start in submission order. With scan=stop no other job starts while the tenant's first job cannot; "
+            "with scan=skip the next tenant gets a turn. CPUs and memory count if jobs and nodes have these values. "
+            "They count as totals of the domain, not node by node; a resource is ignored if any node of the domain "
+            "lacks its value. No job is evicted."
         ),
         parameters=(OF, WEIGHT, scan("stop"), FIT),
         assumptions=("D1", "D9"),
@@ -198,7 +203,7 @@ class Drf(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by dominant share."""
+        """Return a schedule in which tenants take turns by dominant share."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -213,27 +218,27 @@ class Drf(Policy):
         )
 
 
-# Limits on what one user or virtual cluster may use at once.
+# Limits on the GPUs that one user or virtual cluster may use at once.
 
 
 class Limits(Policy):
-    """First in, first out, within limits."""
+    """First in, first out, with a limit on the GPUs of each VC or user."""
 
     card: ClassVar[Card] = Card(
         name="limits",
         title="first in, first out, with a limit on the GPUs that a VC or a user may use at once",
         rule=(
-            "Jobs start in the order of their submission, on any nodes with room, as long as their VC or user "
-            "stays within its limit of GPUs. A job that would exceed the limit waits and holds up no other "
-            "tenant. The limit is the same for all (gpus), or with gpus=0 the quota of each VC. With lend=idle a "
-            "VC may use what other VCs leave of their quotas. With lend=reclaim they take it back: a job within "
-            "its own VC's quota stops the youngest jobs of VCs above theirs. With scan=stop a tenant's first job "
-            "that cannot start holds up its others; other tenants go on in either case."
+            "Jobs start in submission order, on any nodes with room, while their VC or user stays within its GPU "
+            "limit. A job that would exceed the limit waits and holds up no other tenant. The limit is the same for "
+            "all tenants (gpus), or with gpus=0 the quota of each VC. With lend=idle a VC may use other VCs' unused "
+            "quota. With lend=reclaim they take it back: a job within its own VC's quota stops the most recent jobs of "
+            "VCs above their quota. With scan=stop a tenant's first job that cannot start holds up its later jobs; "
+            "other tenants continue in either case."
         ),
         parameters=(
             OF,
-            Parameter("gpus", 0, "limit of each tenant at once; 0: the quota of its VC [GPUs]"),
-            Parameter("lend", "never", "whether VCs may use what others leave", ("never", "idle", "reclaim")),
+            Parameter("gpus", 0, "limit on the GPUs of each tenant at once; 0: the quota of its VC [GPUs]"),
+            Parameter("lend", "never", "whether VCs may use each other's unused quota", ("never", "idle", "reclaim")),
             scan("skip"),
             FIT,
         ),
@@ -248,11 +253,11 @@ class Limits(Policy):
 
     @property
     def lends(self) -> bool:
-        """Whether VCs use what others leave."""
+        """Whether VCs may use each other's unused quota."""
         return bool(self.parameters["lend"] != "never")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by submission, and limits."""
+        """Return a schedule in submission order, with limits per tenant."""
         p = self.parameters
         codes = tenants(jobs, p["of"])
         count = len(jobs.tenants if p["of"] == "vc" else jobs.users) + 1
@@ -280,28 +285,30 @@ class Limits(Policy):
 
 
 class Philly(Policy):
-    """Quotas that may be exceeded, locality that is relaxed, and reclaim."""
+    """VCs may exceed their quotas, gangs give up locality over time, and quotas are reclaimed."""
 
     card: ClassVar[Card] = Card(
         name="philly",
         title="VCs may use idle GPUs beyond their quotas and must give them back (Philly)",
         rule=(
-            "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in the order of "
-            "their submission, and later jobs may overtake one that cannot start. A VC may exceed its quota while "
-            "GPUs are idle. When the share `theta` of the GPUs is in use, a job that stays within its VC's quota "
-            "evicts jobs of VCs above theirs, those started last first; no VC falls below its quota. For "
-            "`attempt` seconds a gang tries to start on the fewest nodes of one rack, then it pauses for "
-            "`backoff` seconds. After `retries` failed attempts it takes any nodes of one rack, and after the "
-            "same number again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a "
-            "job in a domain of one node, has nothing to relax and never pauses. An evicted job keeps its level "
-            "of relaxation. Each job's wait is split into two columns: fair_share_wait_ms, during which its VC "
-            "used its quota or more, and fragmentation_wait_ms, the rest."
+            "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in submission order, "
+            "and later jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When "
+            "the share `theta` of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above "
+            "their quota, the most recently started first; no VC falls below its quota. For `attempt` seconds a gang "
+            "tries to start on the fewest nodes of one rack, then it pauses for `backoff` seconds. After `retries` "
+            "failed attempts it accepts any nodes of one rack, and after as many again any nodes of one GPU model, for "
+            "which it waits without pauses. A one-GPU job, or a job in a domain with one node, cannot be spread and "
+            "never pauses. An evicted job keeps the locality that it accepted last. Each job's wait is split into two "
+            "columns: fair_share_wait_ms, when its VC used its whole quota or more, and fragmentation_wait_ms, the "
+            "rest."
         ),
         parameters=(
-            Parameter("theta", 0.9, "share of the GPUs in use from which VCs reclaim; inf: never [0..1]"),
-            Parameter("attempt", 150.0, "time for which a gang tries to start [s]", minimum=0.001),
-            Parameter("backoff", 120.0, "time for which it pauses after a failed attempt [s]"),
-            Parameter("retries", 3, "failed attempts after which it may be further apart; 0: anywhere at once"),
+            Parameter("theta", 0.9, "share of GPUs in use at or above which VCs reclaim; inf: never [0..1]"),
+            Parameter("attempt", 150.0, "time that a gang tries to start before it pauses [s]", minimum=0.001),
+            Parameter("backoff", 120.0, "length of the pause after a failed attempt [s]"),
+            Parameter(
+                "retries", 3, "failed attempts after which a gang accepts GPUs further apart; 0: anywhere at once"
+            ),
             FIT,
             Parameter("overhead", "helios", "preset for the cost of each preemption (M9)"),
         ),
@@ -314,17 +321,17 @@ class Philly(Policy):
         ),
         sources=(
             "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).",
-            "Our choice: the order across VCs and of victims, the number of retries, and timers for attempts.",
+            "Our choices: the order of VCs, the order of evictions, the number of retries, and timers for attempts.",
         ),
     )
 
     @property
     def lends(self) -> bool:
-        """A VC may exceed its quota while GPUs are idle."""
+        """True: a VC may exceed its quota while GPUs are idle."""
         return True
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by use of the quota."""
+        """Return a schedule in which VCs take turns by GPUs per quota."""
         p = self.parameters
         table, times = quotas(jobs, cluster, models)
         order = Ordered(
@@ -353,36 +360,38 @@ class Philly(Policy):
         )
 
 
-# Quotas with borrowing, as Kueue has them.
+# Quotas with borrowing, as in Kueue.
 
 _LEVELS = 1 << 18
 _NO_CAP = 10**9
 
 
 class Kueue(Policy):
-    """Queues with quotas in a cohort."""
+    """Queues with quotas that share a cohort."""
 
     card: ClassVar[Card] = Card(
         name="kueue",
         title="quotas of VCs that lend and borrow idle GPUs (Kueue)",
         rule=(
-            "Every VC is a queue with its own quota, in order of priority and then submission. In a cycle each "
-            "queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
-            "borrow, then by priority, then by submission. A job starts if it fits on the nodes and is allowed by "
-            "its queue's quota, or by what the other queues of the cohort lend and do not use. With scan=stop a "
-            "queue's first job holds up its others (StrictFIFO); with scan=skip they may overtake it "
+            "Every VC is a queue with its own quota; its jobs are ordered by priority, then submission. In a cycle "
+            "each queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
+            "borrow, then by priority, then by submission. A job starts if it fits on the nodes and is allowed by its "
+            "queue's quota, or by the quota that other queues of the cohort lend and do not use. With scan=stop a "
+            "queue's first job holds up its later jobs (StrictFIFO); with scan=skip they may overtake it "
             "(BestEffortFIFO). A job that its quota does not allow may evict: with reclaim, jobs of queues that "
             "borrow, while its own queue stays within its quota; with preempt, jobs of its own queue; with "
             "preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other "
-            "queues are evicted first, then those of lowest priority, then those started last. As many are chosen "
-            "as needed, and those that turn out not to be needed stay. With fair=on the smallest weighted share "
-            "above quota goes first, and jobs are evicted from the largest. A job that its quota allows but that "
-            "does not fit evicts no job; the column placement_refused marks it."
+            "queues are evicted first, then jobs of the lowest priority, then the most recently started. Only as many "
+            "jobs as needed are evicted; chosen jobs that turn out not to be needed stay. With fair=on the queue with "
+            "the smallest weighted share above quota goes first, and jobs are evicted from the queue with the largest. "
+            "A job that its quota allows but that does not fit evicts no job; the column placement_refused marks it."
         ),
         parameters=(
-            Parameter("cohort", default=True, meaning="whether VCs may use what other VCs of the domain do not use"),
+            Parameter(
+                "cohort", default=True, meaning="whether VCs may use quota that other VCs of the domain do not use"
+            ),
             Parameter("borrow_limit", float("inf"), "how far a VC may exceed its quota, as a share of the quota"),
-            Parameter("lend_limit", 1.0, "share of its quota that other VCs may use", maximum=1),
+            Parameter("lend_limit", 1.0, "share of a VC's quota that other VCs may use", maximum=1),
             scan("skip"),
             FIT,
             Parameter(
@@ -391,7 +400,7 @@ class Kueue(Policy):
             Parameter(
                 "preempt",
                 "never",
-                "which jobs of its own VC a job may evict, by priority",
+                "which jobs of the same VC a job may evict, by priority",
                 ("never", "lower", "lower-or-newer"),
             ),
             Parameter(
@@ -419,21 +428,24 @@ class Kueue(Policy):
         ),
         sources=(
             "Documentation and source of Kueue, commit ff69552e79.",
-            "Our choice: a job must also fit on the nodes, and each job is evicted at most once at a time.",
+            "Our choices: a job must also fit on the nodes, and each job is evicted at most once at a time.",
         ),
     )
 
     @property
     def lends(self) -> bool:
-        """Whether there is a cohort."""
+        """Whether VCs may use each other's unused quota: with a cohort."""
         return bool(self.parameters["cohort"])
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return cycles over the VCs."""
+        """Return a schedule in cycles over the VCs."""
         p = self.parameters
         levels, rank = np.unique(jobs.priority, return_inverse=True)
         if len(levels) > _LEVELS:
-            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue supports at most {_LEVELS:,}")
+            raise UsageError(
+                f"the log has {len(levels):,} different priorities",
+                hint=f"the policy kueue supports at most {_LEVELS:,}",
+            )
         codes = tenants(jobs)
         table, times = quotas(jobs, cluster, models)
         below = int(np.searchsorted(levels, p["borrow_priority"], "right")) - 1
@@ -475,35 +487,34 @@ _MOST = 10**9
 
 
 class HiveD(Policy):
-    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on idle GPUs."""
+    """Guaranteed jobs run in cells of their virtual cluster, opportunistic jobs on idle GPUs."""
 
     card: ClassVar[Card] = Card(
         name="hived",
         title="each VC has its own blocks of GPUs, according to its quota (HiveD)",
         rule=(
-            "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a part in "
-            "proportion to its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas "
-            "that exceed the cluster are scaled down; the initial quotas hold for the whole replay. A guaranteed "
-            "job is placed in the cells of its VC as in a cluster of its own, in the order of submission. Its "
-            "gang is rounded up to 2^k GPUs and takes the smallest free block that suffices; a larger gang takes "
-            "whole cells of the largest size. With scan=skip later jobs of the VC may overtake a job that cannot "
-            "start. Only when a cell is first used is it bound to real GPUs: to the smallest block of a node that "
-            "no cell is bound to, and among equals to the block with the fewest GPUs in use by opportunistic "
-            "jobs. Opportunistic jobs on these GPUs are stopped, as whole gangs. An idle cell is unbound. So a VC "
-            "never waits for another VC, unless nodes are out of service. Opportunistic jobs run in unused blocks "
-            "of GPUs, outside bound cells if possible, in the order of submission, after all guaranteed jobs that "
-            "can start. They may be stopped at any time and then wait again. All jobs are guaranteed, or with "
-            "opportunistic=preemptible those that the log does not mark as preemptible, or with "
-            "opportunistic=priority those of at least the priority guaranteed_from. A job that does not fit in "
-            "all cells of its VC together, such as a job of a VC without quota, is opportunistic, or with "
-            "oversize=reject rejected. Placement is always in blocks, whatever --placement says. The column "
-            "guaranteed marks the guaranteed jobs."
+            "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a share in proportion to "
+            "its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the "
+            "cluster are scaled down; the initial quotas hold for the whole replay. A guaranteed job is placed in the "
+            "cells of its VC as in a private cluster, in submission order. Its gang is rounded up to 2^k GPUs and "
+            "takes the smallest free block that suffices; a larger gang takes whole cells of the largest size. With "
+            "scan=skip later jobs of the VC may overtake a job that cannot start. A cell is bound to real GPUs only "
+            "when it is first used: to the smallest unbound block of a node, and among equals to the block with the "
+            "fewest GPUs used by opportunistic jobs. Opportunistic jobs on these GPUs are stopped, as whole gangs. An "
+            "idle cell is unbound. So a VC never waits for another VC, unless nodes are out of service. Opportunistic "
+            "jobs run in unused blocks of GPUs, outside bound cells if possible, in submission order, after all "
+            "guaranteed jobs that can start. They may be stopped at any time and then wait again. By default all jobs "
+            "are guaranteed; with opportunistic=preemptible only the jobs that the log does not mark as preemptible, "
+            "and with opportunistic=priority only the jobs whose priority is at least guaranteed_from. A job that "
+            "would not fit even in all cells of its VC together, such as a job of a VC without quota, is "
+            "opportunistic, or with oversize=reject it is rejected. Placement is always in blocks; --placement is "
+            "ignored. The column guaranteed marks the guaranteed jobs."
         ),
         parameters=(
             Parameter(
                 "opportunistic",
                 "none",
-                "which jobs run without guarantee: none, the preemptible ones, or those of low priority",
+                "which jobs run without a guarantee: none, preemptible jobs, or low-priority jobs",
                 ("none", "preemptible", "priority"),
             ),
             Parameter(
@@ -534,8 +545,11 @@ class HiveD(Policy):
         ),
         sources=(
             "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).",
-            "The scheduler's source, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of cells.",
-            "Our choice: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.",
+            (
+                "The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of "
+                "cells."
+            ),
+            "Our choices: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.",
         ),
     )
 
@@ -545,7 +559,7 @@ class HiveD(Policy):
         return bool(self.parameters["opportunistic"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:
-        """Return the cells that follow from the quotas, and which jobs they are for."""
+        """Return the cells derived from the quotas, and the VC of each guaranteed job."""
         p = self.parameters
         table, times = quotas(jobs, cluster, models)
         names = [*jobs.tenants, "", *sorted(set(cluster.tenants) - set(jobs.tenants))]

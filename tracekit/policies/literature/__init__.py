@@ -1,1 +1,1 @@
-"""Policies of the literature, beyond what an operator's run uses."""
+"""Policies from the literature that operators rarely need."""

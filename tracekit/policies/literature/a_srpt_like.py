@@ -1,4 +1,4 @@
-"""A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would end them."""
+"""After A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would finish them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
-    """Return the place of each job in the order in which one virtual machine ends them (n,).
+    """Return each job's position in the order in which one virtual machine finishes the jobs (n,).
 
-    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, the earlier one
-    among equals. Of two present jobs, the one with less work left ends first, whatever arrives later. The order among
-    the arrived jobs is therefore known before they end, and later arrivals do not change it.
+    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, among equals the
+    earlier job. Of two present jobs, the one with less work left ends first, whatever arrives later. So the order among
+    arrived jobs is known before they end, and later arrivals do not change it.
 
     Parameters
     ----------
     arrival_ms : array (n,)
         Submission times of the jobs, ascending [ms].
     service : array (n,)
-        Work of each [GPU*ms].
+        Work of each job [GPU*ms].
     gpus : int
         Size of the machine, above 0.
     """
@@ -39,7 +39,7 @@ def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
     left: list[tuple[int, int]] = []
     ended, now = 0, 0
     for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
-        # Time is counted in work that the machine can do, so all values are whole numbers.
+        # Time is measured in the work that the machine can do, so all values are whole numbers.
         able, now = arrival * gpus - now, arrival * gpus
         while left and left[0][0] <= able:
             done, other = heappop(left)
@@ -56,25 +56,25 @@ def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
 def by_virtual_end(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """First to end on the virtual machine first."""
+    """Return the key: jobs that finish first on the virtual machine go first."""
     return value
 
 
 class ASrptLike(Policy):
-    """Order by the ends on a virtual machine."""
+    """Start jobs in the order in which a virtual machine finishes them."""
 
     card: ClassVar[Card] = Card(
         name="a-srpt-like",
         title="in the order in which a single virtual machine would finish the jobs under shortest remaining time "
         "(after A-SRPT)",
         rule=(
-            "A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job "
-            "with the least remaining run time times GPUs, and the earlier submission among equals, so shorter "
-            "jobs that arrive later interrupt longer ones. The real jobs start in the order in which they finish "
-            "on the virtual machine, and running jobs are never stopped. A waiting job makes progress on the "
-            "virtual machine, so short jobs cannot overtake a long job forever, as they can under ssf. A job does "
-            "not have to finish on the virtual machine first: if GPUs are free, it starts at once. Gangs take the "
-            "nodes that --placement names."
+            "A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job with "
+            "the least remaining run time times GPUs, among equals the one submitted first, so shorter jobs that "
+            "arrive later interrupt longer ones. The real jobs start in the order in which they finish on the virtual "
+            "machine, and running jobs are never stopped. A waiting job makes progress on the virtual machine, so "
+            "short jobs cannot overtake a long job forever, as they can under ssf. A job does not have to finish on "
+            "the virtual machine first: if GPUs are free, it starts at once. --placement determines the nodes of each "
+            "gang."
         ),
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
@@ -89,22 +89,21 @@ class ASrptLike(Policy):
                 "schedule guides the start of jobs; predicted run times; gangs placed close together."
             ),
             (
-                "Own choices: the speed of the virtual machine, one machine for each part of a divided cluster, "
-                "all GPU types counted alike; GPU time as a job's size; starts before the virtual end; run times "
-                "by M11 instead of the random forest; and the placement, because a log has no graph of a model's "
-                "parts."
+                "Our choices: the speed of the virtual machine, one machine for each part of a divided cluster, all "
+                "GPU types counted as equal; GPU time as a job's size; starts before the virtual end; run times by M11 "
+                "instead of the random forest; and the placement, because a log does not show a model's graph."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
-        """Return keys by the place in the virtual order."""
+        """Return the order on the virtual machine."""
         p = self.parameters
         estimate = believed(jobs, models, p["noise"], seed)
         service = (jobs.work_ms if estimate is None else estimate) * jobs.devices.astype(np.int64)
         found = assign(jobs, cluster)
         gpus = np.bincount(found.group_domain, found.group_gpus, found.domains).astype(np.int64)
-        # Whoever never starts is not in the machine's way.
+        # A job that can never start takes no time on the virtual machine.
         able = found.can_ever_fit(p["fit"])
         place = np.zeros(len(jobs), np.int64)
         for domain, size in enumerate(gpus.tolist()):

@@ -1,4 +1,4 @@
-"""Chronus: leases promised to jobs with deadlines, the rest to the smallest remaining GPU time."""
+"""Chronus: jobs with deadlines get reserved leases; the other leases go to the smallest remaining GPU time."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Future leases, and the GPUs promised in each: reserved as late as possible, moved, or by an integer program.
+# Future leases and the GPUs promised in each: reserved as late as possible, moved, or found by an integer program.
 
 
 class Need(NamedTuple):
-    """The need of a job before its deadline."""
+    """The leases that a job needs before its deadline."""
 
     job: int
     pool: int
     gpus: int
     leases: int
-    """Leases of all its GPUs."""
+    """Number of leases, each for all GPUs of the job."""
     end: int
-    """The lease that it must not use any more."""
+    """First lease that is too late for the job."""
 
 
 class Reservations:
@@ -49,12 +49,12 @@ class Reservations:
 
     def __init__(self, pools: int) -> None:
         self.of: dict[int, tuple[Need, Ints]] = {}
-        """The need of each job, and its leases, ascending."""
+        """What each job needs, and its leases in ascending order."""
         self._used: Ints = np.zeros((pools, 1024), np.int64)
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Give a job its leases from `low` on, as late as possible; False, and no lease, if there are too few."""
+        """Reserve a job's leases from `low` on, as late as possible; if they do not fit, reserve none (False)."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -63,7 +63,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Give a job this many more leases from `low` on; False, and no lease, if there are too few."""
+        """Reserve additional leases for a job from `low` on; if they do not fit, reserve none and return False."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -76,22 +76,22 @@ class Reservations:
         return True
 
     def free(self, jobs: Iterable[int], low: int) -> None:
-        """Remove the leases of jobs from one lease on, and forget these jobs."""
+        """Remove the jobs' leases from `low` on, and forget these jobs."""
         for job in jobs:
             self.drop_first(job, len(self.of[job][1]), low)
             del self.of[job]
 
     def drop_first(self, job: int, count: int, low: int) -> None:
-        """Remove a job's first leases from `low` on, up to this number, and its past leases."""
+        """Remove up to `count` of a job's leases from `low` on, the first ones, and its past leases."""
         need, had = self.of[job]
         had = had[had >= low]
         self._used[need.pool, had[:count] - self._first] -= need.gpus
         self.of[job] = need, had[count:]
 
     def move_all(self, needs: Sequence[Need], low: int, capacity: Ints) -> bool:
-        """Reserve again for these jobs, which are all that have leases, the least slack first.
+        """Reserve again for all jobs with leases, the least slack first.
 
-        False, without any change, if one finds no room.
+        Return False and change nothing if a job finds no room.
         """
         self._between(0, low, max(need.end for need in needs))
         old, used = self.of, self._used.copy()
@@ -104,19 +104,19 @@ class Reservations:
         return True
 
     def solve(self, needs: Sequence[Need], low: int, capacity: Ints, limit: int, cells: int) -> bool:
-        """Reserve again for these jobs, which are all that have leases, anywhere with room (HiGHS).
+        """Reserve again for all jobs with leases, anywhere with room, by an integer program (HiGHS).
 
         Parameters
         ----------
         limit : int
-            Most nodes of the search; a program that is not solved by then counts as one without solution.
+            Maximum number of search nodes; a program not solved by then counts as infeasible.
         cells : int
-            Most pairs of a job and a lease; a larger program is not tried.
+            Maximum number of pairs of a job and a lease; a larger program is not tried.
 
         Returns
         -------
         bool
-            Whether all fit; if not, nothing changes.
+            Whether all jobs fit; if not, nothing changes.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -136,7 +136,7 @@ class Reservations:
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
         limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
-        # The later the better: capacity that is free soon may serve new jobs.
+        # Prefer late leases, because capacity that is free soon may serve new jobs.
         options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
         ones = np.ones(len(row), np.int64)
         found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
@@ -157,7 +157,7 @@ class Reservations:
         self.of[need.job] = need, leases
 
     def _between(self, pool: int, low: int, high: int) -> Ints:
-        """Return the GPUs promised in leases from low to before high; leases long before are forgotten."""
+        """Return the GPUs promised in leases from `low` to `high` - 1; much earlier leases are forgotten."""
         width = self._used.shape[1]
         if high - self._first > width:
             kept = self._used[:, max(low - self._first, 0) :]
@@ -168,11 +168,11 @@ class Reservations:
 
 
 _DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
-"""Who goes first."""
+"""Priority groups, first to last."""
 
 
 class _Leasing:
-    """Promises, and leases reserved for them, of one run at a time."""
+    """Promises and the leases reserved for them; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.lease_ms = max(round(p["lease"] * 1000), 1)
@@ -183,7 +183,7 @@ class _Leasing:
         restart = overheads(models, p["overhead"], jobs.devices)[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: Floats = p["margin"] * whole
-        """Assumed need of a job as a multiple of its run time: a restart in every lease, and the margin (n,)."""
+        """Assumed need of each job as a multiple of its run time, including a restart per lease and the margin (n,)."""
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -195,7 +195,7 @@ class _Leasing:
             self.promises.state[:] = FREE
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs have GPUs until the next lease begins."""
+        """Return the plan until the next lease begins."""
         job, now = view.job, view.now_ms
         running = self.turns.pools.held(view)
         waits = running < 0
@@ -231,9 +231,9 @@ class _Leasing:
         return self.turns.plan(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: Ints, job: Ints) -> None:
-        """Admit new jobs to meet their deadlines, or decline them, one after the other."""
+        """Admit or decline new jobs one by one, by whether they can meet their deadlines."""
         low = -(-view.now_ms // self.lease_ms)
-        # Who ended needs no leases any more.
+        # Jobs that have ended need no more leases.
         self.seen[job] = view.now_ms
         self.reserved.free([j for j in self.reserved.of if self.seen[j] != view.now_ms], low)
         capacity = self.turns.pools.gpus(view)
@@ -242,7 +242,7 @@ class _Leasing:
             self.promises.state[j] = PROMISED if found else DECLINED
 
     def _needs(self, j: int, low: int) -> list[Need]:
-        """Return the need of a job in each pool in which it could meet its deadline, the fastest first."""
+        """Return the need of a job in each pool where it could meet its deadline, the fastest pool first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
         kind = self.turns.pools.kind[j]
         found = []
@@ -253,7 +253,7 @@ class _Leasing:
         return found
 
     def _leases(self, j: int, pool: int) -> int:
-        """Return how many leases a job still needs in a pool, at least one."""
+        """Return the number of leases that a job still needs in a pool, at least one."""
         speed = max(int(self.turns.speed[self.turns.pools.kind[j], pool]), 1)
         return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
 
@@ -262,7 +262,7 @@ class _Leasing:
             return True
         if need.gpus > capacity[need.pool] or len(self.reserved.of) >= self.repack:
             return False
-        # Leases that jobs no longer need, as they ran in others', count for nothing here.
+        # Ignore leases that jobs no longer need because they also ran outside their leases.
         all_needs = [
             had._replace(leases=min(self._leases(j, had.pool), max(had.end - low, 0)))
             for j, (had, _) in self.reserved.of.items()
@@ -295,7 +295,7 @@ class _Leasing:
         self.reserved.free(gone, low)
 
     def _begin(self, j: int, need: Need, low: int, capacity: Ints) -> None:
-        """Bring the leases of a job to the number that it still needs."""
+        """Adjust a job's leases to the number that it still needs."""
         _, leases = self.reserved.of[j]
         had = len(leases) - int(np.searchsorted(leases, low))
         needed = self._leases(j, need.pool)
@@ -309,24 +309,24 @@ class _Leasing:
 
 
 class Chronus(Policy):
-    """Leases for deadlines."""
+    """Jobs with deadlines get reserved leases."""
 
     card: ClassVar[Card] = Card(
         name="chronus",
-        title="leases promised to jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
+        title="reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
         rule=(
-            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can "
-            "be reserved for as many whole leases as it needs before the deadline, as late as possible. If they "
-            "cannot, the leases of all admitted jobs are reserved again, the least slack first, and with "
-            "admission=program by an integer program. We assume that a job needs its run time, the restart "
-            "overhead of each lease and the margin. When a lease begins, all GPUs are handed out again: first to "
-            "the admitted jobs that have this lease, then to best-effort jobs, then to admitted jobs ahead of "
-            "their time. Within each group, the smallest remaining run time times GPUs goes first, and jobs that "
-            "do not fit are skipped. A job keeps its GPUs for the lease or until it ends. GPUs that become free "
-            "during a lease go to waiting jobs in the same order for the rest of the lease (between=on), or stay "
-            "idle. A promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline "
-            "are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run "
-            "times are known. Gangs may be spread over nodes."
+            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be "
+            "reserved for as many whole leases as it needs before the deadline, as late as possible. If that fails, "
+            "the leases of all admitted jobs are reserved again, the least slack first; if that fails too, "
+            "admission=program tries an integer program. We assume that a job needs its run time, the restart overhead "
+            "of each lease and the margin. When a lease begins, all GPUs are allocated again: first to admitted jobs "
+            "that have reserved this lease, then to best-effort jobs, then to admitted jobs ahead of schedule. Within "
+            "each group, the smallest remaining run time times GPUs goes first, and jobs that do not fit are skipped. "
+            "A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become free during a "
+            "lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A promise "
+            "that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs. "
+            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
+            "spread over nodes."
         ),
         parameters=(
             Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
@@ -334,25 +334,25 @@ class Chronus(Policy):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; with none, no job is admitted and deadlines are only counted",
+                "how leases are reserved; none: no job is admitted, and deadlines are counted but not promised",
                 ("greedy", "program", "none"),
             ),
             declined("last"),
-            Parameter("between", True, "also hand out free GPUs between the starts of leases"),
+            Parameter("between", True, "also allocate free GPUs between the starts of leases"),
             Parameter(
-                "margin", 1.1, "a job is assumed to need this many times its run time [1]", minimum=1, maximum=1000
+                "margin", 1.1, "factor on the run time that a job is assumed to need [1]", minimum=1, maximum=1000
             ),
             Parameter(
                 "repack",
                 64,
-                "with this many admitted jobs or more, existing leases stay where they are; 0: always [jobs]",
+                "number of admitted jobs from which existing leases are no longer moved; 0: never move leases [jobs]",
             ),
             Parameter(
                 "limit",
                 100,
-                "most nodes that the program's search visits; if it is still unsolved, the job is declined",
+                "maximum number of search nodes of the program; if it is still unsolved, the job is declined",
             ),
-            Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),
+            Parameter("cells", 20_000, "maximum number of pairs of a job and a lease for which the program is tried"),
             Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
@@ -362,26 +362,25 @@ class Chronus(Policy):
                 "leases."
             ),
             "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
-            "With admission=none: slo=0, but the deadlines of all jobs are counted.",
+            "With admission=none: as slo=0, but the deadlines of all jobs are counted.",
         ),
         sources=(
             (
                 "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
-                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time "
-                "times GPUs and age, the margin, the overhead per lease, and the overhead of the preset chronus."
+                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
+                "GPUs and age, the margin, the overhead per lease, and the preset chronus."
             ),
             (
-                "Own choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an "
-                "hour if a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a "
-                "best-effort job, while the code puts it last (declined=last); admitted jobs also run ahead of "
-                "their time; jobs are admitted one after the other, the program asks for any solution, and no "
-                "local search places jobs."
+                "Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if "
+                "a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a best-effort "
+                "job, while the code puts it last (declined=last); admitted jobs also run ahead of schedule; jobs are "
+                "admitted one by one, the program accepts any feasible solution, and no local search places jobs."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by leases."""
+        """Return the planner for leases."""
         p = self.parameters
         leasing = _Leasing(p, jobs, cluster, models, seed)
         return Planner(

@@ -1,19 +1,19 @@
-# GPUs and clocks where a further watt saves most time.
+# Give GPUs and clocks where an additional watt saves most time.
 
-# Of what a step is worth [ms / mW], which is compared as whole numbers.
+# Scale and limit of a step's worth [ms / mW], which is compared as a whole number.
 cdef double _WORTH_SCALE = 1e9
 cdef double _WORTH_MOST = 4e18
 
 
 cdef inline double flow_time(FlowRow* row, int64_t gpus, int64_t clock, double sigma, double[::1] speed):
-    """Return how long a job takes with GPUs at a clock [ms]."""
+    """Return the run time of a job with these GPUs at a clock [ms]."""
     return row.left * (1 + sigma * (gpus - 1)) / gpus / speed[clock]
 
 
 cdef inline double flow_worth(
     FlowRow* row, int64_t gpus, int64_t clock, double[:, ::1] drawn, double sigma, double[::1] speed
 ):
-    """Return the time that a step saves for each further mW; 0 where it saves none."""
+    """Return the time that a step saves per additional mW; 0 if it saves none."""
     cdef double gain = flow_time(row, row.gpus, row.clock, sigma, speed) - flow_time(row, gpus, clock, sigma, speed)
     cdef double more = gpus * drawn[row.kind, clock] - row.gpus * drawn[row.kind, row.clock]
     if gain <= 0:
@@ -22,7 +22,7 @@ cdef inline double flow_worth(
 
 
 cdef inline int64_t flow_step(FlowRow* row, int64_t free, double[:, ::1] drawn, double sigma, double[::1] speed):
-    """Find the better of a job's next steps, twice the GPUs or the next clock; return its scaled worth, 0 for none."""
+    """Find the better of a job's next steps, twice the GPUs or the next clock; return its scaled worth, 0: none."""
     cdef double worth
     cdef double best = 0
     cdef int64_t gpus = min(2 * row.gpus, row.high)
@@ -49,26 +49,26 @@ def raise_flow(
     Entry[::1] heap,
     int32_t[::1] at,
 ):
-    """Take the steps that save most time for each further mW, while there are GPUs and power; return the power left.
+    """Take the steps that save most time per additional mW while GPUs and power last; return the power left.
 
-    A job whose best step there is no power for takes no other.
+    A job whose best step needs more power than is left takes no other step.
 
     Parameters
     ----------
     rows : array (k,)
-        Jobs; `gpus` and `clock` are what each surely has, and are raised.
+        Jobs; `gpus` and `clock` are the guaranteed values and are increased.
     drawn : array (D, K)
-        What a GPU draws beyond its idle power, by kind of job and clock [mW].
+        Power of a GPU beyond its idle power, by kind of job and clock [mW].
     speed : array (K,)
-        Speed at each clock, 1 the first.
+        Speed at each clock; the first is 1.
     sigma : float
-        Overhead of each further GPU.
+        Overhead of each additional GPU.
     free : array (P,)
         GPUs left in each pool.
     room : float
         Power left [mW].
     heap, at : array (k,)
-        Room to work in.
+        Scratch space.
     """
     cdef int64_t k, worth, now
     cdef double more
@@ -85,7 +85,7 @@ def raise_flow(
         heap_pop(heap, at, 0, size)
         size -= 1
         row = &rows[k]
-        # Others may have taken the GPUs that it would have.
+        # Other jobs may have taken the GPUs since the step was computed.
         now = flow_step(row, free[row.pool], drawn, sigma, speed)
         if now == worth:
             more = row.to_gpus * drawn[row.kind, row.to_clock] - row.gpus * drawn[row.kind, row.clock]

@@ -1,4 +1,4 @@
-"""Clocks of GPUs: one for all under a power cap, or one for each job (after CD-GPC and PowerFlow)."""
+"""GPU clock policies: one clock for all GPUs under a power cap, or one per job (after CD-GPC and PowerFlow)."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-SHARE = Parameter("share", 0.7, "the cap as a share of the power that all GPUs draw when fully used", maximum=1)
+SHARE = Parameter("share", 0.7, "cap as a share of the power that all GPUs draw when fully used", maximum=1)
 
 _CLOCKS = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 _ENDLESS = 1 << 62
 
 
 class PowerCapped(Policy):
-    """All clocks are lowered together as far as a power cap requires."""
+    """All GPU clocks are lowered together as far as a power cap requires."""
 
     card: ClassVar[Card] = Card(
         name="power-cap",
         title="one clock for all GPUs, as high as the power cap allows",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get "
-            "the highest clock of 1.0, 0.9, ... 0.4 of the full clock at which the GPUs, including idle ones, "
-            "draw at most the cap by M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w`, or "
-            "else `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded "
-            "run times are taken as run times at full clock."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the "
+            "highest clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most "
+            "the cap according to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is "
+            "0, `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded run "
+            "times are assumed to be run times at full clock."
         ),
         parameters=(
-            Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share` [W]"),
+            Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share` [W]"),
             SHARE,
             ORDER,
             scan("stop"),
@@ -57,7 +57,7 @@ class PowerCapped(Policy):
         ),
         assumptions=("D1", "M4", "M7", "M11"),
         equal_to=(
-            "With cap_w=inf, it is the policy that `order` names.",
+            "With cap_w=inf: the policy that `order` names.",
             "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.",
         ),
         sources=(
@@ -65,12 +65,12 @@ class PowerCapped(Policy):
                 "Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each "
                 "job."
             ),
-            "Our choice: one clock for all GPUs, and its steps.",
+            "Our choice: one clock for all GPUs, and the clock steps.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
-        """Return the order, and the cap with the power of each job."""
+        """Return the job order, and the cap with the power of each job."""
         p = self.parameters
         cap_w = p["cap_w"] or p["share"] * full_w(cluster, models)
         draw, s0 = power_draw_mw(jobs, cluster, models), models.power.s0
@@ -91,9 +91,9 @@ def full_w(cluster: Cluster, models: Models) -> float:
     return float((most[cluster.model] * cluster.gpus).sum())
 
 
-CAP_W = Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share`, inf for no cap [W]")
+CAP_W = Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share`, inf: no cap [W]")
 LEAST = Parameter(
-    "least", 0.4, "lowest clock, as a share of the full one; clocks are 0.1 apart", minimum=0.1, maximum=1
+    "least", 0.4, "lowest clock, as a share of the full clock; clocks are 0.1 apart", minimum=0.1, maximum=1
 )
 _MOST_MW = 1 << 60
 """A cap that is never reached [mW]."""
@@ -101,12 +101,12 @@ _MOST_MW = 1 << 60
 
 @dataclass(frozen=True)
 class ClockTable:
-    """K clocks, the full one first, and the power of a GPU at each with a job of each of D kinds."""
+    """K clocks, the full clock first, and a GPU's power at each clock with a job of each of D kinds."""
 
     ppm: Ints
     """The clocks [ppm] (K,)."""
     speed_ppm: Ints
-    """Speed of a job (K,) [ppm]."""
+    """Speed of a job at each clock (K,) [ppm]."""
     kind: Ints
     """Kind of each job, by its power (n,)."""
     on_top_mw: Floats
@@ -116,12 +116,12 @@ class ClockTable:
 
 
 def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower, least: float) -> ClockTable:
-    """Return the clocks 1.0, 0.9, ... down to `least`, and the power of the jobs at them (M7)."""
+    """Return the clocks 1.0, 0.9, ... down to `least`, and the power of the jobs at these clocks (M7)."""
     steps = np.arange(10, 0, -1)[: 1 + round((1 - least) * 10 - 1e-9)] / 10
     u = utilization_ppm(models, jobs) / 1e6
     draw = power.draw
     mean = float(draw.idle.sum()) / max(cluster.total_gpus, 1)
-    # `rest` is the idle power of the job's GPU model, as far as it is used.
+    # `rest` is the idle power of the job's GPU model times its utilization.
     idle = np.where(u > 0, np.rint(draw.rest / np.maximum(u, 1e-9)), np.rint(mean))
     rows, kind = np.unique(np.column_stack([draw.busy, draw.rest, idle]), axis=0, return_inverse=True)
     on_top = rows[:, :1] * power.drawn(steps) - rows[:, 1:2]
@@ -135,12 +135,12 @@ def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower,
 
 
 class ClockProgram:
-    """One clock for each job, for a small sum of costs within the available power.
+    """Chooses one clock for each job, to keep the sum of costs small within the available power.
 
-    By the Lagrangian dual of the program in which jobs may divide their time between clocks: with a price on power each
-    kind of job takes the clock at which cost and power together cost least. As the price falls, one kind after the
-    other moves to its next clock. At the price at which no room is left, the jobs of the next kind move on in the given
-    order while they fit. The result is within one job's change of the optimum.
+    It uses the Lagrangian dual of the program in which jobs may divide their time between clocks: given a price of
+    power, each kind of job takes the clock at which its cost plus priced power is least. As the price falls, the kinds
+    move to their next clocks one by one. When no power is left for a whole kind, the jobs of the next kind move on in
+    the given order while they fit. The result is within one job's change of the optimum.
 
     Parameters
     ----------
@@ -151,9 +151,9 @@ class ClockProgram:
     def __init__(self, power: Floats, cost: Floats) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Of clocks with equal power the one that costs least, and then the first, which is the fastest.
+        # Among clocks with equal power take the cheapest, then the first, which is the fastest.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
-        """The clock at which each kind draws least (D,)."""
+        """The clock at which each kind draws least power (D,)."""
         steps = []
         now = self.least.copy()
         while len(rows):
@@ -168,14 +168,14 @@ class ClockProgram:
             now[moves] = to[moves]
         self.free = now
         """The clock at which each kind costs least (D,)."""
-        # Each further step of a kind is worth less, so they stay in order.
+        # Later steps of a kind are worth less, so its steps stay in order.
         found = np.concatenate(steps) if steps else np.zeros((0, 4))
         found = found[np.argsort(-found[:, 0], kind="stable")]
         self.step_kind, self.step_to = found[:, 1].astype(np.int64), found[:, 2].astype(np.int64)
         self.step_mw = found[:, 3]
 
     def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the index of the clock of each job; if even the least power is more than `room`, that of least.
+        """Return the clock index of each job; if even the least power exceeds `room`, the clock of least power.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class ClockProgram:
         if taken == len(drawn):
             return np.asarray(self.free[kind] if left >= 0 else self.least[kind])
         clock = self.least.copy()
-        # Later steps of a kind come after its earlier ones, and the last write stays.
+        # A kind's later steps come after its earlier steps, and the last write counts.
         clock[self.step_kind[:taken]] = self.step_to[:taken]
         found: Ints = clock[kind]
         left -= float(drawn[taken - 1]) if taken else 0.0
@@ -201,11 +201,11 @@ class ClockProgram:
         return found
 
 
-# One clock for each job under a cap on the cluster's power, by deadlines and energy (after CD-GPC).
+# One clock per job under a cap on the cluster's power, by deadlines and energy (after CD-GPC).
 
 
 class _Clocked:
-    """Jobs with clocks of their own under a cap, in one run at a time."""
+    """Jobs with their own clocks under a power cap; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         cap_w = p["cap_w"] or p["share"] * full_w(cluster, models)
@@ -216,16 +216,16 @@ class _Clocked:
         self.most = p["candidates"]
 
     def begin(self, view: View) -> None:
-        """Begin a run, in which no job has a clock."""
+        """Begin a run; no job has a clock yet."""
         self.clock: Ints = np.full(len(self.gpus), -1)
         self.tried_ms = -1
 
     def room(self, view: View) -> float:
-        """Return the power that the cap leaves for jobs beyond the idle power [mW]."""
+        """Return the power under the cap that is left for jobs after all idle power [mW]."""
         return self.cap - float((self.power.draw.idle * (view.node_gpus > 0)).sum())
 
     def startable(self, view: View, job: Ints, held: Ints) -> Ints:
-        """Return the places of the waiting jobs for which one of their pools has enough free GPUs (k,)."""
+        """Return the indices of waiting jobs for which a pool that they accept has enough free GPUs (k,)."""
         free = self.pools.gpus(view) - self.pools.used(self.pools.held(view), held)
         if free.max(initial=0) <= 0:
             return np.zeros(0, np.int64)
@@ -233,14 +233,14 @@ class _Clocked:
 
 
 class _OneClock(_Clocked):
-    """Plans that start jobs and set one clock for all."""
+    """Plans that start jobs and set one clock for all jobs."""
 
     def kinds(self, view: View, job: Ints, remaining: Ints) -> Ints:
         """Return the kind of each job, by its power."""
         return self.table.kind[job]
 
     def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the clock of each job: the same for all, the highest that there is room for."""
+        """Return the clock of each job: the same for all, the highest that the power allows."""
         sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
         fits = np.flatnonzero(sums <= room)
         self.bound = not len(fits) or bool(fits[0] > 0)
@@ -248,10 +248,10 @@ class _OneClock(_Clocked):
         return np.full(len(kind), fits[0] if len(fits) else len(self.table.ppm) - 1)
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start, and whose clock changes."""
+        """Return the plan: jobs that start, and jobs whose clock changes."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
-        # A millisecond after jobs have started, only the clocks are considered.
+        # One millisecond after jobs have started, only the clocks are reconsidered.
         fresh = np.zeros(0, np.int64)
         if view.now_ms != self.tried_ms:
             fresh = self.startable(view, job, held)[: self.most]
@@ -261,12 +261,12 @@ class _OneClock(_Clocked):
         clock = self.choose(self.kinds(view, own, view.remaining_ms[chosen]), self.gpus[own], self.room(view))
         starts = held[chosen] == 0
         named = np.flatnonzero(starts | (self.clock[own] != clock))
-        # Those that start go last, in their order: they may find no place.
+        # Jobs that start go last, in their order, because they may not fit.
         named = named[np.argsort(starts[named], kind="stable")]
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if len(fresh) and self.bound:
-            # Some jobs may have found no place, and the power reserved for them is free.
+            # Some jobs may not have fitted, so the power reserved for them is free again.
             wake = self.tried_ms = view.now_ms + 1
         return Plan(
             own[named],
@@ -280,7 +280,7 @@ class _OneClock(_Clocked):
 
 
 class _ByDeadline(_OneClock):
-    """Plans by the program over clocks, deadlines and energy, with a clock for each job."""
+    """Plans that choose a clock for each job by a program over clocks, deadlines and energy."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, deadline_ms: Ints) -> None:
         super().__init__(p, jobs, cluster, models)
@@ -289,78 +289,78 @@ class _ByDeadline(_OneClock):
         kinds, self.steps = self.table.on_top_mw.shape
         aimed = self.table.full_mw if p["aim"] == "energy" else np.full((kinds, self.steps), 1e5)
         late = np.maximum(self.time[None, :] - self.time[:, None], 0) * p["late"] * 1000
-        # By a job's power, the slowest clock that ends in time, and the clock chosen [mW per GPU and unit of work].
+        # Cost by the job's power, the slowest clock that ends in time, and the chosen clock [mW per GPU and unit of
+        # work].
         cost = (aimed * self.time)[:, None, :] + late[None, :, :]
         power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
         self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
-        """Kinds are D * K: by a job's power, and the slowest clock that ends in time."""
+        """The program over D * K kinds of jobs: by power, and by the slowest clock that ends in time."""
 
     def kinds(self, view: View, job: Ints, remaining: Ints) -> Ints:
-        """Return the kind of each job: by its power, and the slowest clock at which it ends in time.
+        """Return the kind of each job, by its power and the slowest clock at which it ends in time.
 
-        One that is late whatever is done counts as one that needs the full clock.
+        A job that is late at any clock counts as needing the full clock.
         """
         slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
         slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
         return np.asarray(self.table.kind[job] * self.steps + np.maximum(slowest, 0))
 
     def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the clock of each job by the program."""
+        """Return the clock that the program chooses for each job."""
         found = self.program.choose(kind, gpus, room)
         self.bound = bool((found != self.program.free[kind]).any())
         return found
 
 
 class ClockMpc(Policy):
-    """A clock for each job."""
+    """One clock per job, by deadlines and energy under a power cap."""
 
     card: ClassVar[Card] = Card(
         name="clock-mpc-like",
         title="one clock per job under a power cap, by deadlines and energy",
         rule=(
-            "Waiting jobs start in the order of submission. Jobs that do not fit are skipped, no job is stopped, "
-            "and no job waits to save power. When a job arrives or ends, but at most once every `gap` seconds, "
-            "every running job gets one of the clocks 1.0, 0.9, ... `least`. The GPUs, including idle ones, draw "
-            "at most the cap by M7, and the cost is as small as possible. The cost counts, for each unit of work "
-            "and each GPU, the energy that it takes (aim=energy) or the time (aim=speed), plus `late` watts for "
-            "the time by which the clock is too slow for the deadline (D7). A job that is late at any clock is "
-            "later the slower its clock is. The program is solved by its Lagrangian dual, with one price of power "
-            "for all jobs. Power that the price leaves under the cap goes to jobs in the order of submission. The "
-            "result is within one job's change of the optimum. If even the lowest clocks exceed the cap, they are "
-            "used. With clocks=one all jobs have one clock, the highest that keeps the cap. Run times and the "
-            "power of jobs are known."
+            "Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job "
+            "waits to save power. When a job arrives or ends, but at most once every `gap` seconds, every running job "
+            "gets one of the clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap "
+            "according to M7, and the cost is as small as possible. The cost is, for each unit of work and each GPU, "
+            "its energy (aim=energy) or its time (aim=speed), plus `late` watts for the delay past the deadline (D7) "
+            "that the clock causes. A job that is late at any clock gets later with a slower clock. The program is "
+            "solved by its Lagrangian dual, with one price of power for all jobs. Power left under the cap at this "
+            "price goes to jobs in submission order. The result is within one job's change of the optimum. If even the "
+            "lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all jobs have the same clock, "
+            "the highest that keeps the cap. Run times and the power of jobs are known."
         ),
         parameters=(
             CAP_W,
             SHARE,
-            Parameter("aim", "energy", "cost of a clock in addition to lateness", ("energy", "speed")),
+            Parameter("aim", "energy", "what a clock costs in addition to lateness", ("energy", "speed")),
             Parameter("late", 1000.0, "price of lateness, as power per GPU [W]"),
-            Parameter("clocks", "each", "each job has its own clock, or all have one", ("each", "one")),
+            Parameter("clocks", "each", "one clock for each job, or one for all jobs", ("each", "one")),
             LEAST,
-            Parameter("gap", 60.0, "least time between two plans [s]"),
-            Parameter("candidates", 256, "waiting jobs that a plan tries to start [jobs]", minimum=1),
+            Parameter("gap", 60.0, "minimum time between two plans [s]"),
+            Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "M4", "M7", "D7"),
         equal_to=(
-            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, as long as all candidates are tried.",
+            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.",
             "With clocks=one and gap=0: power-cap,scan=skip.",
-            "With least=1: fifo,scan=skip, whatever the cap, with gap=0.",
+            "With least=1 and gap=0: fifo,scan=skip, for any cap.",
         ),
         sources=(
             (
-                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an "
-                "economic model-predictive control sets the clocks of GPUs under a cluster's power budget, by the "
-                "Lagrangian dual, and with deadlines."
+                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic "
+                "model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and "
+                "with deadlines."
             ),
             (
-                "Own choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; "
-                "one clock per job, because gangs run in step; the order in which jobs start."
+                "Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one "
+                "clock per job, because gangs run in step; the order in which jobs start."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that start jobs and set their clocks."""
+        """Return the planner, which starts jobs and sets their clocks."""
         p = self.parameters
         deadline_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
         if p["clocks"] == "one":
@@ -376,7 +376,7 @@ class ClockMpc(Policy):
 
 
 class _Flow(_Clocked):
-    """Plans that also choose the GPUs of jobs, if they are elastic."""
+    """Plans that also choose the GPUs of elastic jobs."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         super().__init__(p, jobs, cluster, models)
@@ -386,12 +386,12 @@ class _Flow(_Clocked):
         self.speed = self.table.speed_ppm / 1e6
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start, which get other GPUs, and whose clock changes."""
+        """Return the plan: jobs that start, jobs that are resized, and jobs whose clock changes."""
         from tracekit.replay.kernel import raise_flow
 
         job, held, remaining = view.job, view.held, view.remaining_ms
         before = self.pools.held(view)
-        # A millisecond after jobs have started, only the clocks are considered.
+        # One millisecond after jobs have started, only the clocks are reconsidered.
         again = view.now_ms == self.tried_ms
         self.tried_ms = -1
         running = np.flatnonzero(held > 0)
@@ -415,7 +415,7 @@ class _Flow(_Clocked):
         rows["gpus"] = np.where(held[chosen] > 0, least[chosen], self.low[own])
         rows["high"] = np.maximum(self.high[own], rows["gpus"])
         rows["clock"], rows["kind"] = len(self.speed) - 1, self.table.kind[own]
-        # At the speed of one GPU.
+        # Convert the remaining work to time on one GPU.
         asked = self.gpus[own]
         rows["left"] = np.maximum(remaining[chosen], 1) * asked / (1 + self.sigma * (asked - 1))
         room = self.room(view) - float((rows["gpus"] * self.drawn[rows["kind"], -1]).sum())
@@ -424,7 +424,7 @@ class _Flow(_Clocked):
         return self._named(view, own, held[chosen], rows, rigid=not self.elastic)
 
     def _admitted(self, job: Ints, waiting: Ints, free: Ints) -> tuple[Ints, Ints]:
-        """Return the waiting jobs whose least number of GPUs is free, and their pools; `free` is taken from."""
+        """Return the waiting jobs whose minimum is free, and their pools; reduce `free` by the GPUs taken."""
         largest = self.pools.largest(free)[self.pools.kind[job[waiting]]]
         able = waiting[self.low[job[waiting]] <= largest][: self.most]
         found = []
@@ -446,12 +446,13 @@ class _Flow(_Clocked):
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if rigid:
-            # Those that start go last, in their order: they may find no place, and then there is more power for others.
+            # Jobs that start go last, in their order, because they may not fit; then there is more power for other
+            # jobs.
             named = named[np.argsort(starts[named], kind="stable")]
             if starts.any() and (clock > 0).any():
                 wake = self.tried_ms = view.now_ms + 1
         else:
-            # Large gangs first, as they are harder to place.
+            # Large gangs go first because they are harder to place.
             named = named[np.argsort(-gpus[named], kind="stable")]
         job, gpus, clock = own[named], gpus[named], clock[named]
         speed, pool = self.table.speed_ppm[clock], rows["pool"][named]
@@ -463,37 +464,37 @@ class _Flow(_Clocked):
 
 
 class PowerFlow(Policy):
-    """GPUs and clocks by the time that a further watt saves."""
+    """GPUs and clocks go where an additional watt saves most time."""
 
     card: ClassVar[Card] = Card(
         name="powerflow-like",
-        title="GPUs and a clock for each job, where one more watt saves most time",
+        title="GPUs and clocks for each job, where an additional watt saves most time",
         rule=(
             "When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. "
-            "Running jobs get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while "
-            "GPUs last, the shortest remaining job first; a job whose minimum is not free is skipped. Then each "
-            "step goes to the job that saves most remaining time per additional watt. It gets twice the GPUs, up "
-            "to its maximum, or the next clock of `least`, ... 0.9, 1.0, while the GPUs, including idle ones, "
-            "draw at most the cap by M7. A job stays as it is if the cap does not allow its best step. Running "
-            "jobs are never stopped; a resize costs `resize` seconds, a new clock costs nothing, and gangs may be "
-            "spread over nodes. With elastic=off every job has the GPUs that it asks for, in one place as in "
-            "other policies, and only clocks are chosen. No job waits to save power: if even the lowest clocks "
-            "draw more than the cap, the result says so. Run times and the power of jobs are known, and recorded "
-            "run times are taken as run times at full clock."
+            "Running jobs get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while GPUs "
+            "last, the shortest remaining job first; a job whose minimum is not free is skipped. Then each step goes "
+            "to the job that saves most remaining time per additional watt. A step doubles the GPUs, up to the "
+            "maximum, or raises the clock to the next of `least`, ... 0.9, 1.0, while all GPUs, including idle ones, "
+            "draw at most the cap according to M7. A job stays as it is if the cap does not allow its best step. "
+            "Running jobs are never stopped; a resize costs `resize` seconds, a new clock costs nothing, and gangs may "
+            "be spread over nodes. With elastic=off every job has the GPUs that it requests, placed close together as "
+            "in other policies, and only clocks are chosen. No job waits to save power; if even the lowest clocks "
+            "exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run times "
+            "are assumed to be run times at full clock."
         ),
         parameters=(
             CAP_W,
             SHARE,
-            Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
+            Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
             LEAST,
-            Parameter("gap", 300.0, "least time between two plans [s]"),
+            Parameter("gap", 300.0, "minimum time between two plans [s]"),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
             Parameter("overhead", "voda", "preset for the cost of each migration (M9)"),
-            Parameter("candidates", 256, "waiting jobs that a plan tries to start [jobs]", minimum=1),
+            Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "D3", "M4", "M7", "M9"),
         equal_to=(
-            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, as long as all candidates are tried.",
+            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.",
             "With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.",
             "With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.",
         ),
@@ -503,15 +504,15 @@ class PowerFlow(Policy):
                 "and energy, buddy allocation, network packing."
             ),
             (
-                "Own choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and "
-                "M8 instead of models fitted to each job; GPUs double, and the replay's placement rule places "
-                "them, not buddy allocation."
+                "Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 "
+                "instead of models fitted to each job; GPUs double, and the replay's placement rule replaces buddy "
+                "allocation."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that give GPUs and clocks."""
+        """Return the planner, which chooses GPUs and clocks."""
         p = self.parameters
         flow = _Flow(p, jobs, cluster, models)
         return Planner(

@@ -1,4 +1,4 @@
-"""Gangs that avoid the traffic of others: by least cost, by a test of pairs (Ada-SRSF), on quiet links (SJF-BCO)."""
+"""Gang placement that avoids contention: by least cost, by a pair test (Ada-SRSF), or on quiet links (SJF-BCO)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Planner, View
 
 
-# The placement that costs least at the moment, or waiting: the target of a policy that learns contention.
+# The placement that costs least now, or waiting: the target that a policy trained on contention would learn.
 
 
 class _Greedy(Gangs):
-    """Place gangs where they cost least at the moment."""
+    """Place gangs where they cost least now."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
         super().__init__(jobs, cluster, models, seed, look=p["look"])
         self.waits, self.shortest = p["wait"], p["order"] == "shortest"
 
     def order(self, waiting: Ints) -> Ints:
-        """Return waiting jobs by submission or run time; a new plan has another next end."""
+        """Return waiting jobs by submission or run time, and forget the next end of the last plan."""
         self._next_ms = -1.0
         if self.shortest:
             return waiting[np.argsort(self.jobs.work_ms[waiting], kind="stable")]
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the cheapest of some placements, None if waiting for the next end is cheaper."""
+        """Return the cheapest of the compared placements, or None if waiting for the next end is cheaper."""
         least, best = math.inf, None
         alone = self.left_ms(job)
         for spot in self._spots(job):
@@ -55,7 +55,7 @@ class _Greedy(Gangs):
         return best
 
     def _spots(self, job: int) -> list[Spot]:
-        """Return the placements that are compared: of each tier, and by the least traffic."""
+        """Return the placements to compare: one of each tier, and those with the least traffic."""
         found = [spot for tier in (FEWEST, RACK, ANYWHERE) if (spot := self.places.find(job, tier)) is not None]
         if not found or len(found[0].nodes) == 1:
             return found[:1]
@@ -68,7 +68,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return when the first job that ran before this plan ends at its present speed; inf if there was none."""
+        """Return the time at which the first job that ran before this plan ends at its current speed [ms]."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -77,27 +77,27 @@ class _Greedy(Gangs):
 
 
 class ContentionGreedy(Policy):
-    """The least cost of the moment."""
+    """Gangs go where they delay themselves and other gangs least, or wait."""
 
     card: ClassVar[Card] = Card(
         name="contention-greedy",
         title="place a gang where it delays itself and others least, or let it wait (a bound for learned contention)",
         rule=(
-            "Jobs are considered by submission, or with order=shortest by run time. A job that does not start is "
-            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are "
-            "compared: the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each "
-            "rack and model the nodes whose links carry the fewest gangs. The cost of a placement is the gang's "
-            "run time there plus the time by which it delays the gangs that share its links, over all their "
-            "remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by "
-            "starting at the next end of a running job, as close together as possible. Run times are known. A "
-            "policy that learns contention is trained towards this target; this is not such a policy. It "
-            "overstates delays, because the other gangs recover when one ends. Gangs wider than a tier send "
-            "beyond it. If racks are not known, all nodes are in one rack."
+            "Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is "
+            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are compared: "
+            "the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model "
+            "the nodes whose links carry the fewest gangs. The cost of a placement is the gang's run time there plus "
+            "the delay of the gangs that share its links, over all their remaining work at the current speeds. With "
+            "wait=on a gang waits if it would finish sooner by starting at the next end of a running job, as close "
+            "together as possible. Run times are known. This is the target for training a policy that learns "
+            "contention, but not such a policy. It overstates delays, because the other gangs speed up again when one "
+            "ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count "
+            "as one rack."
         ),
         parameters=(
             Parameter("wait", True, "gangs may wait for the next end if that costs less"),
-            Parameter("order", "arrival", "which job is considered first", ("arrival", "shortest")),
-            Parameter("look", 30, "a plan stops after this many jobs that wait by choice", minimum=1),
+            Parameter("order", "arrival", "order in which jobs are considered", ("arrival", "shortest")),
+            Parameter("look", 30, "number of jobs that wait by choice after which a plan stops", minimum=1),
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
@@ -107,30 +107,30 @@ class ContentionGreedy(Policy):
         ),
         sources=(
             (
-                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive "
-                "jobs are to contention; a log is not enough to replay its network."
+                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs "
+                "are to contention; its neural network cannot be replayed from a log."
             ),
-            "Own choices: the placements compared, their cost, and the test for waiting.",
+            "Our choices: the placements compared, their cost, and the test for waiting.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by cost."""
+        """Return the planner, which places gangs by cost."""
         return _Greedy(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
 
 
-# Ada-SRSF: a gang shares a link with another only if both gain; GPUs with the least work first.
+# Ada-SRSF: a gang shares a link with another gang only if both gain; nodes with the least work go first.
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
-    """Return the sum of the ends of two jobs that start together and slow each other down until one ends.
+    """Return the sum of the end times of two jobs that start together and slow each other down until one ends.
 
     Parameters
     ----------
     first, second : float
-        Time that each takes alone.
+        Time that each job takes alone.
     slower_first, slower_second : float
-        How many times as long it takes next to the other, at least 1.
+        Factor by which each job is slower while both run, at least 1.
     """
     early, late = first * slower_first, second * slower_second
     if early <= late:
@@ -139,7 +139,7 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 
 
 class _Links(Gangs):
-    """Smallest service first, with a test of which gangs may share a link."""
+    """Smallest GPU time first, with a test before gangs share a link."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
         estimate = believed(jobs, models, p["noise"], seed)
@@ -158,7 +158,7 @@ class _Links(Gangs):
         return waiting[np.argsort(self.service[waiting], kind="stable")]
 
     def choose(self, job: int) -> Spot | None:
-        """Return the GPUs with least work, if the gang may send over their links."""
+        """Return the GPUs of the nodes with least work, if the gang may use their links."""
         gpus = int(self.gpus[job])
         for nodes, free in self.with_room(job):
             spot = gathered(nodes, free, self._node_order(nodes, free, gpus), gpus)
@@ -173,11 +173,11 @@ class _Links(Gangs):
         work = self._ends[nodes] - self.now_ms * self._held[nodes]
         if gpus <= self.kappa:
             return np.argsort(work, kind="stable")
-        # One node that has room for all, else as few nodes as can be, with least work between equals.
+        # Prefer one node with room for the whole gang, else as few nodes as possible, among equals the least work.
         return np.lexsort((work, np.where(free >= gpus, -(2**40), -free)))
 
     def _may_send(self, job: int, spot: Spot) -> bool:
-        """Return whether a gang may share the links of a spot with the gangs that send there."""
+        """Return whether a gang may share the links of a spot with the gangs that use them."""
         others = self.network.neighbours(spot.nodes)
         if self.accept == "any" or not others:
             return True
@@ -188,7 +188,7 @@ class _Links(Gangs):
         return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
 
     def _pays(self, job: int, spot: Spot, other: int) -> bool:
-        """Return whether two gangs end earlier in sum if this one starts now than when the other has ended."""
+        """Return whether the sum of two gangs' ends is smaller if this gang starts now than after the other ends."""
         together = self.network.speeds_with(job, spot.nodes)
         now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
         first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone
@@ -196,50 +196,50 @@ class _Links(Gangs):
         return joined < first + first + second
 
     def started(self, job: int, spot: Spot) -> None:
-        """Note how long a job keeps its nodes busy, at the speed with which it starts."""
+        """Record until when a job keeps its nodes busy, at its initial speed."""
         self._end[job] = end = self.now_ms + self.left_ms(job) * PPM / self.network.speed(job)
         self._ends[spot.nodes] += np.array(spot.gpus) * end
         self._held[spot.nodes] += spot.gpus
 
     def ended(self, job: int, spot: Spot) -> None:
-        """Forget it."""
+        """Remove the work of an ended job from its nodes."""
         self._ends[spot.nodes] -= np.array(spot.gpus) * self._end.pop(job)
         self._held[spot.nodes] -= spot.gpus
 
 
 class AdaSrsf(Policy):
-    """Smallest remaining service first, and a test of contention."""
+    """Smallest GPU time first, with a test before gangs share a link."""
 
     card: ClassVar[Card] = Card(
         name="ada-srsf",
-        title="smallest GPU time first; a gang shares a link with another only if that helps (Ada-SRSF)",
+        title="smallest GPU time first; gangs share a link only if that helps (Ada-SRSF)",
         rule=(
-            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, "
-            "and no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger "
-            "gang takes a node that has room for all of it, otherwise the nodes with the most room, and among "
-            "equals those with the least work. The work of a node is the work of its jobs until the ends expected "
-            "when they started. A gang on several nodes starts only if it may send over all its links: with "
-            "accept=never, only if no other gang sends there; with accept=two, next to one other gang for each "
-            "parallel link; with accept=any, always. accept=test applies the rule of two and also tests each gang "
-            "that would be slowed: the two gangs must finish earlier in sum than if the new one waited for the "
-            "other to end. Gangs wider than a node always send, and gangs wider than a rack send over the spine. "
-            "If racks are not known, all nodes are in one rack."
+            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and "
+            "no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger gang takes "
+            "a node that has room for all of it, otherwise the nodes with the most room, among equals those with the "
+            "least work. The work of a node is the GPU time of its jobs until the ends expected when they started. A "
+            "gang on several nodes starts only if it may send over all its links: with accept=never, only if no other "
+            "gang sends there; with accept=two, if at most one other gang sends there per parallel link; with "
+            "accept=any, always. accept=test applies the rule of two and also tests each gang that would be slowed: "
+            "the sum of both ends must be smaller than if the new gang waited for the other to end. Gangs too large "
+            "for a node always send, and gangs too large for a rack send over the spine. If racks are not known, all "
+            "nodes count as one rack."
         ),
         parameters=(
             Parameter("accept", "test", "when gangs may send over the same link", ("test", "never", "two", "any")),
             Parameter(
-                "place", "lwf", "take the nodes with the least work first, or the first nodes", ("lwf", "first-fit")
+                "place", "lwf", "take nodes with the least work first (lwf), or the first nodes", ("lwf", "first-fit")
             ),
-            Parameter("kappa", 1, "gangs up to this many GPUs are not kept together"),
+            Parameter("kappa", 1, "gangs of at most this many GPUs are not kept together [GPUs]"),
             NOISE,
-            Parameter("look", 200, "a plan stops after this many refused jobs", minimum=1),
+            Parameter("look", 200, "number of refused jobs after which a plan stops", minimum=1),
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
         equal_to=(
             "With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.",
             "With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.",
-            "If every gang fits on one node and must run on one: accept makes no difference.",
+            "If every gang fits on one node and must run on one node: accept makes no difference.",
         ),
         sources=(
             (
@@ -247,34 +247,34 @@ class AdaSrsf(Policy):
                 "for two messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
             ),
             (
-                "Own choices: the test uses the remaining work of whole jobs, not messages, because a replay sees "
-                "no iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / "
-                "b)). A GPU runs one job; a gang that may not send waits without GPUs."
+                "Our choices: the test uses the remaining work of whole jobs, not messages, because a replay sees no "
+                "iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / b)). A "
+                "GPU runs one job; a gang that may not send waits without GPUs."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by service."""
+        """Return the planner, which orders jobs by GPU time."""
         return _Links(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
 
 
-# SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
+# After SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
 
 
 class _Balanced(Gangs):
-    """Gangs that are packed, or kept away from busy links."""
+    """Place gangs packed, or away from busy links."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
         super().__init__(jobs, cluster, models, seed, believed_ms=believed(jobs, models, p["noise"], seed))
         self.place, self.kappa = p["place"], p["kappa"]
 
     def order(self, waiting: Ints) -> Ints:
-        """Return the smallest gangs first, equal sizes by submission."""
+        """Return the smallest gangs first, among equals by submission."""
         return waiting[np.argsort(self.gpus[waiting], kind="stable")]
 
     def choose(self, job: int) -> Spot | None:
-        """Return the packed or the quiet GPUs of the first GPU model that has enough, by the rule."""
+        """Return the packed or the quiet placement, by the rule, on the first GPU model with enough free GPUs."""
         for nodes, free in self.with_room(job):
             return self._chosen(job, nodes, free, int(self.gpus[job]))
         return None
@@ -284,7 +284,7 @@ class _Balanced(Gangs):
         tightest = int(enough.argmin())
         packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
         if free[tightest] >= gpus and (packs or self.place == "best"):
-            # On one node a gang sends over no link, which is optimal.
+            # On one node a gang uses no link, which is optimal.
             return Spot([int(nodes[tightest])], [gpus])
         idle = free == self.places.gpus[nodes]
         packed = gathered(nodes, free, np.lexsort((-free, idle)), gpus)
@@ -297,32 +297,32 @@ class _Balanced(Gangs):
 
 
 class SjfBcoLike(Policy):
-    """Smallest job first, balancing contention and overhead."""
+    """Smallest gang first, balancing contention and overhead."""
 
     card: ClassVar[Card] = Card(
         name="sjf-bco-like",
         title="smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO)",
         rule=(
-            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that "
-            "finds too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the "
-            "tightest node with room for all, otherwise nodes in use before idle nodes, most room first; this "
-            "keeps idle nodes whole, but gangs meet on links. Quiet: the nodes whose links carry the fewest gangs "
-            "first, then most room. place=best takes the placement with the smaller sum of the gang's own time "
-            "and the delays of the gangs that it slows, all at the current speeds. kappa packs gangs of at most "
-            "kappa GPUs and looks for quiet links for larger ones. Gangs wider than a node always send, and gangs "
-            "wider than a rack send over the spine. If racks are not known, all nodes are in one rack."
+            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds "
+            "too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest "
+            "node with room for all, otherwise nodes in use before idle nodes, most room first; this keeps idle nodes "
+            "whole, but gangs share links. Quiet: nodes whose links carry the fewest gangs first, then those with most "
+            "room. place=best takes the placement with the smaller sum of the gang's own time and the delays of the "
+            "gangs that it slows, all at current speeds. place=kappa packs gangs of at most kappa GPUs and looks for "
+            "quiet links for larger gangs. Gangs too large for a node always send, and gangs too large for a rack send "
+            "over the spine. If racks are not known, all nodes count as one rack."
         ),
         parameters=(
-            Parameter("place", "best", "which placement is taken", ("best", "kappa", "packed", "quiet")),
-            Parameter("kappa", 4, "place=kappa packs gangs up to this many GPUs"),
+            Parameter("place", "best", "which placement to take", ("best", "kappa", "packed", "quiet")),
+            Parameter("kappa", 4, "largest gang that place=kappa packs [GPUs]"),
             NOISE,
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
         equal_to=(
             "With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.",
-            "With one GPU model and links that slow no job: place makes no difference to waits.",
-            "With place=kappa and kappa above every gang: place=packed; with kappa=0: place=quiet.",
+            "With one GPU model and links that slow no job: place does not change waits.",
+            "With place=kappa and kappa above the size of every gang: place=packed; with kappa=0: place=quiet.",
         ),
         sources=(
             (
@@ -330,12 +330,12 @@ class SjfBcoLike(Policy):
                 "contention balanced against overhead."
             ),
             (
-                "Own choices: the two placements; comparing them instead of solving an approximate integer "
-                "program for the makespan; jobs arrive one by one."
+                "Our choices: the two placements; comparing them instead of solving an approximate integer program for "
+                "the makespan; jobs arrive one by one."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by size."""
+        """Return the planner, which orders jobs by size."""
         return _Balanced(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -1,10 +1,10 @@
-# ElasticFlow: the least number of GPUs by which each job meets its deadline, and GPUs that are left over.
+# ElasticFlow: the smallest number of GPUs with which each job meets its deadline, and growth into spare GPUs.
 #
-# What is free in a pool through time is a row of steps: from a time on [ms from now] so many GPUs; the last has no end.
+# The free GPUs of a pool over time are a row of steps: start [ms from now] and free GPUs; the last step has no end.
 
 
 cdef inline int64_t largest_level(int64_t[::1] level, int64_t first, int64_t most, int64_t free):
-    """Return the last of the levels first .. most that fits into so many GPUs; first - 1 none."""
+    """Return the largest of the levels first .. most that fits into the free GPUs; first - 1: none."""
     cdef int64_t at = most
     while at >= first and level[at] > free:
         at -= 1
@@ -22,7 +22,7 @@ cdef inline int64_t end_with(
     int64_t work,
     int64_t room,
 ):
-    """Return when work is done on at most `level[most]` GPUs in every step, as many as fit; -1 not within `room`."""
+    """Return the end of the work if each step gives the largest level that fits, up to `most`; -1: not in `room`."""
     cdef int64_t s, at, length, need
     for s in range(size):
         if begins[s] >= room:
@@ -49,12 +49,12 @@ cdef inline int64_t take_until(
     int64_t most,
     int64_t end,
 ):
-    """Take what `end_with` counted on from the steps before `end`; return how many steps there are then."""
+    """Subtract the GPUs used in `end_with` from the steps before `end`; return the new number of steps."""
     cdef int64_t s, at, last
     last = size - 1
     while begins[last] >= end:
         last -= 1
-    # The step in which the end lies is cut there.
+    # Split the step that contains the end.
     if last + 1 == size or begins[last + 1] > end:
         for s in range(size, last + 1, -1):
             begins[s] = begins[s - 1]
@@ -87,37 +87,37 @@ def least_shares(
     int64_t[::1] share,
     int64_t[::1] pool,
 ):
-    """Reserve for jobs, one after the other, the least GPUs by which each meets its deadline; return how many do.
+    """Reserve for each job in turn the fewest GPUs that meet its deadline; return the number of jobs that meet it.
 
-    A job has at most a level of GPUs at any time, as many as the levels below it and those before it leave, from now
-    to its end; the lowest level by which it ends in time is its own.
+    A job never has more GPUs than its own level. While earlier jobs leave fewer, it gets the largest lower level that
+    fits. Its own level is the lowest with which it ends in time.
 
     Parameters
     ----------
     line : array (m,)
-        Places of the jobs, first the first.
+        Indices of the jobs, in order.
     work : array (k,)
-        What is left of each [ms at 1 ppm].
+        Remaining work of each job [ms at 1 ppm].
     room : array (k,)
-        Time to its deadline [ms].
+        Time to each job's deadline [ms].
     first, count : array (k,)
-        Its levels: the first, and how many.
+        First level of each job, and number of levels.
     level, rate : array
-        GPUs of each level, ascending for a job, and the speed with them [ppm].
+        GPUs of each level, ascending for each job, and the speed at that level [ppm].
     kind, accepts
-        Row of `accepts` (K, P) of each: the pools that it may use.
+        Row of `accepts` (K, P) for each job: the pools that it may use.
     held : array (k,)
-        Pool in which each runs, -1 none: that is tried first.
+        Current pool of each job, which is tried first; -1: none.
     free : array (P,)
         GPUs of each pool.
     slot : int
-        Reservations end at multiples of this from now on [ms].
+        Reservations end at multiples of this time from now [ms].
     begins, steps : array (P, m + 2)
-        Room to work in.
+        Scratch space.
     share : array (k,)
-        Overwritten for the jobs in line with the GPUs that each has now; -1 where the deadline cannot be met.
+        Overwritten for the jobs in `line` with their current GPUs; -1 if the deadline cannot be met.
     pool : array (k,)
-        Overwritten for these with the pool in which that is.
+        Overwritten for the jobs in `line` with the pool of their GPUs.
     """
     cdef int64_t i, p, q, at, most, end
     cdef int64_t pools = len(free)
@@ -126,12 +126,12 @@ def least_shares(
     for p in range(pools):
         begins[p, 0] = 0
         steps[p, 0] = free[p]
-        # The last column tells how many steps there are.
+        # The last column holds the number of steps.
         begins[p, begins.shape[1] - 1] = 1
     for i in line:
         share[i] = -1
         for most in range(first[i], first[i] + count[i]):
-            # Too few GPUs even if it had them all the time.
+            # Skip this level if it is too slow even with all its GPUs all the time.
             if room[i] <= 0 or (work[i] + rate[most] - 1) // rate[most] > room[i]:
                 continue
             for q in range(-1, pools):
@@ -163,20 +163,20 @@ def grow_by_levels(
     int64_t[::1] free,
     int64_t[::1] gpus,
 ):
-    """Let jobs that have GPUs grow, each to the largest of its levels for which there are GPUs left, in an order.
+    """Grow jobs with GPUs in an order, each to the largest of its levels that fits into the free GPUs.
 
     Parameters
     ----------
     line : array (m,)
-        Places of the jobs, first the first.
+        Indices of the jobs, in order.
     pool : array (k,)
-        Pool in which each is to run.
+        Planned pool of each job.
     first, count, level
         As in `least_shares`.
     free : array (P,)
-        GPUs of each pool; overwritten with what is left.
+        GPUs of each pool; overwritten with the GPUs that are left.
     gpus : array (k,)
-        GPUs of each; overwritten.
+        GPUs of each job; overwritten.
     """
     cdef int64_t i, at
     for i in line:

@@ -1,4 +1,4 @@
-"""Promises to meet deadlines, and ElasticFlow, which keeps them with the fewest GPUs."""
+"""Promises to meet deadlines, and ElasticFlow, which keeps its promises with the fewest GPUs."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-SLO = Parameter("slo", 1.0, "share of the jobs that have a deadline (D7); the others run as best effort [1]", maximum=1)
+SLO = Parameter("slo", 1.0, "share of jobs with a deadline (D7); the others run as best effort [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""A job that was not considered yet; has no deadline; was admitted; was declined; can no longer meet it."""
+"""State of a job: not yet considered, without deadline, admitted, declined, or unable to meet its promised deadline."""
 
 
 def declined(*choices: str) -> Parameter:
     """Return the parameter `declined` with a policy's choices in addition to 'best-effort' and 'drop'."""
-    said = "a job runs as best effort if its deadline is not promised or can no longer be met"
+    said = "a job whose deadline is not promised or can no longer be met runs as best effort"
     if "last" in choices:
         said += ", or after all others"
     return Parameter("declined", "best-effort", f"{said}, or never", ("best-effort", *choices, "drop"))
 
 
 class Promises:
-    """The deadlines of the jobs, and the decision about each job in one run at a time."""
+    """The jobs' deadlines, and the decision about each job; holds the state of one run."""
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: Ints = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)
-        """Deadlines, -1 of jobs without one [ms] (n,)."""
+        """Deadlines; -1 for jobs without one [ms] (n,)."""
         self._drop = drop
 
     def begin(self) -> None:
-        """Begin a run: no job with a deadline was considered yet."""
+        """Begin a run; no job with a deadline has been considered yet."""
         self.state: NDArray[np.int8] = np.where(self.deadline_ms < 0, FREE, UNSEEN).astype(np.int8)
-        """Decision about each (n,)."""
+        """State of each job (n,)."""
 
     def waits_for_nothing(self, job: Ints) -> Bools:
-        """Return which jobs never run, as they were declined (k,)."""
+        """Return which jobs never run because they were declined (k,)."""
         if not self._drop:
             return np.zeros(len(job), np.bool_)
         return np.asarray(self.state[job] >= DECLINED)
 
     def tell(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with the deadlines, and how many were promised, kept and declined."""
+        """Return the outcome with the deadlines and the numbers of promised, kept and declined deadlines."""
         promised, late = self.state == PROMISED, outcome.end_ms > self.deadline_ms
         broken = self.state == BROKEN
         kept = promised & (outcome.end_ms >= 0) & ~late
@@ -75,13 +75,13 @@ class Promises:
         return replace(outcome, deadline_ms=self.deadline_ms, facts={**outcome.facts, "promises": fact})
 
 
-# The fewest GPUs that meet each promised deadline, and the rest where they cost least GPU time.
+# ElasticFlow: the fewest GPUs that meet each promised deadline; the other GPUs go where they cost the least GPU time.
 
 _LATEST = np.iinfo(np.int64).max
 
 
 class Levels:
-    """Numbers of GPUs that jobs may have, and their speeds; K sizes of request, rows of levels side by side."""
+    """GPU counts that jobs may have (levels), and the speeds at them, in one row of levels per request size."""
 
     def __init__(self, models: Models, requested: Ints, low: Ints, high: Ints):
         size, place, self._of = np.unique(requested, return_index=True, return_inverse=True)
@@ -90,29 +90,29 @@ class Levels:
         for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
             powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
             speed = elastic_ppm(models, g, powers or [g]).tolist()
-            # Numbers of GPUs that make it no faster are not levels.
+            # GPU counts that do not make the job faster are not levels.
             kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
             gpus += kept
             count.append(len(kept))
         counts = np.array(count, np.int64)
         self.gpus: Ints = np.array(gpus, np.int64)
-        """Ascending inside a row (L,)."""
+        """GPU count of each level, ascending inside a row (L,)."""
         row = np.repeat(np.arange(len(size)), counts)
         self.rate: Ints = np.maximum(elastic_ppm(models, size[row], self.gpus), 1)
-        """Speed with them [ppm] (L,)."""
+        """Speed at each level [ppm] (L,)."""
         self.first: Ints = (np.cumsum(counts) - counts)[self._of].astype(np.int64)
         """First level of each job (n,)."""
         self.count: Ints = counts[self._of]
-        """Levels of each job (n,)."""
+        """Number of levels of each job (n,)."""
         self.least: Ints = self.gpus[self.first] if len(requested) else np.zeros(0, np.int64)
         """Fewest GPUs of each job (n,)."""
         last = self.first + self.count - 1
         self.fastest: Ints = self.rate[last] if len(requested) else np.zeros(0, np.int64)
-        """Speed of each with its most GPUs [ppm] (n,)."""
+        """Speed of each job at its highest level [ppm] (n,)."""
 
 
 class _Shares(NamedTuple):
-    """GPUs of admitted jobs now, by place in the wish; -1 if no number of GPUs meets the deadline."""
+    """Current GPUs of admitted jobs, indexed as in the wish; -1 if no level meets the deadline."""
 
     line: Ints
     share: Ints
@@ -120,7 +120,7 @@ class _Shares(NamedTuple):
 
 
 class _Flow:
-    """Promises, and shares by them, of one run at a time."""
+    """Promises and the resulting shares; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.admission, self.margin = p["admission"], p["margin"]
@@ -137,7 +137,7 @@ class _Flow:
         self.promises.begin()
 
     def plan(self, view: View) -> Plan:
-        """Return the GPUs of every job until the next event."""
+        """Return the plan: the GPUs of every job until the next event."""
         wish, now = self.sizes.wish(view), view.now_ms
         job, state = wish.job, self.promises.state
         left = view.remaining_ms
@@ -155,7 +155,7 @@ class _Flow:
         return self.sizes.plan(wish)
 
     def _fill(self, wish: Wish, line: Ints, work: Ints, now_ms: int) -> _Shares:
-        """Return the least shares of jobs, in their order."""
+        """Return the minimum shares of jobs, considered in the order of `line`."""
         from tracekit.replay.kernel import least_shares
 
         job = wish.job
@@ -171,7 +171,7 @@ class _Flow:
         return _Shares(line, share, pool)
 
     def _admit(self, wish: Wish, place: int, before: _Shares, work: Ints, now_ms: int) -> _Shares:
-        """Promise a job to meet its deadline, or decline it; return the shares with it, or as they were."""
+        """Promise or decline a job's deadline; return the shares, which include the job if it is admitted."""
         j = int(wish.job[place])
         room = int(self.due_ms[j]) - now_ms
         if self.admission and (room <= 0 or -(-int(work[place]) // int(self.levels.fastest[j])) > room):
@@ -187,7 +187,7 @@ class _Flow:
         return found
 
     def _rest(self, wish: Wish, kept: Ints, late: Ints) -> None:
-        """Give best-effort jobs their fewest GPUs: jobs late for a promise, running jobs, then by submission."""
+        """Give best-effort jobs their minimum: first late admitted jobs, then running jobs, then by submission."""
         rest = ~self.promises.waits_for_nothing(wish.job)
         rest[kept] = rest[late] = False
         best = np.flatnonzero(rest)
@@ -197,14 +197,14 @@ class _Flow:
             self.sizes.give(wish, order, self.levels.least[wish.job])
 
     def _grow(self, wish: Wish, left: Ints) -> None:
-        """Let jobs grow whose GPU time grows least by it."""
+        """Give spare GPUs first to the jobs whose GPU time grows least."""
         from tracekit.replay.kernel import grow_by_levels
 
         if not (wish.free > 0).any():
             return
         job = wish.job
         has = np.flatnonzero(wish.gpus > 0)
-        # By M8 a GPU more costs a job sigma times its work on one GPU, however many it has.
+        # By M8 each additional GPU costs a job sigma times its work on one GPU, regardless of how many it has.
         cost = self.sizes.models.elastic.sigma * left * self.sizes.speed[self.sizes.requested[job]]
         line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
         first, count = self.levels.first[job], self.levels.count[job]
@@ -212,35 +212,37 @@ class _Flow:
 
 
 class ElasticFlow(Policy):
-    """Least shares for deadlines, the rest by marginal return."""
+    """Give each job the fewest GPUs that meet its deadline, and divide the rest by marginal return."""
 
     card: ClassVar[Card] = Card(
         name="elasticflow",
-        title="the fewest GPUs that meet the deadlines; the rest where it costs least (ElasticFlow)",
+        title="the fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow)",
         rule=(
-            "A job runs on a power of two of GPUs between its minimum and its maximum (D3). The minimum share of "
-            "a job is the lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs "
-            "from now on, or fewer while jobs with earlier deadlines leave fewer. A new job is admitted if it has "
-            "such a share and every admitted job keeps one; otherwise it is declined. When a job arrives or ends, "
-            "at most once per slot, the admitted jobs get their minimum shares, the earliest deadline first. The "
-            "GPUs that are left go to best-effort jobs, the minimum each: late admitted jobs first, then running "
-            "jobs, then by submission; jobs that do not fit are skipped. What is left then goes to the jobs that "
-            "have GPUs, up to their maximum. Each step goes to the job whose GPU time to the end grows least per "
-            "added GPU, and among equals to the earliest deadline. A change costs resize seconds. Declined jobs "
-            "and jobs without a deadline are best-effort jobs. With declined=drop, declined jobs never run; their "
-            "number is reported. Run times are known. Gangs may be spread over nodes."
+            "A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job "
+            "is the lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now "
+            "on, or fewer while jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share "
+            "and every admitted job keeps one; otherwise it is declined. When a job arrives or ends, at most once per "
+            "slot, the admitted jobs get their minimum shares, the earliest deadline first. The remaining GPUs go to "
+            "best-effort jobs, the minimum each: late admitted jobs first, then running jobs, then by submission; jobs "
+            "that do not fit are skipped. The GPUs still left go to jobs that have GPUs, up to their maximum. Each "
+            "step goes to the job whose total GPU time grows least per added GPU, among equals to the earliest "
+            "deadline. A change costs resize seconds. Declined jobs and jobs without a deadline are best-effort jobs. "
+            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
+            "spread over nodes."
         ),
         parameters=(
-            Parameter("slot", 60.0, "time between plans, 0 at every event [s]", maximum=1e9),
+            Parameter("slot", 60.0, "minimum time between plans; 0: plan at every event [s]", maximum=1e9),
             SLO,
             Parameter(
-                "admission", True, "off: every job with a deadline is admitted, even if it cannot meet its deadline"
+                "admission",
+                True,
+                "whether to decline jobs that cannot meet their deadlines; off: every job with a deadline is admitted",
             ),
             declined(),
             Parameter(
                 "margin",
                 1.1,
-                "a job is assumed to need this many times its remaining run time [1]",
+                "factor on the remaining run time that a job is assumed to need [1]",
                 minimum=1,
                 maximum=1000,
             ),
@@ -251,14 +253,14 @@ class ElasticFlow(Policy):
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
         equal_to=(
             "If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
-            "If no job is elastic (rigid): the earliest deadline first among admitted jobs, which stop all others.",
+            "If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.",
             "If all jobs' maxima fit, every job gets its maximum.",
         ),
         sources=(
             (
                 "Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, "
-                "admission in the order of deadlines, minimum shares at levels that are powers of two, remaining "
-                "GPUs by marginal GPU time, slots of 60 s, x of D7, and the costs of the preset elasticflow."
+                "admission in the order of deadlines, minimum shares at levels that are powers of two, remaining GPUs "
+                "by marginal GPU time, slots of 60 s, x of D7, and the costs in the preset elasticflow."
             ),
             (
                 "The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs "
@@ -266,17 +268,16 @@ class ElasticFlow(Policy):
                 "marginal return."
             ),
             (
-                "Own choices: a share counts from now on, while the code reserves backwards from the deadline; "
-                "jobs that arrive together are admitted one by one; the cost of an added GPU comes from M8 and "
-                "not from a new reservation; the margin, for the time that changes cost and for spread gangs, "
-                "because we do not move jobs to form buddy blocks of GPUs; best-effort jobs in the order of "
-                "submission."
+                "Our choices: a share counts from now on, while the released code reserves backwards from the "
+                "deadline; jobs that arrive together are admitted one by one; the cost of an added GPU comes from M8 "
+                "and not from a new reservation; the margin, which covers the cost of changes and spread gangs, "
+                "because we do not move jobs to form buddy blocks of GPUs; best-effort jobs in submission order."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by slots."""
+        """Return the planner, which plans at most once per slot."""
         p = self.parameters
         flow = _Flow(p, jobs, cluster, models, seed)
         return flow.sizes.planner(

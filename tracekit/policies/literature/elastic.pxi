@@ -1,8 +1,8 @@
-# Elastic jobs: the minimum of each in order, then the remaining GPUs one by one.
+# Elastic jobs: each job gets its minimum in order; then the remaining GPUs are given out one by one.
 
 
 cdef inline int64_t roomiest(uint8_t[:, ::1] accepts, int64_t kind, int64_t[::1] free, int64_t least):
-    """Return the pool with most GPUs left, at least so many; -1 none."""
+    """Return the pool with most GPUs left, at least `least`; -1: none."""
     cdef int64_t p
     cdef int64_t best = -1
     for p in range(len(free)):
@@ -20,7 +20,7 @@ cdef inline int grow(
     int64_t[::1] gpus,
     int64_t[::1] line,
 ) except -1:
-    """Let the jobs that have GPUs grow in turns."""
+    """Grow jobs with GPUs in turns."""
     cdef int64_t place, kept, i, step
     cdef int64_t size = 0
     for place in order:
@@ -53,30 +53,30 @@ def divide_gpus(
     int64_t[::1] gpus,
     int64_t[::1] line,
 ):
-    """Give jobs their minimum in an order, passing over those whose minimum is not free, then GPUs in turns.
+    """Give jobs their minimum in an order, skipping jobs whose minimum is not free, then more GPUs in turns.
 
     Parameters
     ----------
     order : array (k,)
-        Places of the jobs, first the first.
+        Indices of the jobs, in order.
     pool : array (k,)
-        Pool in which each runs, -1 where it waits; overwritten with that in which it is to run.
+        Current pool of each job, -1 if it waits; overwritten with the planned pool.
     low, high : array (k,)
-        Least and most GPUs.
+        Minimum and maximum GPUs of each job.
     kind : array (k,)
-        Row of `accepts` of each.
+        Row of `accepts` for each job.
     accepts : array (K, P) of bool
         Pools that a job may use.
     free : array (P,)
-        GPUs of each pool; overwritten with what is left.
+        GPUs of each pool; overwritten with the GPUs that are left.
     keep : bool
-        Whether running jobs have their minimum before all others.
+        Whether running jobs get their minimum before all others.
     doubling : bool
-        Whether jobs grow by doubling and not by one.
+        Whether jobs grow by doubling instead of one GPU at a time.
     gpus : array (k,)
-        Zeros; overwritten with the GPUs of each.
+        Zeros; overwritten with the GPUs of each job.
     line : array (k,)
-        Room to work in.
+        Scratch space.
     """
     cdef int64_t place, best
     if keep:
@@ -97,7 +97,7 @@ def divide_gpus(
     grow(order, pool, high, free, doubling, gpus, line)
 
 
-# AFS-L: GPUs one at a time to the job that wins a comparison in pairs.
+# AFS-L: GPUs go one at a time to the job that wins all pairwise comparisons.
 
 
 cdef inline double speed_with(double[::1] speed, int64_t n):
@@ -107,7 +107,7 @@ cdef inline double speed_with(double[::1] speed, int64_t n):
 cdef inline int64_t pair_winner(
     int64_t a, int64_t b, double[::1] work, int64_t[::1] gpus, int64_t[::1] low, double[::1] speed
 ):
-    """Return which of two jobs the next GPU is for; -1 stands for nobody, and between equals `a`, the earlier, wins."""
+    """Return which of two jobs gets the next GPU; -1 means no job, and among equals `a`, the earlier job, wins."""
     cdef int64_t shorter = a
     cdef int64_t longer = b
     cdef int64_t n
@@ -116,7 +116,7 @@ cdef inline int64_t pair_winner(
         return max(a, b)
     if work[b] / speed[max(gpus[b], low[b])] < work[a] / speed[max(gpus[a], low[a])]:
         shorter, longer = b, a
-    # Without GPUs every gain is infinite for the shorter job, and the whole of its speed for the longer.
+    # If a job has no GPUs, its gain is infinite if it is the shorter job, and its full speed if it is the longer job.
     if gpus[shorter] == 0:
         return shorter
     n = gpus[longer] + 1 if gpus[longer] > 0 else low[longer]
@@ -136,24 +136,24 @@ def divide_by_pairs(
     int64_t[::1] gpus,
     int64_t[::1] tree,
 ):
-    """Give the GPUs of a pool, one at a time or a minimum at first, each to the winner of all; return what is left.
+    """Give a pool's GPUs, at first a minimum, then one at a time, to the winner of all jobs; return the GPUs left.
 
     Parameters
     ----------
     line : array (m,)
-        Places of the jobs, in an order.
+        Indices of the jobs, in an order.
     work : array (k,)
-        What each has left, in time on one GPU.
+        Remaining work of each job, as time on one GPU.
     low, high : array (k,)
-        Least and most GPUs.
+        Minimum and maximum GPUs of each job.
     speed : array
         Speed on 0, 1, ... GPUs.
     free : int
         GPUs of the pool.
     gpus : array (k,)
-        Zeros; overwritten with the GPUs of each.
+        Zeros; overwritten with the GPUs of each job.
     tree : array (2 m,)
-        Room to work in: of each two the one that wins, at half their index.
+        Scratch space: a tournament tree with the winner of each pair at half its index.
     """
     cdef int64_t i, j, step
     cdef int64_t m = len(line)
@@ -161,7 +161,7 @@ def divide_by_pairs(
         tree[m + i] = line[i]
     for i in range(m - 1, 0, -1):
         tree[i] = pair_winner(tree[2 * i], tree[2 * i + 1], work, gpus, low, speed)
-    # Where each job stands among the leaves is told by walking down from the top.
+    # Walk down from the root to find the winner's leaf.
     while m > 0 and free > 0 and tree[1] >= 0:
         j = tree[1]
         i = 1

@@ -1,4 +1,4 @@
-"""Elastic jobs: the policies of the open-source Voda scheduler, and Optimus."""
+"""Policies for elastic jobs: those of the open-source Voda scheduler, and Optimus."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# The minimum of each job in order, then the remaining GPUs one by one.
+# Each job gets its minimum in order; then the remaining GPUs are given out one by one.
 
 _SOURCES = (
-    "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan every 30 s.",
+    "The open-source Voda scheduler: minimum first, then GPUs one by one, at most one plan every 30 s.",
     (
-        "Own choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so long lists do "
-        "not make them stop and start; preemption by GPU counts, with places chosen afterwards."
+        "Our choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so long queues do not "
+        "make them stop and restart; preemption by GPU counts, with nodes chosen afterwards."
     ),
 )
 
 
 class _Elastic(Policy):
-    """Minimum first in an order, then growth."""
+    """Give each job its minimum in an order, then let jobs grow."""
 
     shortest: ClassVar[bool]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by the list."""
+        """Return the planner for this order."""
         p = self.parameters
         rigid = not p["elastic"]
         sizes = Sizes(jobs, cluster, models, p["fit"], rigid=rigid)
@@ -51,7 +51,7 @@ class _Elastic(Policy):
             return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
 
         def queue(view: View) -> Plan:
-            """Let jobs of fixed size start if there is room for them."""
+            """Let waiting jobs of fixed size start if they fit."""
             order = order_of(view)
             waiting = view.job[order[view.held[order] == 0]]
             return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))
@@ -64,7 +64,7 @@ class _Elastic(Policy):
             model = sizes.pools.model[wish.pool]
             named = order[((gpus != held) | (wish.pool != wish.before))[order]]
             if rigid:
-                # Who was promised GPUs may find no place for them: whoever waits may then have them.
+                # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
                 late = order[((gpus == 0) & (held == 0))[order]]
                 return Plan(
                     np.concatenate([job[named], job[late]]),
@@ -73,7 +73,7 @@ class _Elastic(Policy):
                     keep=True,
                     optional=len(named) + len(late),
                 )
-            # Large gangs first, as they are harder to place.
+            # Large gangs go first because they are harder to place.
             named = named[np.argsort(-gpus[named], kind="stable")]
             rate = np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1)
             return Plan(job[named], gpus[named], rate=rate, model=model[named], keep=True, optional=len(named))
@@ -83,10 +83,10 @@ class _Elastic(Policy):
 
 def _parameters(preempt: str) -> tuple[Parameter, ...]:
     return (
-        Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
+        Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
         Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
-        Parameter("steps", "one", "jobs grow by one GPU, or they double", ("one", "double")),
-        Parameter("gap", 30.0, "least time between two plans [s]"),
+        Parameter("steps", "one", "whether jobs grow by one GPU at a time or double", ("one", "double")),
+        Parameter("gap", 30.0, "minimum time between two plans [s]"),
         Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
         Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
         FIT,
@@ -94,18 +94,18 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
 
 
 _RULE = (
-    "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get "
-    "their minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in "
-    "the same order, get one GPU more each, or double, again and again, up to their maximum. With preempt=off "
-    "running jobs get their minimum before waiting ones. With preempt=on running jobs are stopped if the jobs "
-    "before them leave nothing. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could "
-    "not run on the GPUs they ask for are rejected. With elastic=off minimum and maximum are what a job asks for, "
-    "in one place as in other policies."
+    "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get their "
+    "minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in the same "
+    "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off running jobs get their "
+    "minimum before waiting jobs. With preempt=on running jobs are stopped if earlier jobs in the order leave too few "
+    "GPUs. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs they "
+    "request are rejected. With elastic=off minimum and maximum are the job's request, placed close together as in "
+    "other policies."
 )
 
 
 class ElasticFifo(_Elastic):
-    """Elastic jobs in the order of submission."""
+    """Elastic jobs in submission order."""
 
     shortest = False
     card: ClassVar[Card] = Card(
@@ -124,13 +124,13 @@ class ElasticFifo(_Elastic):
 
 
 class ElasticSrjf(_Elastic):
-    """Elastic jobs by the run time that is left."""
+    """Elastic jobs by remaining run time."""
 
     shortest = True
     card: ClassVar[Card] = Card(
         name="elastic-srjf",
         title="elastic jobs, shortest remaining job first",
-        rule=_RULE.format(order="their remaining run time on the GPUs that they ask for"),
+        rule=_RULE.format(order="their remaining run time on the GPUs they request"),
         parameters=_parameters("on"),
         assumptions=("D1", "D3", "M9", "M4"),
         equal_to=(
@@ -141,35 +141,36 @@ class ElasticSrjf(_Elastic):
     )
 
 
-# Elastic Tiresias: least GPU time first in queues; the GPUs that are left go where they speed jobs up most.
+# Elastic Tiresias: least GPU time first, in queues; the remaining GPUs go where they speed jobs up most.
 
 _NEVER = 1 << 60
 
 
 class ElasticTiresias(Policy):
-    """Tiresias' queues with elastic jobs."""
+    """Elastic jobs in the queues of Tiresias."""
 
     card: ClassVar[Card] = Card(
         name="elastic-tiresias",
         title="elastic jobs, least GPU time so far first (Voda's elastic Tiresias)",
         rule=(
-            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. "
-            "A job that has waited promote times its last run starts over in the first queue. At most once every "
-            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the "
-            "job that started first; each gets what it asks for, and a job that finds too few free GPUs is "
-            "skipped. If more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink "
-            "to their minimum. The GPUs that are left go where each adds the most speed: to jobs without GPUs, "
-            "whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to their "
-            "maximum. Run times need not be known. Gangs may be spread over nodes."
+            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job "
+            "that has waited promote times as long as its last run starts over in the first queue. At most once every "
+            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the job "
+            "that started first; each job gets its request, and a job for which too few GPUs are free is skipped. If "
+            "more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink to their minimum. "
+            "The remaining GPUs go where each adds the most speed: to jobs without GPUs, whose gain is the speed of "
+            "their minimum per GPU, and to the others one GPU at a time, up to their maximum. Run times need not be "
+            "known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
             Parameter(
                 "promote",
                 8.0,
-                "a job that has waited this many times its last run starts over in the first queue; 0: never",
+                "a job that has waited this many times as long as its last run starts over in the first queue; 0: "
+                "never",
             ),
-            Parameter("crowd", 10, "with more jobs than this without GPUs, the jobs behind the first queue shrink"),
+            Parameter("crowd", 10, "number of jobs without GPUs above which the jobs behind the first queue shrink"),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
             Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
@@ -181,16 +182,16 @@ class ElasticTiresias(Policy):
             "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
-            "The open-source Voda scheduler: queues, thresholds, order, the shrinking and its limit of 10 jobs.",
+            "The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.",
             (
-                "Own choices: speed comes from M8 and is not measured; the cost of a change; the order of the "
-                "queues between equal gains; a crowd is counted per domain."
+                "Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains "
+                "go by queue order; jobs without GPUs are counted per domain."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by queue."""
+        """Return the planner for these queues."""
         p = self.parameters
         sizes = Sizes(jobs, cluster, models, p["fit"])
         gap_ms = round(p["gap"] * 1000)
@@ -203,8 +204,8 @@ class ElasticTiresias(Policy):
             order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
             sizes.give(wish, order, sizes.requested[wish.job])
             _shrink(sizes, wish, queue, p["crowd"])
-            # Of jobs without GPUs the smallest come first: their minimum is fastest for its GPUs. On a concave curve
-            # that is more than any further GPU adds.
+            # Among jobs without GPUs the smallest come first, because their minimum gives the most speed per GPU. On a
+            # concave curve that is more than any additional GPU adds.
             waits = order[wish.gpus[order] == 0]
             least = sizes.low[wish.job]
             density = sizes.speed[least[waits]] / least[waits]
@@ -220,20 +221,20 @@ class ElasticTiresias(Policy):
 
 @dataclass
 class _Queues:
-    """The queue of each job, by its GPU time since it started over."""
+    """The queue of each job, by its GPU time since it last started over."""
 
     thresholds: Ints
-    """Ends of all queues except the last [GPU*ms]."""
+    """Upper limits of all queues except the last [GPU*ms]."""
     promote: float
-    """A job that waits this many times its last run starts over; 0: never."""
+    """A job that waits this many times as long as its last run starts over; 0: never."""
 
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.base = np.zeros(len(view.table), np.int64)
-        """GPU time that does not count any more (n,) [GPU*ms]."""
+        """GPU time of each job before it started over, which no longer counts (n,) [GPU*ms]."""
 
     def find(self, view: View, wish: Wish) -> Ints:
-        """Return the queue of each job, after jobs that have waited long start over (k,)."""
+        """Return the queue of each job; jobs that have waited long enough start over in the first queue (k,)."""
         table, job = view.table, wish.job
         attained = table["attained"]
         waits = job[wish.held == 0]
@@ -242,7 +243,7 @@ class _Queues:
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
     def next_ms(self, view: View, wish: Wish) -> int:
-        """Return when, if no job arrives or ends, a job falls or starts over [ms]; -1 never."""
+        """Return the next time at which a job changes queue if no job arrives or ends [ms]; -1: never."""
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")
         runs = np.flatnonzero((wish.gpus > 0) & (queue < len(self.thresholds)))
@@ -253,7 +254,7 @@ class _Queues:
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return when jobs that wait, or stop now, have waited long enough [ms]."""
+        """Return the time at which jobs that wait, or stop now, will start over in the first queue [ms]."""
         if self.promote == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -263,7 +264,7 @@ class _Queues:
 
 
 def _shrink(sizes: Sizes, wish: Wish, queue: Ints, crowd: int) -> None:
-    """Shrink jobs behind the first queue to their minimum in domains with too many jobs without GPUs."""
+    """In domains with too many jobs without GPUs, shrink jobs behind the first queue to their minimum."""
     domain = sizes.pools.kind_domain[sizes.pools.kind[wish.job]]
     crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > crowd
     mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])
@@ -272,24 +273,24 @@ def _shrink(sizes: Sizes, wish: Wish, queue: Ints, crowd: int) -> None:
     wish.gpus[mine] = least
 
 
-# AFS-L: the next GPU goes to a shorter or a longer job, depending on what it adds to each.
+# AFS-L: the next GPU goes to the shorter or the longer job, depending on how much it speeds up each.
 
 
 class AfsL(Policy):
-    """Apathetic future share with known lengths."""
+    """Apathetic future share (AFS) with known run times."""
 
     card: ClassVar[Card] = Card(
         name="afs-l",
         title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
         rule=(
-            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at "
-            "a time. A job's first step is its minimum. Two jobs are compared by the time they have left on the "
-            "GPUs they have received so far. The longer one is preferred if the GPU raises its speed more, "
-            "relative to its speed afterwards, than it raises the shorter one's speed, relative to its speed "
-            "before. If neither has GPUs, the shorter one is preferred. The GPU goes to the job that wins all "
-            "rounds of a knock-out in the order of submission, until no GPU is left or all jobs have their "
-            "maximum. The jobs whose minima fit take part, the shortest first; the others are skipped. Jobs that "
-            "end up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes."
+            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a "
+            "time. A job's first step is its minimum. Two jobs are compared by their remaining time on the GPUs they "
+            "have received so far. The longer job is preferred if the GPU raises its speed more, relative to its speed "
+            "afterwards, than it raises the shorter job's speed, relative to its speed before. If neither has GPUs, "
+            "the shorter job is preferred. The GPU goes to the job that wins all rounds of a knock-out in submission "
+            "order. This repeats until no GPU is left or all jobs have their maximum. The jobs whose minima fit take "
+            "part, the shortest first; the others are skipped. Jobs that end up without GPUs are stopped. Remaining "
+            "times are the true ones. Gangs may be spread over nodes."
         ),
         parameters=(
             GAP,
@@ -303,17 +304,16 @@ class AfsL(Policy):
             "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
-            "Hwang et al., AFS (NSDI'21): the comparison; Voda's port of it: the planning, minimum and maximum.",
+            "Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.",
             (
-                "Own choices: each job's remaining time depends on its own GPUs (Voda's port uses the first "
-                "job's); the comparison can be circular, so the order of the pairs matters and is fixed; speed "
-                "comes from M8."
+                "Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); "
+                "the comparison can be circular, so the order of the pairs matters and is fixed; speed comes from M8."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by comparison."""
+        """Return the planner, which compares jobs in pairs."""
         p = self.parameters
         sizes = Sizes(jobs, cluster, models, p["fit"])
 
@@ -338,29 +338,30 @@ class AfsL(Policy):
         return sizes.planner(p, plan)
 
 
-# The FfDL optimizer: GPUs for the largest sum of the jobs' speedups.
+# The FfDL optimizer: divide GPUs for the largest sum of the jobs' speedups.
 
 
 class FfdlOptimizer(Policy):
-    """Largest sum of speedups."""
+    """GPUs are divided for the largest sum of speedups."""
 
     card: ClassVar[Card] = Card(
         name="ffdl-optimizer",
         title="elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer)",
         rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the "
-            "earliest submitted jobs, as many jobs as there are GPUs. Each job gets no GPU, or any number from "
-            "its minimum to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its "
-            "speed on one GPU. GPUs go where each adds most, a minimum at once; among equals minima go first, "
-            "then earlier jobs. If the next such step does not fit, an integer program decides again over the "
-            "core jobs on either side of it, unless it can add less than a thousandth. A job that gets no GPU "
-            "waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes."
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs "
+            "submitted first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum "
+            "to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its speed on one "
+            "GPU. GPUs go where each adds most, a minimum all at once; among equals minima go first, then earlier "
+            "jobs. If the next step does not fit, an integer program decides again over `core` jobs on either side of "
+            "it, unless it can add less than a thousandth. A job that gets no GPU waits, and is stopped if it was "
+            "running. Run times need not be known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter(
                 "core",
                 12,
-                "an integer program decides over this many jobs on either side of the first that does not fit",
+                "number of jobs on either side of the first one that does not fit over which an integer program "
+                "decides",
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
@@ -376,20 +377,20 @@ class FfdlOptimizer(Policy):
             "Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.",
             "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.",
             (
-                "Own choices: minima count (Voda's port takes any number from one on), so a job may get nothing; "
-                "an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
+                "Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no "
+                "GPUs; an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by the sum of speedups."""
+        """Return the planner, which maximizes the sum of speedups."""
         p = self.parameters
         sizes = Sizes(jobs, cluster, models, p["fit"])
 
         def plan(view: View) -> Plan:
             wish = sizes.wish(view)
-            # The earliest jobs, as many jobs as GPUs, take part: each is promised one.
+            # The earliest jobs take part, as many as there are GPUs; each is first promised one GPU.
             sizes.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
             for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
                 _divide(sizes, wish, pool, p["core"])
@@ -399,14 +400,14 @@ class FfdlOptimizer(Policy):
 
 
 def _divide(sizes: Sizes, wish: Wish, pool: int, core: int) -> None:
-    """Divide a pool among the jobs that have a GPU of it."""
+    """Divide a pool among the jobs that have a GPU in it."""
     line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
     low, high = sizes.low[wish.job[line]], sizes.high[wish.job[line]]
     capacity = int(wish.free[pool] + wish.gpus[line].sum())
     if high.sum() <= capacity:
         wish.gpus[line] = high
         return
-    # A step to the minimum, and one for each further GPU.
+    # Each job has one step to its minimum, and one for each additional GPU.
     row, step = ragged(high - low + 1)
     size = np.where(step == 0, low[row], 1)
     after = low[row] + step
@@ -415,46 +416,45 @@ def _divide(sizes: Sizes, wish: Wish, pool: int, core: int) -> None:
     wish.gpus[line] = np.where(taken > 0, low + taken - 1, 0)
 
 
-# Optimus: each GPU, or parameter server, to the job whose remaining time it shortens most.
+# Optimus: each GPU or parameter server goes to the job whose remaining time it shortens most.
 
-# Gains are equal that differ by less than this part, which is rounding.
+# Gains that differ by less than this share count as equal, because of rounding.
 _TIE = 1e-9
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """The order in which jobs of each size take workers and servers; K sizes, rows of steps side by side."""
+    """The order in which jobs of each of K sizes take workers and servers, as one row of steps per size."""
 
     size: Ints
     """Row of each job (n,)."""
     first: Ints
     """First step of each row (K,)."""
     count: Ints
-    """Steps (K,)."""
+    """Number of steps of each row (K,)."""
     gain: Floats
-    """Time that each step saves per unit of work; it never rises inside a row."""
+    """Time that each step saves per unit of work; never increases inside a row."""
     worker: Ints
-    """1 for a worker, 0 for a server."""
+    """Whether each step adds a worker (1) or a server (0)."""
 
 
 class Optimus(Policy):
-    """Marginal gain of one worker or server more."""
+    """Each GPU or server goes where its marginal gain is largest."""
 
     card: ClassVar[Card] = Card(
         name="optimus",
-        title="each GPU to the job whose remaining time it shortens most (Optimus)",
+        title="each GPU goes to the job whose remaining time it shortens most (Optimus)",
         rule=(
-            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their "
-            "remaining run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to "
-            "the job whose remaining time falls most, up to its maximum, until no time falls or the next job in "
-            "line finds no GPU. With servers=on each job also has one parameter server, and each step may add a "
-            "server instead of a GPU: a job takes whichever helps it more, and the division ends when the next "
-            "job in line finds no GPU or no place for a server. Remaining times are the true ones. Gangs may be "
-            "spread over nodes."
+            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining "
+            "run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to the job whose "
+            "remaining time falls most, up to its maximum, until no job gains or the next job in line finds no GPU. "
+            "With servers=on each job also has one parameter server, and each step may add a server instead of a GPU: "
+            "a job takes whichever helps it more, and the division ends when the next job in line finds no GPU or no "
+            "place for a server. Remaining times are the true ones. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
-            Parameter("servers", False, "jobs have parameter servers, whose number is chosen as well (M28)"),
+            Parameter("servers", False, "jobs have parameter servers, and the policy chooses their number (M28)"),
             RESIZE,
             Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
             FIT,
@@ -467,23 +467,23 @@ class Optimus(Policy):
         ),
         sources=(
             (
-                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute "
-                "gain, at least one worker and one server, an end at the first job that does not fit."
+                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at "
+                "least one worker and one server, and ending at the first job that does not fit."
             ),
             (
-                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by "
-                "least remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
+                "Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least "
+                "remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
             ),
         ),
     )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without servers not theirs."""
+        """The card's assumptions; without servers, M28 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans at intervals."""
+        """Return the planner, which plans at intervals."""
         p = self.parameters
         sizes = Sizes(jobs, cluster, models, p["fit"])
         interval_ms = round(p["interval"] * 1000)
@@ -491,7 +491,8 @@ class Optimus(Policy):
 
         def plan(view: View) -> Plan:
             wish = sizes.wish(view)
-            # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
+            # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep
+            # growing.
             left = view.remaining_ms
             order = np.argsort(left, kind="stable")
             if paths is None:
@@ -502,7 +503,7 @@ class Optimus(Policy):
                 rate, also = None, None
             else:
                 servers = _with_servers(sizes, paths, wish, order, left, models.servers.per_gpu)
-                # Relative to a job with as many workers and servers as the request has GPUs.
+                # Speeds are relative to a job with as many workers and servers as requested GPUs.
                 asked = sizes.requested[wish.job]
                 speed = server_speed(models, np.maximum(wish.gpus, 1), servers)
                 rate, also = ppm(speed / server_speed(models, asked, asked)), wish.gpus > 0
@@ -513,7 +514,7 @@ class Optimus(Policy):
 
 
 def _paths(sizes: Sizes, models: Models) -> _Paths:
-    """Return the steps of every size of job: at each the larger of both gains, a worker between equals."""
+    """Return the steps of every job size; each step takes the larger gain, among equals the worker's."""
     requested, size = np.unique(sizes.requested, return_inverse=True)
     place = np.zeros(len(requested), np.int64)
     place[size] = np.arange(len(size))
@@ -527,7 +528,7 @@ def _paths(sizes: Sizes, models: Models) -> _Paths:
             best = max(by_worker, by_server)
             if best <= 0:
                 break
-            # A large gain behind a small one is taken at once after it, and no sooner.
+            # A large gain after a small gain counts as equally small, so the steps are taken in order.
             worth = min(worth, best)
             gains.append(worth)
             workers.append(int(by_worker >= by_server * (1 - _TIE)))
@@ -538,10 +539,10 @@ def _paths(sizes: Sizes, models: Models) -> _Paths:
 
 
 def _with_servers(sizes: Sizes, paths: _Paths, wish: Wish, order: Ints, left: Ints, per_gpu: float) -> Ints:
-    """Divide GPUs and places for servers; return the servers of each job that has GPUs, one for others (k,)."""
+    """Divide GPUs and server places; return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
     places = (wish.free * per_gpu).astype(np.int64)
     sizes.give(wish, order, sizes.low[wish.job])
-    # Every job has a server, so a pool runs at most as many jobs as it has places.
+    # Every job has a server, so a pool runs at most as many jobs as it has server places.
     for p in range(len(places)):
         mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
         wish.free[p] += int(wish.gpus[mine].sum())

@@ -1,4 +1,4 @@
-"""Running jobs that may be evicted: their places, and the harm of evicting them."""
+"""Running jobs that may be evicted: their spots, and the harm of evicting them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from tracekit.policies.places import Pool
 
 
-# Which running jobs to evict to place a gang with the least harm.
+# Choose the running jobs to evict so that a gang can be placed with the least harm.
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm that frees this many GPUs of a node, and the jobs that do; None if all are too few.
+    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs hold too few.
 
-    A knapsack over the few GPUs of one node: a program for each node would cost milliseconds.
+    This is a knapsack over the few GPUs of one node, because a program for each node would take milliseconds.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple
     harm : list of int
         Cost of each eviction, at least 1.
     need : int
-        At least 1.
+        GPUs to free, at least 1.
     """
     best: list[tuple[int, list[int]] | None] = [(0, []), *[None] * need]
     for job, (size, cost) in enumerate(zip(gpus, harm, strict=True)):
@@ -47,14 +47,14 @@ def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple
 def cheapest_nodes(
     free: Ints, part: Ints, harm: Ints, largest: int, gpus: int, limit: int = 0
 ) -> tuple[list[int], list[int], list[int]] | None:
-    """Return whole nodes, and one more for the rest, that a gang gets with the least harm, by an integer program.
+    """Return the nodes that a gang gets with the least harm, by an integer program: whole nodes and one for the rest.
 
     Parameters
     ----------
     free : array (m,)
         Free GPUs of each node.
     part : array (m, k)
-        GPUs of each job that may be evicted on each node.
+        GPUs of each evictable job on each node.
     harm : array (k,)
         Cost of each eviction, at least 1.
     largest : int
@@ -62,11 +62,11 @@ def cheapest_nodes(
     gpus : int
         Size of the gang.
     limit : int
-        Most nodes of the program's search, 0 any number; the best found by then counts.
+        Maximum number of search nodes of the program, after which the best solution counts; 0: no limit.
 
     Returns
     -------
-    nodes, their GPUs for the gang, and the jobs that leave; None if no place is found.
+    nodes, their GPUs for the gang, and the jobs to evict; None if no solution is found.
     """
     whole, rest = divmod(gpus, largest)
     room = free + part.sum(axis=1)
@@ -77,7 +77,7 @@ def cheapest_nodes(
 
     count, jobs = part.shape
     on_node, job = np.nonzero(part)
-    # Variables: whole nodes, the node of the rest, evictions. A whole node needs every job on it to leave.
+    # Variables: whole nodes, the node for the rest, evictions. On a whole node every job must leave.
     size = 2 * count + jobs
     links = np.arange(len(job))
     leave = coo_array(
@@ -115,11 +115,11 @@ def cheapest_nodes(
 
 
 _FAR = 1 << 60
-"""Longer than any time [ms]."""
+"""A time longer than any other [ms]."""
 
 
 class Evictable:
-    """The spot jobs that run; n jobs, N nodes.
+    """The running spot jobs; n jobs, N nodes.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Evictable:
     gpus : array (n,)
         GPUs of each job.
     nodes : int
-        N.
+        Number of nodes (N).
     restart_ms : array
         Cost of a restart by gang size [ms].
     """
@@ -141,15 +141,15 @@ class Evictable:
         """GPUs of spot jobs on each node (N,)."""
         self.where: dict[int, Spot] = {}
         self._node = np.full(len(gpus), -1)
-        """The node of each job that runs on one (n,)."""
+        """The node of each job that runs on a single node (n,)."""
         self._gangs: set[int] = set()
         self._start_ms = np.zeros(len(gpus), np.int64)
         self._cost_ms = restart_ms[gpus]
         self._idle_ms = np.zeros(len(gpus), np.int64)
-        """Cost of restarts that each job has still to serve when it starts [ms] (n,)."""
+        """Restart cost that each job still has to pay when it starts [ms] (n,)."""
 
     def put(self, job: int, spot: Spot, now_ms: int) -> None:
-        """Let a job run."""
+        """Add a job that starts."""
         self.where[job] = spot
         self.on[spot.nodes] += spot.gpus
         if len(spot.nodes) == 1:
@@ -160,46 +160,46 @@ class Evictable:
         self._start_ms[job] = now_ms
 
     def evict(self, job: int, now_ms: int) -> tuple[Spot, int]:
-        """Remove a job that will start again; return its place, and the run time that it loses [ms]."""
+        """Remove a job that will start again; return its spot, and the run time that it loses [ms]."""
         lost = int(self.lost_ms(np.array([job]), now_ms)[0])
         served = now_ms - self._start_ms[job]
         self._idle_ms[job] = max(self._idle_ms[job] - served, 0) + self._cost_ms[job]
         return self.take(job), lost
 
     def take(self, job: int) -> Spot:
-        """Remove a job, and return its place."""
+        """Remove a job, and return its spot."""
         spot = self.where.pop(job)
         self.on[spot.nodes] -= spot.gpus
         self._gangs.discard(job)
         return spot
 
     def lost_ms(self, jobs: Ints, now_ms: int) -> Ints:
-        """Return the run time since the last checkpoint of some jobs, including repeated work [ms]."""
+        """Return the run time of jobs since their last checkpoint, including repeated work [ms]."""
         if self.checkpoint_ms == 0:
             return np.zeros(len(jobs), np.int64)
         done = now_ms - self._start_ms[jobs] - self._idle_ms[jobs]
         return np.asarray(np.maximum(done, 0) % self.checkpoint_ms)
 
     def harm(self, jobs: Ints, now_ms: int) -> Ints:
-        """Return the harm of evicting each of some jobs, at least 1 [GPU*ms]."""
+        """Return the harm of evicting each of these jobs, at least 1 [GPU*ms]."""
         harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
         past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
-        # One more, so the fewest jobs are evicted among equals.
+        # Add 1, so that among equals the fewest jobs are evicted.
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(self, pool: Pool, gpus: int, free: Ints, there: Bools, now_ms: int) -> tuple[Spot, list[int]] | None:
-        """Return the place that a gang gets with the least harm, and the jobs that leave for it; None without one.
+        """Return the spot that a gang gets with the least harm, and the jobs to evict; None if there is no spot.
 
         Parameters
         ----------
         pool : Pool
-            Nodes that the gang may have; it does not fit among them now.
+            Nodes that the gang may use; it does not fit there now.
         gpus : int
             Size of the gang.
         free : array (N,)
             Free GPUs of each node.
         there : array of bool (N,)
-            Nodes that take jobs.
+            Whether each node is in service.
         """
         room = np.where(there, free + self.on, 0)
         fits = np.zeros(len(room), np.bool_)
@@ -216,7 +216,7 @@ class Evictable:
         return None if best is None else best[1:]
 
     def _rows(self, fits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return jobs, nodes and GPUs of everything that runs on some nodes."""
+        """Return the jobs, nodes and GPUs of everything that runs on these nodes."""
         jobs = np.fromiter(self.where, np.int64, len(self.where))
         jobs = jobs[self._node[jobs] >= 0]
         more = [(job, *held) for job in sorted(self._gangs) for held in zip(*self.where[job], strict=True)]
@@ -228,10 +228,10 @@ class Evictable:
         return job[mine], node[mine], held[mine]
 
     def _one_node(self, fits: Bools, gpus: int, free: Ints, now_ms: int) -> tuple[Spot, list[int]]:
-        """Return the node on which a gang gets its GPUs with the least harm, and the jobs that leave."""
+        """Return the node on which a gang gets its GPUs with the least harm, and the jobs to evict."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
-        # No choice on a node costs less than if a part of its cheapest job could leave.
+        # Lower bound per node: the harm if GPUs could be freed at the rate of its cheapest job.
         least = np.full(len(fits), np.inf)
         np.minimum.at(least, node, harm / held)
         least *= np.where(fits, gpus - free, 1)
@@ -249,7 +249,7 @@ class Evictable:
     def _several(
         self, nodes: Ints, largest: int, gpus: int, free: Ints, now_ms: int
     ) -> tuple[int, Spot, list[int]] | None:
-        """Return harm, place and victims for a gang of several of some nodes."""
+        """Return the harm, spot and victims for a gang that needs several of these nodes."""
         place = np.full(len(free), -1)
         place[nodes] = np.arange(len(nodes))
         job, node, held = self._rows(place >= 0)

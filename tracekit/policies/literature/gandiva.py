@@ -1,4 +1,4 @@
-"""Gandiva: time slices on nodes that have more jobs than GPUs, packing, migration, growing and shrinking."""
+"""Gandiva: time slices on oversubscribed nodes, packing, migration, growing and shrinking."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Homes: the nodes on which jobs take turns. A job that waits for its turn returns to the same GPUs.
+# Homes: the nodes on which jobs take turns. A job that waits for its turn returns to the same nodes.
 
 
 class Homes:
     """The home of each job of one run, and the load of the nodes.
 
-    A job that fits a node lives on one. A wider gang lives on several of one pool, and takes its turn on all at once.
+    A job that fits on one node has one home node. A larger gang has several home nodes of one pool, and takes its turn
+    on all at once.
 
     Parameters
     ----------
     jobs, cluster
-        The parameters as a policy gets them.
+        As passed to the policy.
     node_group : array (N,)
         Group of each node.
     depth : float
-        GPUs that the jobs of a node may ask for together, relative to the GPUs of the node.
+        Maximum total request of a node's jobs, relative to the node's GPUs.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, node_group: Ints, depth: float) -> None:
@@ -54,16 +55,16 @@ class Homes:
         self.size: Ints = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
         self.there: Ints = self.size.copy()
-        """The same, 0 while it is not there (N,)."""
+        """GPUs of each node, 0 while it is out of service (N,)."""
         self.load: Ints = np.zeros(nodes, np.int64)
-        """GPUs that its jobs ask for (N,)."""
+        """GPUs requested by the jobs of each node (N,)."""
         self.members: Ints = np.zeros(nodes, np.int64)
-        """How many jobs it has (N,)."""
+        """Number of jobs of each node (N,)."""
         self.sort: Ints = np.zeros(nodes, np.int64)
-        """GPUs of the node's earliest job, while it has any: the node's class (N,)."""
+        """Class of each node that has jobs: the GPUs of its first job (N,)."""
         self.first: Ints = np.zeros(n, np.int64)
         self.rows: Ints = np.zeros(n, np.int64)
-        """Rows of each job: `rows` of them from `first` on; 0 it has no home (n,)."""
+        """Rows of each job: `rows` of them, starting at `first`; 0: the job has no home (n,)."""
         self.node: Ints = np.zeros(max(2 * n, 64), np.int64)
         self.gpus: Ints = np.zeros(max(2 * n, 64), np.int64)
         self.used = 0
@@ -73,11 +74,11 @@ class Homes:
         return self.node[self.first[job] : self.first[job] + self.rows[job]]
 
     def single(self, jobs: Ints) -> Ints:
-        """Return the node of jobs that live on one; -1 for others (k,)."""
+        """Return the node of jobs with one home node; -1 for other jobs (k,)."""
         return np.where(self.rows[jobs] == 1, self.node[self.first[jobs]], -1)
 
     def take_rows(self, job: int, nodes: Ints, gpus: Ints) -> None:
-        """Let a job live on these nodes."""
+        """Set a job's home to these nodes."""
         end = self.used + len(nodes)
         if end > len(self.node):
             self.node, self.gpus = np.resize(self.node, 2 * end), np.resize(self.gpus, 2 * end)
@@ -86,20 +87,20 @@ class Homes:
         self.carry(job)
 
     def carry(self, job: int) -> None:
-        """Count a job among those of its home."""
+        """Add a job to the load of its home."""
         nodes = self.at(job)
         self.sort[nodes] = np.where(self.members[nodes] == 0, self.asks[job], self.sort[nodes])
         self.load[nodes] += self.gpus[self.first[job] : self.first[job] + self.rows[job]]
         self.members[nodes] += 1
 
     def drop(self, job: int) -> None:
-        """Count a job no longer: it ended, or sits on the GPUs of another."""
+        """Remove a job from the load of its home, because it ended or shares another job's GPUs."""
         nodes = self.at(job)
         self.load[nodes] -= self.gpus[self.first[job] : self.first[job] + self.rows[job]]
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job: with room for it now, or, unless `within`, where it must take turns."""
+        """Find a home for a job, with room for it now or, unless `within`, where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -117,7 +118,7 @@ class Homes:
         return True
 
     def _narrow(self, gpus: int, room: Bools) -> int:
-        """Return the least loaded of some nodes: first one of the job's class, then an empty one; -1 none."""
+        """Return the least loaded of some nodes, preferring the job's class, then empty nodes; -1: none."""
         if not room.any():
             return -1
         share = self.load / np.maximum(self.there, 1)
@@ -147,7 +148,7 @@ class Homes:
 
 
 class _Circles:
-    """Homes, turns and pairs of one run at a time; `p` are the parameters of the policy."""
+    """Homes, turns and pairs; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.jobs, self.cluster, self.models = jobs, cluster, models
@@ -159,29 +160,29 @@ class _Circles:
         _, self.most = elastic_bounds(models, jobs.devices.astype(np.int64))
 
     def begin(self, view: View) -> None:
-        """Begin a run, in which no job has a home."""
+        """Begin a run; no job has a home yet."""
         n = len(self.jobs)
         self.homes = Homes(self.jobs, self.cluster, view.node_group, self.depth)
         self.turn: Ints = np.arange(n, dtype=np.int64)
-        """Whose turn is first: the place in the circle, larger after each turn (n,)."""
+        """Position of each job in the circle, larger after each turn; the smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
-        """The job whose GPUs a job shares; -1 none (n,)."""
+        """The job whose GPUs each job shares; -1: none (n,)."""
         self.guest: Ints = np.full(n, -1, np.int64)
-        """The job that shares a job's GPUs; -1 none (n,)."""
+        """The job that shares each job's GPUs; -1: none (n,)."""
         self.pairs = 0
-        """How many sit on the GPUs of another."""
+        """Number of jobs that share another job's GPUs."""
         self.changed: set[int] = set()
-        """Jobs that join another job's GPUs, or leave it."""
+        """Jobs that join or leave a pair."""
         self.parted: list[int] = []
-        """Guests that leave, to have GPUs of their own."""
+        """Guests that leave their pair and get their own GPUs."""
         self.nodes: Ints | None = None
         self.queue: list[tuple[int, int]] = []
         self.known = 0
         self.active = np.zeros(0, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run until the next slice or event."""
+        """Return the plan until the next slice or event."""
         job, held = view.job, view.held
         self.changed, self.parted = set(), []
         freed = self._forget(view)
@@ -197,7 +198,7 @@ class _Circles:
             self._move(job[waits & (self.host[job] < 0)])
         ticks = self.slices and view.now_ms % self.slice_ms == 0 and some
         if ticks:
-            # The jobs that ran go to the end of the circle, in their order.
+            # The jobs that ran move to the end of the circle, in the same order.
             ran = job[held > 0]
             self.turn[ran[np.argsort(self.turn[ran], kind="stable")]] = self.turns + np.arange(len(ran))
             self.turns += len(ran)
@@ -218,7 +219,7 @@ class _Circles:
         return self._plan(job, gpus, next_slice(view.now_ms, self.slice_ms) if wake else -1)
 
     def _forget(self, view: View) -> bool:
-        """Take jobs that ended off their homes; return whether there were any."""
+        """Remove jobs that ended from their homes; return whether there were any."""
         from tracekit.replay.kernel import DONE
 
         ended = self.active[view.table["status"][self.active] == DONE]
@@ -243,7 +244,7 @@ class _Circles:
         self.changed.update((guest, host))
 
     def _follow_nodes(self, view: View, job: Ints, held: Ints) -> None:
-        """Let jobs that wait for their turn on nodes that left look for other homes."""
+        """Find other homes for jobs that wait for their turn on nodes that left."""
         self.nodes = view.node_gpus
         self.homes.there = self.nodes.astype(np.int64)
         for j in job[(held == 0) & (self.homes.rows[job] > 0)].tolist():
@@ -260,14 +261,14 @@ class _Circles:
                 heapq.heappush(self.queue, (j, j))
 
     def _settle_new(self, view: View, job: Ints) -> None:
-        """Give new jobs homes; a job that finds none waits for one."""
+        """Give new jobs homes; a job without a home waits for one."""
         for j in job[np.searchsorted(job, self.known) :].tolist():
             if not self.homes.settle(j, within=False):
                 heapq.heappush(self.queue, (j, j))
         self.known, self.active = view.submitted, job
 
     def _settle_queue(self) -> None:
-        """Give jobs without a home one, in the order of submission; a kind that finds none is not tried again."""
+        """Give waiting jobs a home, in submission order; after a failure, skip other jobs of the same kind."""
         failed: set[int] = set()
         again = []
         left = self.homes.depth * self.homes.there - self.homes.load
@@ -284,13 +285,13 @@ class _Circles:
             heapq.heappush(self.queue, entry)
 
     def _crowded(self, jobs: Ints) -> Bools:
-        """Return which single-node jobs must take turns there (k,)."""
+        """Return which single-node jobs must take turns on their node (k,)."""
         node = self.homes.single(jobs)
         over = self.homes.load > self.homes.there
         return (node >= 0) & over[node]
 
     def _move(self, waiting: Ints) -> None:
-        """Move jobs that wait for their turn to nodes with room, the longest wait first."""
+        """Move jobs that wait for their turn to nodes with room, the longest waiting first."""
         some = waiting[self._crowded(waiting)]
         some = some[np.argsort(self.turn[some], kind="stable")]
         room = self.homes.there - self.homes.load
@@ -306,14 +307,14 @@ class _Circles:
                 some = some[self.homes.kind[some] != self.homes.kind[j]]
                 continue
             if guest >= 0:
-                # A pair separates: the job that moves goes alone.
+                # If a paired job moves, the pair separates.
                 self._split(guest, j)
                 self.homes.carry(guest)
             some = some[1:]
             room = self.homes.there - self.homes.load
 
     def _pack(self, jobs: Ints) -> None:
-        """Pair two jobs of equal size on each crowded node: the two with the lowest utilization."""
+        """On each oversubscribed node, pair the two jobs of equal size with the lowest utilization."""
         alone = jobs[(self.host[jobs] < 0) & (self.guest[jobs] < 0)]
         alone = alone[self._crowded(alone)]
         if len(alone) < 2:
@@ -338,7 +339,7 @@ class _Circles:
             self.changed.update((host, guest))
 
     def _part(self, guests: Ints) -> None:
-        """Give guests their own GPUs if a node has room, the longest wait first."""
+        """Give guests their own GPUs if a node has room, the longest waiting first."""
         some = guests[np.argsort(self.turn[guests], kind="stable")]
         while len(some):
             room = (self.homes.there - self.homes.load).max(initial=0)
@@ -354,12 +355,12 @@ class _Circles:
             some = some[1:]
 
     def _together(self, one: Ints, two: Ints) -> tuple[Ints, Ints]:
-        """Return the speeds of two jobs next to each other [ppm]."""
+        """Return the speeds of two jobs that share GPUs [ppm]."""
         a, b = self.busy[one], self.busy[two]
         return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
 
     def _filled(self, view: View, job: Ints, held: Ints, waits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return, between slices, jobs that start or are named for their pair, their GPUs, and the GPUs of all."""
+        """Return, between slices, the jobs that start or whose pair changes, their GPUs, and the GPUs of all jobs."""
         place = np.flatnonzero(waits & (self.host[job] < 0))
         place = place[self._take(job[place], view.node_free.copy())]
         guests = np.flatnonzero(waits & (self.host[job] >= 0))
@@ -374,7 +375,7 @@ class _Circles:
         return job[named], after[named], after
 
     def _take(self, jobs: Ints, free: Ints) -> Ints:
-        """Return the places of the jobs that run if all are considered in turn; `free` is what is left."""
+        """Return the indices of the jobs that run if all are considered in turn; reduce `free` by the GPUs taken."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes
@@ -385,13 +386,13 @@ class _Circles:
         return by[taken.view(np.bool_)]
 
     def _chosen(self, view: View, job: Ints, held: Ints, *, ticks: bool) -> Ints:
-        """Return the GPUs that each job has from now on; between slices the running jobs go first (k,)."""
+        """Return the GPUs of each job from now on; between slices, running jobs go first (k,)."""
         homes = self.homes
         free = homes.there.copy()
         chosen = np.zeros(len(job), np.bool_)
         own = (homes.rows[job] > 0) & (self.host[job] < 0)
         if not homes.there.all():
-            # Who runs on a node that left stays to its end.
+            # A job that runs on a node that left stays there to its end.
             for i in np.flatnonzero(own & (held > 0)).tolist():
                 nodes = homes.at(int(job[i]))
                 if (homes.there[nodes] == 0).any():
@@ -411,7 +412,7 @@ class _Circles:
         return gpus
 
     def _plan(self, job: Ints, gpus: Ints, wake_ms: int) -> Plan:
-        """Return the plan that names these jobs: stops, then hosts, then guests, larger gangs first."""
+        """Return the plan for these jobs: stops, then hosts, then guests, larger gangs first."""
         by = np.lexsort((-gpus, self.host[job] >= 0, gpus > 0))
         job, gpus = job[by], gpus[by]
         host, mate = self.host[job], np.maximum(self.host[job], self.guest[job])
@@ -451,7 +452,7 @@ class _Circles:
         return np.column_stack([place, homes.node[at], part])
 
     def _grow(self, job: Ints, gpus: Ints, free: Ints) -> None:
-        """Give the GPUs that a node has left over to the job of it whose turn is first."""
+        """Give a node's spare GPUs to the job of that node whose turn is first."""
         able = np.flatnonzero((gpus > 0) & (self.homes.rows[job] == 1) & (self.host[job] < 0) & (self.guest[job] < 0))
         able = able[np.argsort(self.turn[job[able]], kind="stable")]
         node, pick = np.unique(self.homes.single(job[able]), return_index=True)
@@ -461,43 +462,42 @@ class _Circles:
 
 
 class Gandiva(Policy):
-    """Time slices, packing, migration."""
+    """Jobs take turns on oversubscribed nodes, with packing and migration."""
 
     card: ClassVar[Card] = Card(
         name="gandiva",
-        title="time slices on crowded nodes, with packing and migration",
+        title="time slices on oversubscribed nodes, with packing and migration",
         rule=(
-            "A job gets a home on arrival. Of the nodes with room for it, this is the least loaded node of its "
-            "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, "
-            "otherwise any node. If no node has room, the job goes, by the same order, to a node whose jobs then "
-            "ask for at most depth times its GPUs, and takes turns there. If there is no such node it waits, and "
-            "later jobs may overtake it. A gang wider than a node has its home on several nodes. On nodes that "
-            "have more jobs than GPUs, the jobs that ran go to the end of the circle at each multiple of quantum, "
-            "and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once. With pack=on "
-            "each slice pairs, on every such node, the two jobs of one size with the lowest utilization on the "
-            "same GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as "
-            "there is room. With migrate=on jobs that wait for their turn move to GPUs that become free, the "
-            "longest wait first. With grow=on the spare GPUs of a node go to one of its jobs, which gives them "
-            "back when another job comes."
+            "A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its "
+            "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any "
+            "node. If no node has room, the job goes, in the same order, to a node whose jobs then request at most "
+            "depth times its GPUs, and takes turns there. If there is no such node, the job waits, and later jobs may "
+            "overtake it. A gang too large for one node has its home on several nodes. On nodes that have more jobs "
+            "than GPUs, the jobs that ran go to the end of the circle at each multiple of quantum, and the jobs that "
+            "fit run next, in the order of the circle, all GPUs of a gang at once. With pack=on, on every such node, "
+            "each slice puts the two jobs of one size with the lowest utilization on the same GPUs, if their memory "
+            "fits and their speeds add up to more than 1; they separate as soon as there is room. With migrate=on jobs "
+            "that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the spare "
+            "GPUs of a node go to one of its jobs, which returns them when another job arrives."
         ),
         parameters=(
-            Parameter("slices", True, "nodes may have more jobs than GPUs; the jobs take turns"),
+            Parameter("slices", True, "oversubscribe nodes; their jobs take turns"),
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
             Parameter(
                 "depth",
                 4.0,
-                "most GPUs that the jobs of a node may ask for, relative to the GPUs of the node",
+                "maximum total request of a node's jobs, relative to the node's GPUs",
                 minimum=1,
             ),
-            Parameter("pack", True, "two jobs may share GPUs on a crowded node"),
+            Parameter("pack", True, "two jobs may share GPUs on an oversubscribed node"),
             Parameter("migrate", True, "jobs move to GPUs that become free"),
-            Parameter("grow", False, "jobs use the spare GPUs of their node"),
+            Parameter("grow", False, "jobs may use the spare GPUs of their node"),
             Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
             Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
         equal_to=(
-            "If all jobs fit: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and no job is stopped.",
             "On one node with slices=off: fifo,scan=skip.",
             (
                 "On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, "
@@ -508,20 +508,20 @@ class Gandiva(Policy):
         sources=(
             (
                 "Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under "
-                "overload, migration to vacated GPUs, growing into idle ones; from other people's notes and "
+                "overload, migration to vacated GPUs, growing into idle GPUs; taken from other people's notes and "
                 "simulators."
             ),
             (
-                "Own choices: depth, because no trace records host memory; ties by lowest node; pairs by M1, "
-                "known without trying; one new pair per node and slice; homes of wide gangs; a job takes its turn "
-                "even if earlier jobs in the circle do not fit; a migration costs what a preemption costs; nodes "
+                "Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, "
+                "known without trying; one new pair per node and slice; homes of multi-node gangs; a job takes its "
+                "turn even if earlier jobs in the circle do not fit; a migration costs what a preemption costs; nodes "
                 "are not emptied to undo fragmentation."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans at events and slices."""
+        """Return the planner, which plans at events and slices."""
         p = self.parameters
         circles = _Circles(p, jobs, cluster, models)
         return Planner(

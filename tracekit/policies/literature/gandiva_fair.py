@@ -1,4 +1,4 @@
-"""Gandiva_fair: GPU time by tickets, gang-aware stride in slices, and trading of GPU types."""
+"""Gandiva_fair: GPU time in proportion to tickets, gang-aware stride scheduling in slices, and trading of GPU types."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Shares by tickets: how many GPUs each tenant is entitled to, on which GPU type, after trading.
+# Shares by tickets: the GPUs of each type to which each tenant is entitled, after trading.
 
 _SLACK = 1e-9
 
 
 def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats) -> Floats:
-    """Return shares in proportion to weights, none above its limit; what limits leave goes to the others.
+    """Return shares in proportion to weights, none above its limit; GPUs that limits leave unused go to the others.
 
     Parameters
     ----------
     segment : array (k,)
-        Whose capacity each shares in.
+        Segment whose capacity each row shares.
     limit : array (k,)
-        Most that each can use.
+        Maximum share of each row.
     weight : array (k,)
-        Above 0.
+        Weight of each row, above 0.
     capacity : array (S,)
-        GPUs that each segment can give.
+        GPUs of each segment.
     """
     if not len(segment):
         return np.zeros(0)
@@ -46,7 +46,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     seg, most, worth = segment[by], limit[by], weight[by]
     start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
     count = np.diff(np.append(start, len(seg)))
-    # Before each: the share taken by those with less need, and the weight that is left from here on.
+    # Before each row: the share taken by rows with less need, and the weight that is left from here on.
     taken = np.cumsum(most) - most
     taken -= np.repeat(taken[start], count)
     passed = np.cumsum(worth) - worth
@@ -54,7 +54,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # The level of a segment is that at its first place whose need is above it; infinite if there is none.
+    # A segment's level is the level at its first row whose need is above it; infinite if there is no such row.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -63,17 +63,17 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
 
 
 def fill_shares(limit: Floats, weight: Floats, capacity: float) -> Floats:
-    """Return the same for one segment."""
+    """Return shares in proportion to weights, none above its limit, in one segment."""
     return fill_segments(np.zeros(len(limit), np.int64), limit, weight, np.array([capacity]))
 
 
 def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
     """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
 
-    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one buys
-    from the tenant with the smallest. The price is the second-largest speedup, in slow GPUs for a fast one. They trade
-    as long as the largest is at least 1 + margin times the smallest. No tenant is worse off: the seller gets at least
-    its own speedup, and the buyer pays at most its own.
+    For each pair of types, the most different first, the tenant with the largest speedup from the slow to the fast type
+    buys from the tenant with the smallest speedup. The price of a fast GPU, in slow GPUs, is the second-largest
+    speedup. They trade while the largest speedup is at least 1 + margin times the smallest. No tenant is worse off,
+    because the seller gets at least its own speedup and the buyer pays at most its own.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
     speedup : array (T, J)
         Speed of the tenant's jobs on each type; 0 if they do not run there.
     margin : float
-        Least gain for which a deal is made.
+        Minimum gain for a trade.
     """
     have = have.copy()
     deals = 0
@@ -123,11 +123,11 @@ def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
 
 
 _LEAST = 1e-6
-"""An entitlement that counts as zero [GPUs]."""
+"""Smallest entitlement, used in place of zero [GPUs]."""
 
 
 class _Stride:
-    """Entitlements and passes of one run at a time."""
+    """Entitlements and passes; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.slice_ms = max(round(p["quantum"] * 1000), 1)
@@ -140,11 +140,11 @@ class _Stride:
         """Begin a run."""
         n = len(self.owner)
         self.home: Ints = np.full(n, -1, np.int64)
-        """The pool in which each job takes its turns; -1 not yet (n,)."""
+        """The pool in which each job takes its turns; -1: not yet assigned (n,)."""
         self.due: Floats = np.full(n, _LEAST)
-        """GPUs to which each is entitled (n,)."""
+        """GPUs to which each job is entitled (n,)."""
         self.passed: Floats = np.zeros(n)
-        """Time that each ran, divided by its entitlement [ms] (n,)."""
+        """GPU time that each job has used, divided by its entitlement [ms] (n,)."""
         self.now_ms = 0
         self.known = 0
         self.ran: Ints = np.zeros(0, np.int64)
@@ -152,7 +152,7 @@ class _Stride:
         self.free: Ints = np.zeros(0, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run until the next slice or event."""
+        """Return the plan until the next slice or event."""
         job, running = view.job, self.turns.pools.held(view)
         self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
         self.now_ms = view.now_ms
@@ -160,7 +160,7 @@ class _Stride:
         ticks = view.now_ms % self.slice_ms == 0
         split = int(np.searchsorted(job, self.known))
         if split < len(job):
-            # A job begins level with the jobs that are furthest behind.
+            # A new job starts with the smallest pass.
             self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
             self.due[job[split:]] = self.turns.gpus[job[split:]]
         self.known = view.submitted
@@ -168,7 +168,7 @@ class _Stride:
             self._entitle(job, pools)
             self.active, self.free = job, pools
         if not ticks and (running >= 0).all():
-            # Nobody waits: all go on.
+            # No job waits, so all jobs continue.
             self.ran = job
             return NOTHING
         free = self.turns.pools.capacity(view, running)
@@ -180,7 +180,7 @@ class _Stride:
             asked = np.arange(len(job))
         asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
         found = self.turns.choose(job, asked, running, free, self.home[job])
-        # GPUs that no home job can use go to jobs of other pools, in the same order.
+        # GPUs that the jobs of a pool cannot use go to jobs of other pools, in the same order.
         rest = asked[found[asked] < 0]
         if len(rest) and (free > 0).any():
             more = self.turns.choose(job, rest, running, free)
@@ -221,7 +221,7 @@ class _Stride:
         self.due[job] = np.maximum(self.due[job], _LEAST)
 
     def _send_home(self, job: Ints, index: Ints, have: Floats, low: int, speed: Ints) -> None:
-        """Give new jobs the pool in which their tenant has most left; move one job per tenant to a pool with more.
+        """Give new jobs the pool in which their tenant has most GPUs left; move one job per tenant to a pool with more.
 
         `index` is the tenant of each job by its row in `have`.
         """
@@ -246,37 +246,37 @@ class _Stride:
 
 
 class GandivaFair(Policy):
-    """Tickets, stride and trading."""
+    """GPU time in proportion to tickets, by stride scheduling and trading."""
 
     card: ClassVar[Card] = Card(
         name="gandiva-fair",
-        title="GPU time by tickets: gang-aware stride scheduling in slices, and trading of GPU types",
+        title="GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types",
         rule=(
-            "Tenants with jobs share the GPUs by their tickets, in proportion to the GPUs of each type; no tenant "
-            "gets more than its jobs ask for. With trade=on the tenant whose jobs gain most from the faster of "
-            "two types buys GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in "
-            "slow GPUs, is the second-largest gain. They trade until either has nothing left to give, as long as "
-            "the largest gain is 1 + margin times the smallest. A tenant's share of a type is divided evenly "
-            "among its jobs there, and no job gets more than it asks for. A job goes to the type of which its "
-            "tenant has most left, and moves when it has too little there and enough elsewhere. At each multiple "
-            "of quantum the jobs of a type run in the order of their pass, which grows by GPUs times time over "
-            "the job's due share. A job that does not fit is skipped, keeps its pass and so moves to the front. A "
-            "new job begins with the smallest pass, and gets a type with the next slice. GPUs that the jobs of a "
-            "type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be "
-            "spread over nodes."
+            "Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs "
+            "than its jobs request. With trade=on the tenant whose jobs gain most from the faster of two types buys "
+            "GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the "
+            "second-largest gain. They trade until either has nothing left to give, provided that the largest gain is "
+            "at least 1 + margin times the smallest. A tenant's share of a type is divided evenly among its jobs "
+            "there, and no job gets more GPUs than it requests. A job goes to the type on which its tenant has most "
+            "GPUs left, and moves when the tenant has too few there and enough elsewhere. At each multiple of quantum "
+            "the jobs of a type run in the order of their pass, the smallest first; a running job's pass grows by GPUs "
+            "times time over its share. A job that does not fit is skipped, keeps its pass and so moves to the front. "
+            "A new job starts with the smallest pass, and gets a type at the next slice. GPUs that the jobs of a type "
+            "leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be spread over "
+            "nodes."
         ),
         parameters=(
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
-            Parameter("of", "user", "the tenants that have tickets: virtual clusters or users", ("vc", "user")),
+            Parameter("of", "user", "kind of tenants with tickets: virtual clusters or users", ("vc", "user")),
             WEIGHT,
-            Parameter("trade", True, "tenants trade GPU types"),
-            Parameter("margin", 0.1, "least gain of the buyer over the seller for a trade [1]"),
+            Parameter("trade", True, "tenants may trade GPU types"),
+            Parameter("margin", 0.1, "minimum gain of the buyer over the seller for a trade [1]"),
             Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
         equal_to=(
-            "If all jobs fit: every job starts at once and none is stopped.",
-            "With one GPU type, or one gain for all: trade=off.",
+            "If all jobs fit: every job starts at once and no job is stopped.",
+            "With one GPU type, or if all tenants gain equally: trade=off.",
             "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
         ),
         sources=(
@@ -285,15 +285,15 @@ class GandivaFair(Policy):
                 "the second-largest gain, as in an independent reimplementation."
             ),
             (
-                "Own choices: one circle for all nodes of a type, including wide gangs, instead of one per node "
-                "and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a type "
-                "is the mean over its jobs."
+                "Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node "
+                "and a central one; tenants trade as much as possible at once; margin; a tenant's speed on a type is "
+                "the mean over its jobs."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans at events and slices."""
+        """Return the planner, which plans at events and slices."""
         p = self.parameters
         stride = _Stride(p, jobs, cluster, models)
         cost_ms = overheads(models, p["overhead"], jobs.devices)

@@ -1,4 +1,4 @@
-"""Gavel: shares of time on the GPU types that are best for an objective, and rounds that approach them."""
+"""Gavel: shares of time on the GPU types that are best for an objective, and rounds that approximate them."""
 
 from __future__ import annotations
 
@@ -24,61 +24,61 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Rounds that approximate shares of time: each job's entitlement and use, and which job runs next.
+# Rounds that approximate shares of time: track each job's entitlement and use, and choose the next jobs.
 
 _LEVELS = 5
-"""Levels of GPU utilization that distinguish pairs of jobs."""
+"""Number of GPU utilization levels that distinguish pairs of jobs."""
 
 
 @dataclass
 class _Book:
-    """Shares and times of the rounds so far, of one run; columns are the types, and packed on each of them again."""
+    """Shares and times of the rounds of one run so far; columns are the types, then the types again for packed jobs."""
 
     entitled_ms: Floats
     """Sum of each job's shares over time on each type [ms] (n, 2 J)."""
     had: Floats
-    """Time that it ran there [ms] (n, 2 J)."""
+    """Run time of each job on each type [ms] (n, 2 J)."""
     share: Floats
-    """Its shares now (n, 2 J)."""
+    """Current shares of each job (n, 2 J)."""
     met: Bools
-    """Whether its shares have been computed yet (n,)."""
+    """Whether each job's shares have been computed yet (n,)."""
     partner: Ints
-    """The partner with which it shares its GPUs in the last plan that named it; -1 none (n,)."""
+    """Partner with which each job shares GPUs in the last plan that included it; -1: none (n,)."""
     left_ms: Floats
-    """Run time left when shares were found last (n,) [ms]."""
+    """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
-    """Its speed then on an equal part of the cluster; 0 never found (n,)."""
+    """Speed of each job on an equal part of the cluster at that time; 0: never computed (n,)."""
     isolated_ms: Floats
-    """Time that its work until then would have taken there (n,) [ms]."""
+    """Time that each job's work until then would have taken on equal parts of the cluster (n,) [ms]."""
     kind: Ints
-    """Kind of each job when shares were found last, for pairs (n,)."""
+    """Kind of each job for pairing, when shares were last computed (n,)."""
     pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    """Rows (kind, other kind, pool) that have time packed (R, 3)."""
+    """Pairs that get packed time, as rows (kind, other kind, pool) (R, 3)."""
     now_ms: int = 0
     found_ms: int = -1
-    """When shares were found last; -1 never."""
+    """Time at which shares were last computed; -1: never."""
     active: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Jobs there at that time."""
+    """Jobs present at that time."""
     gpus: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """GPUs of the pools at that time."""
 
 
 class Rounds:
-    """Plans of rounds."""
+    """Plans made in rounds."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.p, self.packed, self.models = p, p["packed"], models
         self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
-        """Price of a GPU of each model of the cluster, as a part of the highest."""
+        """Price of a GPU of each model of the cluster, relative to the highest price."""
         self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
         """Deadlines [ms] (n,)."""
         self.gpus, self.submit_ms = jobs.devices.astype(np.int64), jobs.submit_ms
         self.tenant = jobs.tenant.astype(np.int64)
         self.pools: Pools = make_pools(jobs, cluster, "place")
         self.speed = pool_speeds(self.pools, jobs, cluster, models)
-        # Columns of the books are the types within a domain.
+        # Columns of the book are the types within a domain.
         low = np.searchsorted(self.pools.domain, self.pools.domain)
         self.column = np.arange(len(low)) - low
         self.types = int(self.column.max(initial=0)) + 1
@@ -102,13 +102,13 @@ class Rounds:
         )
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run in the next round, and where."""
+        """Return the plan: the jobs that run in the next round, and their pools."""
         job, running = view.job, self.pools.held(view)
         book = self.book
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # A job that ended, was stopped or found no place is no longer a partner.
+        # A job that ended, was stopped or did not fit is no longer a partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(view.now_ms, job, running, together)
@@ -135,12 +135,12 @@ class Rounds:
             moves = parts & (partner != together) & (together < np.arange(len(job)))
             at = np.where(moves, job, -1)
             beside = np.where(follows, whom, at)[named]
-        # Shares on paper change while jobs wait, and so does the time that the others had.
+        # While jobs wait, entitlements and run times keep changing, so plan again in the next round.
         wake = view.now_ms + self.round_ms if (chosen < 0).any() else -1
         return self.pools.plan(job[named], gpus[named], chosen[named], rate, wake, beside=beside)
 
     def _settle(self, now_ms: int, job: Ints, running: Ints, together: Ints) -> None:
-        """Record what happened since the last round."""
+        """Record entitlements and run times since the last round."""
         book = self.book
         elapsed = now_ms - book.now_ms
         book.now_ms = now_ms
@@ -150,7 +150,7 @@ class Rounds:
         book.had[job[runs], column] += elapsed
 
     def _find(self, job: Ints, capacity: Ints, left_ms: Ints) -> None:
-        """Find the shares of the jobs of a moment."""
+        """Compute the shares of the current jobs."""
         book, p, packed = self.book, self.p, self.packed
         book.found_ms, book.active, book.gpus = book.now_ms, job.copy(), capacity
         met = book.isolated[job] > 0
@@ -190,7 +190,7 @@ class Rounds:
                 kinds += int(found.kind.max(initial=-1)) + 1
         book.pairs = np.concatenate(rows)
         book.share[job] = shares
-        # A job begins as if it had had its share of half a round.
+        # A new job starts with half a round's share in both entitlement and run time.
         fresh = job[~book.met[job]]
         half = self.round_ms / 2
         book.met[fresh] = True
@@ -198,14 +198,14 @@ class Rounds:
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _beside(self, one: int, other: int) -> tuple[float, float]:
-        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) if memory is too small."""
+        """Return the speeds of jobs of two utilization levels that share GPUs; (0, 0) if memory is too small."""
         if one < 0 or other < 0:
             return 0.0, 0.0
         a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
         return int(interference_ppm(self.models, a, b)) / 1e6, int(interference_ppm(self.models, b, a)) / 1e6
 
     def _chosen(self, job: Ints, running: Ints, together: Ints, capacity: Ints) -> tuple[Ints, Ints]:
-        """Return the pool in which each job runs in the next round, -1 it waits, and the place of its partner."""
+        """Return each job's pool in the next round (-1: it waits) and the index of its partner."""
         from tracekit.replay.kernel import choose_types
 
         book = self.book
@@ -226,14 +226,14 @@ class Rounds:
             part = np.append(part, np.minimum(share[pairs[:, 0], column], share[pairs[:, 1], column]))
         order = np.lexsort((other, pool, place, -part, ~stays, -rank))
         chosen, partner = np.full(len(job), -1), np.full(len(job), -1)
-        # GPUs that nodes took with them are still their jobs'.
+        # Jobs keep the GPUs of nodes that left.
         kept = (running >= 0) & (together < np.arange(len(job)))
         used = np.bincount(running[kept], self.gpus[job[kept]], len(capacity)).astype(np.int64)
         choose_types(order, self.gpus[job], place, other, pool, np.maximum(capacity, used), chosen, partner)
         return chosen, partner
 
     def _pairs(self, job: Ints, running: Ints, together: Ints, priority: Floats) -> Ints:
-        """Return the pairs that may run: rows (place, other place, pool), running pairs first, then by priority."""
+        """Return the pairs that may run, as rows (index, other index, pool), running pairs first, then by priority."""
         kind, rows = self.book.kind[job], []
         for a, b, pool in self.book.pairs.tolist():
             column = int(self.column[pool]) + self.types
@@ -254,82 +254,82 @@ class Rounds:
 
 
 def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
-    """Return which of two partners joins the other: the one that does not run there, or the later."""
+    """Return which of two partners joins the other: the job that does not run there yet, or else the later job."""
     place = np.arange(len(partner))
     here, there = running == chosen, running[partner] == chosen
     return np.where(here == there, partner < place, there)
 
 
 class Gavel(Policy):
-    """Shares over GPU types for an objective, in rounds."""
+    """Shares of time on GPU types for an objective, in rounds."""
 
     card: ClassVar[Card] = Card(
         name="gavel",
-        title="shares of time on the GPU types that best meet an objective, in rounds",
+        title="in rounds, jobs get the shares of time on GPU types that best meet an objective",
         rule=(
-            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares "
-            "of time on the GPU types. objective=max_min maximizes the least normalized speed, then the next "
-            "least, and so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs "
-            "of each type. makespan: the last of the present jobs ends as early as possible. "
-            "finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the cluster is "
-            "as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. "
-            "cost: the same, divided by the price of a GPU of the type. slo: as cost, and jobs that can still "
-            "meet their deadlines get the speed they need, unless all together cannot. hierarchical: max_min over "
-            "the VCs, where a VC counts the sum of its jobs, and inside a VC max_min over its jobs, or its first "
-            "jobs in order of submission. With packed=on two jobs with the same number of GPUs may have shares of "
-            "time together on the same GPUs. In rounds, each job then runs on the type where it lags most: the "
-            "time that its share entitles it to over the time it ran there, both starting with half a round's "
-            "share. Running jobs go first among equals. A job that does not fit is skipped, a job runs on one "
-            "type in a round, and a job without computed shares gets what is left over. Gangs may be spread over "
-            "nodes of a type."
+            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of "
+            "time on the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and "
+            "so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. "
+            "makespan: the last present job ends as early as possible. finish_time_fairness: the worst ratio of a "
+            "job's end to its end on an equal part of the cluster is as small as possible. throughput: GPUs times "
+            "speed, summed over all jobs, is as large as possible. cost: as throughput, but divided by the price of a "
+            "GPU of the type. slo: as cost, and jobs that can still meet their deadlines get the speed they need, "
+            "unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC counts the sum of its "
+            "jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two jobs with "
+            "the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type "
+            "where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both "
+            "start with half a round's share. Among equals running jobs go first. A job that does not fit is skipped, "
+            "a job runs on one type in a round, and jobs without computed shares get the remaining GPUs. Gangs may be "
+            "spread over nodes of a type."
         ),
         parameters=(
             Parameter("objective", "max_min", "objective of the shares", OBJECTIVES),
             Parameter("round", 360.0, "length of a round [s]", minimum=0.001),
-            Parameter("again", 1920.0, "least time between two computations of the shares [s]"),
+            Parameter("again", 1920.0, "minimum time between two computations of the shares [s]"),
             Parameter(
                 "leftover",
                 "shares",
                 "for max_min: GPUs that cannot raise the least normalized speed are shared by the same rule again "
-                "(shares), or belong to no share and go in each round to the job that is first then (rounds)",
+                "(shares), or are not shared and go in each round to the first job in line (rounds)",
                 ("shares", "rounds"),
             ),
-            Parameter("inside", "fair", "for hierarchical: how the part of a VC is divided", ("fair", "fifo")),
+            Parameter(
+                "inside", "fair", "for hierarchical: how a VC's part is divided among its jobs", ("fair", "fifo")
+            ),
             Parameter("packed", False, f"two jobs may share GPUs ({', '.join(PACKABLE)})"),
             Parameter("aware", True, "shares use the speeds on the types; off: all types count as equally fast"),
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
         equal_to=(
-            "With one type, if all jobs fit: every job runs from the next round on, and none is stopped.",
+            "With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.",
             "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
-            "If all jobs have one size and there is one type: leftover=rounds is leftover=shares.",
-            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical are max_min.",
-            "With one VC: objective=hierarchical is max_min.",
-            "With one price: objective=cost is throughput.",
-            "If no two jobs fit in a GPU's memory: packed=on is packed=off, except for ties of the program.",
-            "If all speeds are equal: aware=off is aware=on.",
+            "If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.",
+            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.",
+            "With one VC: objective=hierarchical equals max_min.",
+            "With one price: objective=cost equals throughput.",
+            "If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.",
+            "If all speeds are equal: aware=off equals aware=on.",
         ),
         sources=(
             "Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.",
             (
-                "Own choices: the leftover of the max-min program is shared by the same rule again. "
-                "leftover=rounds is the released behaviour: one program, and in each round the left-over GPUs go "
-                "by priority, with jobs without a share last; makespan and finish_time_fairness work like this "
-                "here too. The time ran counts from a job's entry and not from the last program. A type that a "
-                "job does not name is used if its speed there is known. Types on which all jobs are equally fast "
-                "count as one."
+                "Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds "
+                "is the released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs "
+                "without a share last; makespan and finish_time_fairness work like this here too. Run time counts from "
+                "a job's arrival and not from the last program. A job also runs on types that it did not request, if "
+                "its speed there is known. Types on which all jobs are equally fast count as one."
             ),
             (
-                "Own choices of the other objectives: if all jobs fit where they are fastest they run there, "
-                "except under cost and slo; run times and required speeds within a quarter of each other count as "
-                "equal, at the larger value; makespan is one linear program, while the released code bisects to 5 "
-                "%, and the search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, "
-                "because speeds are relative to the recorded one; a deadline that can no longer be met is "
-                "dropped, and all deadlines are dropped if they are too much together; VCs have equal weight, and "
-                "their GPUs are divided in two steps, while the released code changes the weights of jobs; "
-                "remaining run times are known. Pairs are formed among five levels of GPU utilization; jobs that "
-                "lag most are paired first, and what a job gains from its partner's end comes with the next round."
+                "Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except "
+                "under cost and slo; run times and required speeds within a quarter of each other count as equal, at "
+                "the larger value; makespan is one linear program, while the released code bisects to 5 %, and the "
+                "search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, because speeds are "
+                "relative to the recorded speed; a deadline that can no longer be met is dropped, and all deadlines "
+                "are dropped if they cannot be met together; VCs have equal weight, and their GPUs are divided in two "
+                "steps, while the released code changes the weights of jobs; remaining run times are known. Pairs are "
+                "formed among five levels of GPU utilization; jobs that lag most are paired first, and a job speeds up "
+                "after its partner's end only at the next round."
             ),
         ),
     )
@@ -340,7 +340,7 @@ class Gavel(Policy):
         if p["packed"] and p["objective"] not in PACKABLE:
             raise UsageError(
                 f"gavel: packed=on cannot be combined with objective={p['objective']}",
-                hint=f"pairs are found for {', '.join(PACKABLE)}",
+                hint=f"packed=on supports {', '.join(PACKABLE)}",
             )
         rounds = Rounds(p, jobs, cluster, models, seed)
         return Planner(

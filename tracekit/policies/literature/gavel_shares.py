@@ -1,4 +1,4 @@
-"""Shares of time on the GPU types that are best for one of Gavel's objectives."""
+"""Compute the shares of time on GPU types that are best for one of Gavel's objectives."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ if TYPE_CHECKING:
 
 OBJECTIVES = ("max_min", "makespan", "finish_time_fairness", "throughput", "cost", "slo", "hierarchical")
 PACKABLE = ("max_min", "throughput", "cost")
-"""Objectives whose kinds of jobs stay few enough for pairs of them."""
+"""Objectives with few enough kinds of jobs to form pairs."""
 _STEP = 1.25
 """Run times and needs within this factor count as equal, at the larger value."""
 _NEAR = 1.05
-"""Precision of the search for the least worst slowdown."""
+"""Precision of the search for the smallest worst slowdown, as a factor."""
 
 
 @dataclass(frozen=True)
 class Active:
-    """The jobs of one domain when shares are found, in order of submission. k jobs, J types."""
+    """The jobs of one domain when shares are computed, in submission order. k jobs, J types."""
 
     gpus: Ints
-    """GPUs of each (k,)."""
+    """GPUs of each job (k,)."""
     speed: Floats
-    """Speed on each type, 0 if it may not or cannot run there (k, J)."""
+    """Speed of each job on each type; 0 if it may not or cannot run there (k, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     price: Floats
-    """Price of a GPU of each type, as a part of the highest (J,)."""
+    """Price of a GPU of each type, relative to the highest price (J,)."""
     left_ms: Floats
-    """Run time left (k,) [ms]."""
+    """Remaining run time of each job (k,) [ms]."""
     age_ms: Floats
-    """Time since submission (k,) [ms]."""
+    """Time since each job's submission (k,) [ms]."""
     isolated_ms: Floats
-    """Time that the work done would have taken on an equal part of the cluster (k,) [ms]."""
+    """Time that each job's work so far would have taken on an equal part of the cluster (k,) [ms]."""
     due_ms: Floats
-    """Time until the deadline, below 0 after it (k,) [ms]."""
+    """Time until each job's deadline, negative after it (k,) [ms]."""
     tenant: Ints
-    """VC (k,)."""
+    """VC of each job (k,)."""
     load: Ints
-    """Level of GPU utilization (k,); all 0 if jobs are not packed."""
+    """Level of GPU utilization of each job (k,); all 0 if jobs are not packed."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
-    """Speeds of jobs of two levels that share GPUs, (0, 0) if they may not; None: jobs are not packed."""
+    """Function of two levels: speeds of two jobs that share GPUs, (0, 0) if they may not; None: jobs are not packed."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Shares of jobs. k jobs, J types, R pairs of kinds."""
+    """Computed shares of jobs. k jobs, J types, R pairs of kinds."""
 
     alone: Floats
-    """Share of time on each type (k, J)."""
+    """Share of time of each job alone on each type (k, J)."""
     packed: Floats
-    """Share of time on each type next to another job (k, J)."""
+    """Share of time of each job on each type together with another job (k, J)."""
     kind: Ints
     """Kind of each job (k,)."""
     pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    """Rows (kind, other kind, type) of the pairs that have time (R, 3)."""
+    """The pairs that get time, as rows (kind, other kind, type) (R, 3)."""
 
 
 def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> Found:
@@ -74,9 +74,9 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
     objective : str
         One of `OBJECTIVES`.
     once : bool
-        For max_min: raise only the least speed.
+        For max_min: whether to raise only the least speed.
     inside : str
-        For hierarchical: 'fair' or 'fifo', how the part of a VC is divided among its jobs.
+        For hierarchical: how a VC's part is divided among its jobs, 'fair' or 'fifo'.
     """
     shares = np.zeros(active.speed.shape)
     able = np.flatnonzero((active.speed > 0).any(axis=1))
@@ -91,7 +91,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
         return Found(found[of], shares, of)
     own = _rows(active, able)
     value = own.speed / (own.price if objective in {"cost", "slo"} else 1.0)
-    # No job can do better than all the time that it can use, where it is fastest.
+    # No job can do better than to run all the time where it is fastest.
     demand, first, of = _kinds(own)
     room = fastest_for_all(demand, value[first])
     if room is not None and objective != "slo":
@@ -108,7 +108,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
 
 
 def isolated_speed(active: Active) -> Floats:
-    """Return the speed of each job on its part of the GPUs of each type, divided equally among all jobs (k,)."""
+    """Return the speed of each job on an equal part of the GPUs of each type (k,)."""
     part = np.minimum(1.0, active.capacity / max(len(active.gpus), 1) / active.gpus[:, None])
     part = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return np.asarray((active.speed * part).sum(axis=1))
@@ -120,38 +120,38 @@ def _rows(active: Active, chosen: Ints) -> Active:
 
 
 def _grouped(*columns: NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
-    """Return a row of each kind, the kind of each row, and how many each has; kinds are rows that are equal."""
+    """Return the first row of each kind, the kind of each row, and the rows per kind; equal rows form a kind."""
     table = np.column_stack([np.asarray(c, np.float64) for c in columns])
     _, first, of, count = np.unique(table, axis=0, return_index=True, return_inverse=True, return_counts=True)
     return first, of.ravel(), count
 
 
 def _kinds(active: Active, *columns: NDArray[np.generic]) -> tuple[Kinds, Ints, Ints]:
-    """Return the kinds of jobs that are equal, also in further columns; a row of each kind; the kind of each row."""
+    """Return the kinds of jobs, equal also in the extra columns, each kind's first row, and each row's kind."""
     first, of, count = _grouped(active.gpus, active.speed, *columns)
     return Kinds(count, active.gpus[first], active.speed[first], active.capacity), first, of
 
 
 def _stepped(values: Floats) -> Floats:
-    """Return values rounded up to powers of the step, so few of them differ."""
+    """Return values rounded up to powers of the step, so only few different values remain."""
     return np.asarray(_STEP ** np.ceil(np.log(np.maximum(values, 1e-12)) / np.log(_STEP) - 1e-9))
 
 
 def _at_need(active: Active, need: Floats) -> tuple[Floats, float]:
-    """Return the shares that make the least speed over need as large as can be, and that."""
+    """Return the shares that maximize the smallest ratio of speed to need, and that ratio."""
     demand, first, of = _kinds(active, need)
     found, level = raise_least(demand, need[first], once=True)
     return found[of], level
 
 
 def _fair_finish(active: Active) -> Floats:
-    """Return the shares with the least worst ratio of a job's end to its end on an equal part."""
+    """Return the shares that minimize the largest ratio of a job's end to its end on an equal part of the cluster."""
     fastest, left = active.speed.max(axis=1), np.maximum(active.left_ms, 1.0)
     alone = active.isolated_ms + left / np.maximum(isolated_speed(active), 1e-9)
 
     def at(ratio: float) -> tuple[Floats, float]:
         need = left / np.maximum(ratio * alone - active.age_ms, 1e-9)
-        # Never more than the fastest: rounding up must not ask for more than any job can have.
+        # Limit the need to the fastest speed, because rounding up must not exceed it.
         return _at_need(active, np.minimum(_stepped(need), fastest))
 
     low = float(((active.age_ms + left / fastest) / alone).max())
@@ -170,7 +170,7 @@ def _fair_finish(active: Active) -> Floats:
 
 
 def _valued(active: Active, value: Floats, *, due: bool) -> Floats:
-    """Return the shares of the largest total value; with deadlines, meet them as far as all can be met."""
+    """Return the shares with the largest total value; with `due`, jobs also meet deadlines if all can be met."""
     floor = np.zeros(len(active.gpus))
     if due:
         need = _stepped(active.left_ms / np.maximum(active.due_ms, 1.0))
@@ -185,7 +185,7 @@ def _valued(active: Active, value: Floats, *, due: bool) -> Floats:
 
 
 def _of_tenants(active: Active, inside: str) -> Floats:
-    """Return shares: GPUs of each type go to the VCs by max-min over their sums, and a VC's to its jobs."""
+    """Return shares: divide GPUs of each type among VCs by max-min over their sums, then each VC's among its jobs."""
     tenants, tenant = np.unique(active.tenant, return_inverse=True)
     demand, first, of = _kinds(active, tenant)
     count, equal, entity = demand.count, demand.equal, tenant[first]
@@ -222,7 +222,7 @@ def _of_tenants(active: Active, inside: str) -> Floats:
 
 
 def _in_order(gpus: Ints, speed: Floats, part: Floats) -> Floats:
-    """Return shares of jobs in their order, each on its fastest types first, until the GPUs are given away."""
+    """Return shares of jobs in order, each job on its fastest types first, until no GPUs are left."""
     shares, left = np.zeros(speed.shape), part.copy()
     for i, row in enumerate(np.argsort(-speed, axis=1, kind="stable").tolist()):
         if left.sum() <= 1e-9:
@@ -268,7 +268,7 @@ def _packed(objective: str, active: Active, able: Ints, *, once: bool) -> Found:
     return Found(shares[0], shares[1], kind, np.column_stack([pair[row], place]))
 
 
-# Programs that divide time on GPU types: shares that raise the least level, or the most value.
+# Linear programs that divide time on GPU types: shares that raise the least level, or maximize the value.
 
 _SLACK = 1e-9
 
@@ -280,15 +280,15 @@ class Kinds:
     count: Ints
     """Jobs of each kind (K,)."""
     gpus: Ints
-    """GPUs of each (K,)."""
+    """GPUs of a job of each kind (K,)."""
     speed: Floats
-    """Speed on each type; 0 if it may not or cannot run there (K, J)."""
+    """Speed of each kind on each type; 0 if it may not or cannot run there (K, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     pair: Ints | None = None
     """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: Floats | None = None
-    """Speed of both jobs on each type; 0 if they may not share (R, J, 2)."""
+    """Speeds of both jobs of each pair on each type; 0 if they may not share (R, J, 2)."""
 
     @property
     def equal(self) -> Floats:
@@ -297,18 +297,18 @@ class Kinds:
 
     @property
     def alike(self) -> bool:
-        """Whether every kind is equally fast on all types, so they count as one."""
+        """Whether every kind is equally fast on all types, so all types count as one."""
         return self.pair is None and bool((self.speed == self.speed[:, :1]).all())
 
     def merged(self) -> Kinds:
-        """Return the same with all types as one."""
+        """Return the same kinds with all types merged into one."""
         return Kinds(self.count, self.gpus, self.speed[:, :1], self.capacity.sum(keepdims=True))
 
 
 def max_min_shares(
     count: Ints, gpus: Ints, speed: Floats, capacity: Ints | Floats, *, once: bool = False
 ) -> tuple[Floats, Floats]:
-    """Return the shares of time on each type that raise the least normalized speed first, then the next, and so on.
+    """Return the shares of time on each type that maximize the least normalized speed, then the next least, and so on.
 
     The normalized speed of a job is gpus * sum(speed * share), divided by its speed with shares in proportion to the
     GPUs of the types.
@@ -318,24 +318,24 @@ def max_min_shares(
     count : array (K,)
         Jobs of each kind.
     gpus : array (K,)
-        GPUs of each.
+        GPUs of a job of each kind.
     speed : array (K, J)
-        Speed on each type; 0 if it may not or cannot run there.
+        Speed of each kind on each type; 0 if it may not or cannot run there.
     capacity : array (J,)
         GPUs of each type.
     once : bool
-        Raise only the least speed: GPUs that the program leaves belong to no share.
+        Raise only the least speed; the GPUs left over are in no share.
 
     Returns
     -------
     shares : array (K, J)
-        Share of time of each job of a kind, rows of at most 1 in sum.
+        Share of time of each job of a kind; each row sums to at most 1.
     level : array (K,)
         Normalized speed of each kind.
     """
     usable = (speed > 0) & (gpus[:, None] <= capacity)
     demand = Kinds(count, gpus, np.where(usable, speed, 0.0), np.asarray(capacity, np.float64))
-    # Without any usable type there is nothing to normalize by, and nothing to share.
+    # Kinds without a usable type cannot be normalized, and get no share.
     equal = demand.equal
     shares = np.zeros(demand.speed.shape)
     able = np.flatnonzero(equal > 0)
@@ -350,9 +350,9 @@ def max_min_shares(
 
 
 def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
-    """Return shares that give every job all its time where its value is largest; None if there is no room for that.
+    """Return shares that let every job run all the time where its value is largest; None if that does not fit.
 
-    Types of one value are filled in order, large gangs first, so a job rarely has shares of two.
+    Types of equal value are filled in order, large gangs first, so a job rarely gets shares of two types.
 
     Parameters
     ----------
@@ -379,22 +379,21 @@ def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
 
 
 def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | None = None) -> tuple[Floats, float]:
-    """Return shares that make the least level, speed over need, as large as can be, and that level.
+    """Return the shares that maximize the least level, which is speed over need, and that level.
 
     Parameters
     ----------
     need : array (K,)
-        Speed that each kind needs for a level of 1, above 0. Every kind can run on some type.
+        Speed that each kind needs for a level of 1, above 0. Every kind must be able to run on some type.
     once : bool
-        Stop there; otherwise the next least level is raised, and so on, while time is left.
+        Stop there; otherwise raise the next least level, and so on, while time is left.
     together : array (E, K), optional
-        Weights that sum the speeds of the kinds to those of E entities; needs and levels are then those of the
-        entities.
+        Weights that sum the kinds' speeds to the speeds of E entities; needs and levels then apply to entities.
 
     Returns
     -------
     shares : array (K, J), or (K + R, J) with pairs
-        Share of time of each job of a kind alone, then the time of each pair, summed over its jobs.
+        Share of time of each job of a kind alone, then the total time of each pair.
     level : float
         The least level.
     """
@@ -406,7 +405,7 @@ def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | N
 
 
 def _fill(demand: Kinds, need: Floats, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares on one type: at level y a job has the share need * y / speed, at most all its time."""
+    """Return the shares on one type: at level y a job has the share need * y / speed, at most 1."""
     per_level = need / demand.speed[:, 0]
     cost = demand.gpus * demand.count * per_level
     left, open_cost = float(demand.capacity[0]), float(cost.sum())
@@ -423,14 +422,14 @@ def _fill(demand: Kinds, need: Floats, *, once: bool) -> tuple[Floats, float]:
 
 
 def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
-    """Return the time on each of several equal types; they are filled in their order, large gangs first.
+    """Divide time over several equal types, which are filled in order, large gangs first.
 
     Parameters
     ----------
     gpus : array (N,)
-        GPUs of a gang.
+        GPUs of a gang of each kind.
     time : array (N,)
-        Time of all gangs of a kind on any type.
+        Total time of all gangs of each kind, on any type.
     capacity : array (J,)
         GPUs of each type.
 
@@ -449,7 +448,7 @@ def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
 
 
 def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares by a sequence of linear programs; each fixes the jobs that cannot get more."""
+    """Return the shares found by a sequence of linear programs; each fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -463,21 +462,21 @@ def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: boo
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # Slightly less than it is, so rounding leaves the next program a solution.
+        # Use a slightly smaller value, so the next program stays feasible despite rounding.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)
 
 
 def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Floats | None:
-    """Return the shares of the largest total value, GPUs times value times time; None if a floor is impossible.
+    """Return the shares with the largest total value, GPUs times value times time; None if the floors cannot be met.
 
     Parameters
     ----------
     value : array (K, J)
-        Value of a GPU's time, instead of the speed.
+        Value of a GPU's time for each kind on each type, used instead of the speed.
     floor : array (K,), optional
-        Least speed of each kind.
+        Minimum speed of each kind.
 
     Returns
     -------
@@ -491,7 +490,7 @@ def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Flo
 
 
 class _Program:
-    """Variables, rows and limits: the time of each way to run, a kind alone or a pair on a type, over all its jobs."""
+    """A linear program whose variables are the total times of each way to run: a kind or a pair on a type."""
 
     def __init__(self, demand: Kinds) -> None:
         self.demand = demand
@@ -523,7 +522,7 @@ class _Program:
         self.second, self.speeds = second, speeds
 
     def worth(self, value: Floats) -> Floats:
-        """Return the value of each way's time: GPUs times value, in a pair as much less as each is slower."""
+        """Return the value of each way's time: GPUs times value, reduced in a pair by each job's slowdown."""
         demand = self.demand
         found = demand.gpus[self.first] * value[self.first, self.on]
         packed = np.flatnonzero(self.second >= 0)
@@ -536,16 +535,16 @@ class _Program:
     def solve(
         self, rows: Floats, limit: Floats, level: Floats | None, aim: Floats | None = None
     ) -> tuple[Floats, float, Floats] | None:
-        """Return times, the level, and prices of the further rows; None if the program has no solution.
+        """Return the times, the level, and the prices of the additional rows; None if the program is infeasible.
 
         Parameters
         ----------
         rows, limit : arrays (A, ways), (A,)
-            Further rows, at most their limits.
+            Additional rows, and their upper limits.
         level : array (A,), optional
-            Coefficients of the level in these rows; the level is then made as large as can be.
+            Coefficients of the level in these rows; the level is then maximized.
         aim : array (ways,), optional
-            The objective if there is no level.
+            Coefficients to maximize if there is no level.
         """
         from scipy.optimize import linprog
 
@@ -563,7 +562,7 @@ class _Program:
         return x[: self.ways], float(x[-1]) if level is not None else 0.0, prices
 
     def shares(self, time: Floats) -> Floats:
-        """Return times as shares of each job by kind and type, and below them the times of the pairs."""
+        """Convert times to shares of each job by kind and type, followed by rows with the times of the pairs."""
         demand = self.demand
         kinds, types = demand.speed.shape
         pairs = 0 if demand.pair is None else len(demand.pair)

@@ -1,4 +1,4 @@
-"""GFS, as far as its rule is known: spot jobs within a forecast quota, evicted where that does least harm."""
+"""After GFS, as far as its rule is known: spot jobs run within a forecast quota and are evicted with least harm."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, by their demand up to now.
+# A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, given their demand so far.
 #
-# Guaranteed demand is the GPUs that guaranteed jobs hold or wait for. It is followed for each tenant and each set of
-# pools that its jobs accept: a series. Hours count from the first submission.
+# Guaranteed demand is the GPUs that guaranteed jobs use or wait for. It is tracked as one series for each tenant and
+# each set of pools that its jobs accept. Hours count from the first submission.
 
 HOUR_MS = 3_600_000
 _WEEK = 168
@@ -41,14 +41,14 @@ _DAY = 24
 
 
 class Forecast:
-    """Guaranteed demand hour by hour, and a forecast of it; S series, P pools.
+    """Hourly guaranteed demand and its forecast; S series, P pools.
 
     Parameters
     ----------
     accepts : array of bool (S, P)
         The pools that the jobs of each series may use.
     q : float
-        Quantile of the peak that is forecast [0..1], neither end.
+        Quantile of the peak to forecast, between 0 and 1, both excluded.
     span_ms : int
         Guaranteed time of a spot job [ms].
     """
@@ -56,23 +56,23 @@ class Forecast:
     def __init__(self, accepts: Bools, q: float, span_ms: int) -> None:
         self.accepts = accepts
         self._z = NormalDist().inv_cdf(q)
-        # A job that starts as the hour ends is to be left alone in the hours after it.
+        # A job that starts at the end of the hour must not be evicted in the hours after it.
         self._hours = 1 + min(-(-span_ms // HOUR_MS), _WEEK - 1)
         series = len(accepts)
         self.now: Ints = np.zeros(series, np.int64)
         """Demand of each series [GPUs] (S,)."""
         self.hour = 0
-        """Hours that are over."""
+        """Number of completed hours."""
         self._peak = self.now.copy()
         self._peaks = np.zeros((_WEEKS * _WEEK, series))
 
     def change(self, series: int, gpus: int) -> None:
-        """Let the demand of a series grow, or shrink."""
+        """Add GPUs to the demand of a series, or subtract them."""
         self.now[series] += gpus
         self._peak[series] = max(self._peak[series], self.now[series])
 
     def end_hour(self) -> None:
-        """Let an hour be over: its peaks are known."""
+        """Complete an hour and store its peaks."""
         self._peaks[self.hour % len(self._peaks)] = self._peak
         self._peak = self.now.copy()
         self.hour += 1
@@ -80,8 +80,8 @@ class Forecast:
     def forecast(self, gpus: Ints) -> Floats:
         """Return the quantile of the peak demand in each pool from this hour on [GPUs] (P,).
 
-        A series that takes several pools wants each in proportion to its GPUs. Series are taken for independent, and
-        their sum for normal.
+        The demand of a series that accepts several pools is split in proportion to their GPUs. Series are assumed to be
+        independent, and their sum to be normal.
 
         Parameters
         ----------
@@ -97,29 +97,29 @@ class Forecast:
         return np.clip(worst, 0, gpus)
 
     def _hour(self, hour: int) -> tuple[Floats, Floats]:
-        """Return mean and variance of the peak of each series in a future hour (S,), (S,)."""
+        """Return the mean and variance of each series' peak in a future hour (S,), (S,)."""
         past = hour - _WEEK * np.arange(1, _WEEKS + 1)
         past = past[past >= 0]
         if len(past) > 1:
             seen = self._peaks[past % len(self._peaks)]
             return seen.mean(axis=0), seen.var(axis=0, ddof=1)
-        # Less than two weeks are known: as now, with the changes from hour to hour of the last day.
+        # If fewer than two weeks are known, use the current demand and the hourly changes of the last day.
         last = np.arange(max(self.hour - _DAY, 0), self.hour)
         changes = np.diff(self._peaks[last % len(self._peaks)], axis=0)
         return self.now.astype(np.float64), (changes**2).sum(axis=0) / max(len(changes), 1)
 
 
 class Feedback:
-    """The hourly factor of the quota, corrected by evictions and by the waits of spot jobs.
+    """The factor of the quota, adjusted every hour by the evictions and waits of spot jobs.
 
     Parameters
     ----------
     factor : float
-        The first one.
+        Initial factor.
     target : float
-        Share of the spot starts of a day that may end by an eviction [0..1].
+        Share of a day's spot starts that may end by eviction [0..1].
     wait_ms : float
-        Wait of a spot job from which on the quota grows [ms].
+        Wait of a spot job above which the quota grows [ms].
     """
 
     LOW, HIGH = 0.2, 1.2
@@ -128,11 +128,11 @@ class Feedback:
     def __init__(self, factor: float, target: float, wait_ms: float) -> None:
         self.factor, self.target, self.wait_ms = factor, target, wait_ms
         self.starts = self.evictions = 0
-        """In this hour."""
+        """Spot starts and evictions in this hour."""
         self._day: list[tuple[int, int]] = []
 
     def end_hour(self, longest_ms: int) -> None:
-        """Let an hour be over; `longest_ms` is the longest wait of a spot job at its end, 0 without one [ms]."""
+        """Complete an hour; `longest_ms` is the longest wait of a spot job at its end, or 0 [ms]."""
         self._day = [*self._day[1 - _DAY :], (self.starts, self.evictions)]
         self.starts = self.evictions = 0
         starts, evictions = (sum(column) for column in zip(*self._day, strict=True))
@@ -142,23 +142,23 @@ class Feedback:
             self.factor = min(self.factor * self.UP, max(self.HIGH, self.factor))
 
 
-# Guaranteed jobs and spot jobs on the same nodes: which start where, and which are evicted.
+# Place guaranteed jobs and spot jobs on the same nodes, and choose the spot jobs to evict.
 
 _FULL = 1_000_000
 _MANY = 1 << 40
-"""More than any number of GPUs."""
+"""A number larger than any GPU count."""
 _LONGEST_S = 1e9
 
 
 class SpotJobs:
-    """The books of one run at a time; n jobs, N nodes, P pools.
+    """Plans guaranteed and spot jobs; holds the state of one run. n jobs, N nodes, P pools.
 
     Parameters
     ----------
     parameters : dict
-        Those of the card of gfs-like.
+        The parameters of gfs-like.
     spot : array of bool (n,)
-        Which jobs are spot jobs.
+        Whether each job is a spot job.
     overhead_ms : array
         Cost of a preemption by gang size [ms].
     """
@@ -191,10 +191,10 @@ class SpotJobs:
         self.guaranteed = [Lines(self.kind) for _ in range(domains)]
         self.waiting = Lines(self.kind)
         self.hosts: set[int] = set()
-        """Guaranteed jobs that run."""
+        """Running guaranteed jobs."""
         self.spots = Evictable(p, self.jobs.devices.astype(np.int64), self.cluster.nodes, self.overhead_ms)
         self.since: dict[int, int] = {}
-        """Since when each waiting spot job waits [ms]."""
+        """Time since which each waiting spot job has waited [ms]."""
         self.spot_in = np.zeros(len(self.pools.model), np.int64)
         """GPUs of spot jobs in each pool (P,)."""
         self.limit: Ints = np.zeros(len(self.pools.model), np.int64)
@@ -203,7 +203,7 @@ class SpotJobs:
         self._submitted = 0
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start and which are evicted now."""
+        """Return the plan: jobs that start or are evicted now."""
         self._follow(view)
         self.free = view.node_free.copy()
         self.there = view.node_gpus > 0
@@ -219,13 +219,13 @@ class SpotJobs:
         return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
 
     def _follow(self, view: View) -> None:
-        """Remove ended jobs, and let new jobs wait."""
+        """Remove ended jobs, and add new waiting jobs."""
         status, names = view.status, kernel()
         count = len(self.hosts) + len(self.spots.where)
         if view.running_jobs < count:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
-            # No plan is requested while nothing runs or waits: an hour may have ended since.
+            # No plan is requested while no job runs or waits, so hours may have ended since the last plan.
             failed = status[ended] == names.WAITING
             end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
@@ -240,7 +240,7 @@ class SpotJobs:
         self._submitted = view.submitted
 
     def _end(self, job: int) -> None:
-        """Take a job that ended out."""
+        """Remove a job that has ended."""
         if self.spot[job]:
             self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.gpus[job]
         else:
@@ -277,11 +277,11 @@ class SpotJobs:
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Rounded first: a sum of many fractions should be whole if it is meant to be.
+            # Round first, so a sum of many fractions that should be whole is whole.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
-        """Start a spot job on the node with most of them, if the quota of the pool allows it."""
+        """Start a spot job on the node with the most spot GPUs where it fits, if the pool's quota allows it."""
         gpus = self.gpus[job]
         open_pool = self.spot_in + gpus <= self.limit
         nodes = self._pool(job).nodes
@@ -318,7 +318,7 @@ class SpotJobs:
         return True
 
     def _evict_for(self, job: int) -> Spot | None:
-        """Evict spot jobs with the least harm, and return the place that a guaranteed job then has."""
+        """Evict spot jobs with the least harm, and return the spot freed for a guaranteed job."""
         now = self.view.now_ms
         found = self.spots.cheapest(self._pool(job), self.gpus[job], self.free, self.there, now)
         if found is None:
@@ -358,46 +358,50 @@ class SpotJobs:
 
 
 class GfsLike(Policy):
-    """Guaranteed jobs at once, spot jobs within a quota."""
+    """Guaranteed jobs start at once, spot jobs within a forecast quota."""
 
     card: ClassVar[Card] = Card(
         name="gfs-like",
-        title="spot jobs within a quota from a forecast of guaranteed demand, evicted with least harm (after GFS)",
+        title="spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS)",
         rule=(
-            "Guaranteed jobs start first, by submission: on nodes without spot jobs if they fit there, otherwise "
-            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times "
-            "the run time since the last checkpoint, plus `harm` for each job, and half of that for a job that "
-            "has run for its guaranteed time; fewer jobs among equals. For a gang of several nodes an integer "
-            "program chooses the nodes. Evicted jobs wait again by submission and repeat their lost time. A spot "
-            "job starts on the node with the most spot GPUs where it fits, while the spot GPUs of that domain and "
-            "GPU model stay within the quota: factor * (GPUs there - the quantile q of the peak of guaranteed "
-            "demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait for. It is "
-            "forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in "
-            "the last four weeks or, until two weeks are known, the demand now and the hourly changes of the last "
-            "day. VCs are assumed to be independent and their sum to be normal. The factor is then multiplied by "
-            "0.9 if more than target of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot "
-            "job has waited longer than wait; it stays between 0.2 and 1.2."
+            "Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise "
+            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times the "
+            "run time since the last checkpoint, plus `harm` for each job, and half of that for a job that has run for "
+            "its guaranteed time; among equals it evicts fewer jobs. For a multi-node gang an integer program chooses "
+            "the nodes. Evicted jobs wait again in submission order and repeat their lost time. A spot job starts on "
+            "the node with the most spot GPUs where it fits, while the spot GPUs of that domain and GPU model stay "
+            "within the quota: factor * (GPUs - the quantile q of the peak guaranteed demand within the guaranteed "
+            "time). Demand is the GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and "
+            "GPU model: the mean and deviation of that hour of the week in the last four weeks or, until two weeks are "
+            "known, the current demand and the hourly changes of the last day. VCs are assumed to be independent and "
+            "their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of the last "
+            "day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it "
+            "stays between 0.2 and 1.2."
         ),
         parameters=(
             Parameter(
                 "quota",
                 "forecast",
-                "how many GPUs spot jobs may use: what the forecast leaves, all that are free, or none",
+                "which GPUs spot jobs may use: the GPUs that the forecast leaves, all free GPUs, or none",
                 ("forecast", "all", "none"),
             ),
-            Parameter("q", 0.9, "quantile of the peak of guaranteed demand [1]", minimum=0.001, maximum=0.999),
-            Parameter("guarantee", 3600.0, "guaranteed time of a spot job, and how far the forecast looks ahead [s]"),
+            Parameter("q", 0.9, "quantile of the peak guaranteed demand [1]", minimum=0.001, maximum=0.999),
+            Parameter(
+                "guarantee", 3600.0, "guaranteed time of a spot job, which is also how far the forecast looks ahead [s]"
+            ),
             Parameter("factor", 1.0, "initial factor of the quota [1]", maximum=10),
-            Parameter("adapt", True, "the factor follows evictions and waits"),
+            Parameter("adapt", True, "adjust the factor by evictions and waits"),
             Parameter("target", 0.05, "share of spot starts that may end by eviction [1]", maximum=1),
             Parameter("wait", 3600.0, "wait of a spot job above which the factor grows [s]"),
             Parameter("harm", 3600.0, "harm of an eviction in addition to the lost time [GPU*s]", maximum=1e9),
-            Parameter("checkpoint", 1800.0, "run time between two checkpoints; 0: nothing is lost, inf: all of it [s]"),
+            Parameter(
+                "checkpoint", 1800.0, "run time between two checkpoints; 0: no work is lost, inf: all work is lost [s]"
+            ),
             Parameter(
                 "limit",
                 1000,
-                "most nodes that the program's search visits; then its best solution so far counts, and without "
-                "one the gang waits; 0: no limit",
+                "maximum number of search nodes of the program, after which its best solution counts; without a "
+                "solution the gang waits; 0: no limit",
             ),
             scan("skip"),
             Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
@@ -405,30 +409,31 @@ class GfsLike(Policy):
         assumptions=("D1", "M4", "M9", "M10"),
         equal_to=(
             "Without spot jobs: fifo with the same scan.",
-            "With quota=none: spot jobs never start, and the other jobs run as if there were none.",
+            "With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.",
             (
-                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, in "
-                "which the spot job that started last makes room and starts over."
+                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where "
+                "the spot job that started last is evicted and starts over."
             ),
         ),
         sources=(
             (
-                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of "
-                "each organization's demand, a spot quota with a guaranteed time, preemption with least harm."
+                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each "
+                "organization's demand, a spot quota with a guaranteed time, and preemption with least harm."
             ),
             (
-                "Own choices, because we could not read the formulas: the forecast, the quota and its factor, the "
-                "harm, the placement and the order of victims. A job that accepts several GPU models counts "
-                "towards each by its GPUs. Spot jobs are the preemptible ones, by M10 if the trace does not say."
+                "Our choices, because we could not read the formulas: the forecast, the quota and its factor, the "
+                "harm, the placement and the order of victims. A job that accepts several GPU models counts towards "
+                "each model in proportion to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace "
+                "does not mark them."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the nodes of every job."""
+        """Return the planner, which chooses the nodes of every job."""
         p = self.parameters
         spot = classes(models, jobs, seed) == 1
-        # `checkpoint` already gives the work that a stopped job repeats, so M9's share of it is not charged as well.
+        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
         restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
         overhead_ms = overheads(restarts, p["overhead"], jobs.devices)
         books = SpotJobs(p, jobs, cluster, spot, overhead_ms)

@@ -1,4 +1,4 @@
-# Bundles of GPUs of one type, bought at prices that rise with use.
+# Jobs buy bundles of GPUs of one type at prices that rise with use.
 
 
 def buy_bundles(
@@ -15,30 +15,30 @@ def buy_bundles(
     bint priced,
     int64_t[::1] chosen,
 ):
-    """Give jobs without GPUs a bundle each, in an order: the pool that is worth most to them after what it costs.
+    """Give each job without GPUs a bundle, in an order, from the pool with the largest surplus of worth over price.
 
     Parameters
     ----------
     order : array
         Rows of the jobs.
     gpus : array (k,)
-        GPUs of each.
+        GPUs of each job.
     worth : array (k, P)
-        Utility of each per GPU*ms in each pool; 0 where it may not run.
+        Utility of each job per GPU*ms in each pool; 0 if it may not run there.
     need : array (k, P)
-        What it needs there [GPU*ms].
+        GPU time that each job needs in each pool [GPU*ms].
     low, span : array (P,)
-        Price of an idle pool per GPU*ms, and the logarithm of the factor by which that of a full one is higher.
+        Price per GPU*ms of an idle pool, and the logarithm of the factor by which a full pool's price is higher.
     size, free : array (P,)
-        GPUs of each pool, and those that nobody has; lowered by those taken.
+        GPUs of each pool, and its free GPUs; `free` is reduced by the GPUs taken.
     home : array (k,)
-        Pool in which a job runs, which it takes between equals; -1 none.
+        Current pool of each job, preferred among equals; -1: none.
     margin : float
-        Part of its utility that a job has to gain by leaving that pool.
+        Share of its utility that a job must gain to leave its pool.
     priced : bool
-        Whether a job takes only what is worth its price; if not, it takes the free GPUs that are worth most to it.
+        Whether a job buys only GPUs that are worth their price; if not, it takes the free GPUs worth most to it.
     chosen : array (k,)
-        -1, or the pool of a job that has GPUs; overwritten.
+        Pool of each job that has GPUs, -1 for the others; overwritten.
     """
     cdef int64_t at, i, pool, best
     cdef double price, gain, most

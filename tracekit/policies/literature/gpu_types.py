@@ -1,4 +1,4 @@
-"""Jobs on GPU types: bought at prices (Hadar), or matched to places in queues (AlloX)."""
+"""Policies for several GPU types: jobs buy GPUs at prices (Hadar) or are matched to queue positions (AlloX)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
+# After Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
 
 _LEAST = 1e-3
-"""Need of a job that has nothing left [GPU*ms]."""
+"""Need of a job with no work left [GPU*ms]."""
 
 
 class _Market:
-    """Prices and bundles, round by round, of one run at a time."""
+    """Prices and purchases in each round; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.utility, self.refused, self.candidates = p["utility"], p["refused"], p["candidates"]
@@ -36,25 +36,25 @@ class _Market:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         speed = pool_speeds(self.pools, jobs, cluster, models)
         self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
-        """Speed of each kind in each pool; 0 if it may not run there [ppm] (K, P)."""
+        """Speed of each kind of demand in each pool; 0 if it may not run there [ppm] (K, P)."""
 
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.seen: Ints = np.zeros(0, np.int64)
         """Jobs of the last plan."""
         self.there: Ints = np.zeros(0, np.int64)
-        """GPUs of the pools then."""
+        """GPUs of the pools at the last plan."""
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run until the next event, and where."""
+        """Return the plan until the next event."""
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # Nothing has changed since the last call: the planned jobs found no place, and others may have the GPUs.
+        # If nothing has changed since the last call, the planned jobs did not fit, and others may take the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news
         kept = np.zeros(len(job), np.bool_) if offers else running >= 0
-        # GPUs that nodes took with them are still their jobs'.
+        # Jobs keep the GPUs of nodes that left.
         size = self.pools.capacity(view, running)
         free = size - self.pools.used(running[kept], view.held[kept])
         rows = self._looked_at(view, running, kept, free)
@@ -65,7 +65,7 @@ class _Market:
         return self._named(job[rows], running[rows], worth, chosen, order, view.now_ms if offers else -1)
 
     def _looked_at(self, view: View, running: Ints, kept: Bools, free: Ints) -> Ints:
-        """Return the places of the jobs that are offered GPUs: of waiting jobs the best of each domain."""
+        """Return the indices of the jobs that are offered GPUs, including only the best waiting jobs of each domain."""
         job = view.job
         kind = self.pools.kind[job]
         fits = ((self.gpus[job, None] <= free) & (self.speed[kind] > 0)).any(axis=1)
@@ -76,7 +76,7 @@ class _Market:
         return np.sort(np.concatenate([np.flatnonzero((running >= 0) & ~kept), waiting]))
 
     def _worth(self, view: View, running: Ints, rows: Ints) -> tuple[Floats, Floats]:
-        """Return the need of jobs in each pool [GPU*ms], and their utility there per GPU*ms (m, P)."""
+        """Return the GPU time that jobs need in each pool [GPU*ms], and their utility there per GPU*ms (m, P)."""
         job = view.job[rows]
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]
@@ -93,13 +93,13 @@ class _Market:
     def _bought(
         self, job: Ints, worth: Floats, need: Floats, size: Ints, free: Ints, running: Ints
     ) -> tuple[Ints, Ints]:
-        """Return the pool of each job that is offered GPUs, -1 none, and the order in which they were offered."""
+        """Return the pool of each job that is offered GPUs (-1: none), and the order of the offers."""
         from tracekit.replay.kernel import buy_bundles
 
         order = np.lexsort((job, running < 0, -worth.max(axis=1, initial=0.0)))
         able = worth > 0
         high = worth.max(axis=0, initial=0.0)
-        # A price that no job may use is never read.
+        # The price of a pool that no job may use is never read.
         high[high <= 0] = 1.0
         first, part = np.unique(self.pools.domain, return_index=True, return_inverse=True)[1:]
         low = np.minimum.reduceat(np.min(worth, axis=0, initial=np.inf, where=able), first)[part]
@@ -113,7 +113,7 @@ class _Market:
         return chosen, order
 
     def _named(self, job: Ints, before: Ints, worth: Floats, chosen: Ints, order: Ints, offered_ms: int) -> Plan:
-        """Return the plan: which jobs stop, start or move, and which get the GPUs of jobs that find no place."""
+        """Return the plan: jobs that stop, start or move, and jobs that get the GPUs of jobs that do not fit."""
         stops = order[(before[order] >= 0) & (chosen[order] < 0)]
         goes = order[(chosen[order] >= 0) & (chosen[order] != before[order])]
         late = order[(chosen[order] < 0) & (before[order] < 0)] if self.refused == "run" else order[:0]
@@ -128,44 +128,47 @@ class _Market:
 
 
 class HadarLike(Policy):
-    """Prices for the GPUs of each type."""
+    """Jobs buy GPUs of one type at prices that rise with use."""
 
     card: ClassVar[Card] = Card(
         name="hadar-like",
         title="jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar)",
         rule=(
-            "In rounds, when a job has arrived or ended, all jobs are offered GPUs, the job with the greatest "
-            "utility per GPU and time first. Each type has a price per GPU and time. With none of its GPUs in "
-            "use, the price is the least utility that any considered job has on any type; with all in use, it is "
-            "the greatest utility on this type; in between it rises exponentially with the share in use. A job "
-            "may buy its gang on a type with enough free GPUs if its utility there is at least what it would pay "
-            "until its end at the current price. It takes the type that leaves it the largest surplus. A job that "
-            "finds every type too expensive waits or (refused=run) gets GPUs that would be idle, of the type that "
-            "is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has "
-            "become better for them by margin; with preempt=off running jobs keep what they have. GPUs that are "
-            "bought by number but do not fit on nodes are filled in the next round, and no job is stopped for "
-            "that. A gang's GPUs are of one type, on the fewest nodes."
+            "In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per "
+            "GPU time first. Each type has a price per GPU and time. With none of its GPUs in use, the price is the "
+            "least utility that any considered job has on any type; with all in use, it is the greatest utility on "
+            "this type; in between it rises exponentially with the share in use. A job may buy its gang on a type with "
+            "enough free GPUs if its utility there is at least what it would pay until its end at the current price. "
+            "It takes the type with the largest surplus. A job that finds every type too expensive waits or, with "
+            "refused=run, gets GPUs that would be idle, of the type that is worth most to it. Jobs that end up without "
+            "GPUs are stopped, and jobs move if another type has become better for them by margin; with preempt=off "
+            "running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs get them in the next round, "
+            "and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes."
         ),
         parameters=(
             Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
             Parameter(
                 "utility",
                 "jobs",
-                "the value of a job's end: the same for every job, its GPU time, or its GPU time over the time "
-                "from submission to the end",
+                "value of finishing a job: the same for every job, its GPU time, or its GPU time over the time from "
+                "submission to end",
                 ("jobs", "work", "throughput"),
             ),
             Parameter(
-                "refused", "run", "a job that finds every type too expensive waits, or gets idle GPUs", ("wait", "run")
+                "refused",
+                "run",
+                "whether a job that finds every type too expensive waits or gets idle GPUs",
+                ("wait", "run"),
             ),
-            Parameter("preempt", True, "running jobs are offered GPUs again, and may be stopped or moved"),
+            Parameter("preempt", True, "offer GPUs to running jobs too; they may be stopped or moved"),
             Parameter(
                 "margin", 0.1, "share of its utility that a running job must gain by moving to another type", maximum=1
             ),
             Parameter(
                 "candidates",
                 500,
-                "waiting jobs that a round considers in each part of a divided cluster, those of greatest utility",
+                "number of waiting jobs that a round considers in each part of a divided cluster, the greatest utility "
+                "first",
                 minimum=1,
                 maximum=100_000,
             ),
@@ -183,17 +186,16 @@ class HadarLike(Policy):
                 "exponentially with use come from online primal-dual algorithms."
             ),
             (
-                "Own choices: one type per gang, while the paper mixes types inside a job, because the engine "
-                "gives a gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered "
-                "GPUs one after the other instead of the dual subroutine; refused=run; remaining run times are "
-                "known; a type that a job does not name is used if its speed there is known; the length of a "
-                "round, as in Gavel."
+                "Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a "
+                "gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered GPUs one after "
+                "the other instead of the dual subroutine; refused=run; remaining run times are known; a job also runs "
+                "on types that it did not request, if its speed there is known; the length of a round, as in Gavel."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in rounds."""
+        """Return the planner for rounds."""
         market = _Market(self.parameters, jobs, cluster, models)
         return Planner(
             market.plan,
@@ -205,24 +207,24 @@ class HadarLike(Policy):
         )
 
 
-# AlloX: jobs and places in the queues of machines of several types, matched for the least mean completion time.
+# AlloX: jobs are matched to queue positions on machines of several types, for the least mean completion time.
 
 _SPARE = 4
-"""Places in a machine's queue in addition to those that all jobs need."""
+"""Extra queue positions per machine, beyond those that all jobs need."""
 
 
 def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
-    """Return which job goes next on each machine, for the smallest sum of completion times.
+    """Return the next job of each machine, for the smallest sum of completion times.
 
-    The job that is k-th from the end of a machine's queue delays k jobs by its run time, itself included, and waits for
-    the machine to be ready: its cost. Each machine and k is matched with at most one job.
+    The job that is k-th from the end of a machine's queue delays k jobs, itself included, by its run time, and waits
+    until the machine is free; the sum is its cost. Each pair of a machine and k gets at most one job.
 
     Parameters
     ----------
     time_ms : array (m, J)
         Run time of each job on each type [ms]; infinite if it may not run there.
     ready_ms : list of J arrays
-        When each machine of a type is free, ascending [ms from now].
+        Time until each machine of a type is free, ascending [ms].
 
     Returns
     -------
@@ -251,13 +253,13 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # A cost that no schedule reaches, so matchings with the fewest such costs are cheapest.
+    # This cost exceeds the cost of any schedule, so matchings that use it least are cheapest.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))
     real = able[job, column] & (wait[column] <= 0)
     job, column = job[real], column[real]
-    # The first of a queue is the one that is farthest from its end.
+    # The first job of a queue is the one farthest from the queue's end.
     order = np.lexsort((-k[column], which[column], of[column]))
     job, column = job[order], column[order]
     first = np.ones(len(job), np.bool_)
@@ -266,7 +268,7 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
 
 
 class _Matching:
-    """Plans after events."""
+    """Plans made after each event."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.share, self.candidates, self.busy = p["alpha"], p["candidates"], p["machines"] == "all"
@@ -274,19 +276,19 @@ class _Matching:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         self.speed = pool_speeds(self.pools, jobs, cluster, models)
         highest = self.speed.max(axis=1, initial=0)
-        # If all types that a kind of job may use are equally fast, and are those that it accepts, times do not matter.
+        # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
         self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == 1_000_000).all())
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start now, and where."""
+        """Return the jobs that start now, and their pools."""
         room = np.bincount(self.pools.group_pool[view.node_group], view.node_free, len(self.pools.model))
         free = room.astype(np.int64)
         if free.sum() <= 0:
             return self._named(np.zeros(0, np.int64), None, None)
         job, held = view.job, view.held
         waiting = np.flatnonzero(held == 0)
-        # Only the oldest, but at least as many jobs as there are GPUs.
+        # Consider only the oldest jobs, but at least as many as there are free GPUs.
         waiting = waiting[: max(int(self.share * len(waiting)), int(free.sum()))]
         who = job[waiting]
         left = view.remaining_ms[waiting].astype(np.float64)
@@ -298,11 +300,11 @@ class _Matching:
         return Plan(job, self.gpus[job], rate=rate, model=model, keep=True, optional=len(job))
 
     def _shortest(self, who: Ints, left: Floats, free: Ints) -> Plan:
-        """Return the shortest first: on equal machines this is the best matching."""
+        """Return the shortest jobs first, because on equal machines this is the best matching."""
         fits = np.flatnonzero(self.gpus[who] <= free.max(initial=0))
         order = fits[np.argsort(left[fits], kind="stable")]
         kind = self.pools.kind[who[order]]
-        # Of each kind at most as many jobs as there are GPUs in total.
+        # Keep at most as many jobs of each kind as fit on all free GPUs.
         by_kind = np.argsort(kind, kind="stable")
         start = np.searchsorted(kind[by_kind], kind[by_kind])
         near = np.zeros(len(kind), np.bool_)
@@ -310,7 +312,7 @@ class _Matching:
         return self._named(who[order[near]], None, None)
 
     def _ready(self, view: View, free: Ints) -> list[Floats]:
-        """Return when each GPU of each pool is free, ascending [ms from now]."""
+        """Return the time until each GPU of each pool is free, ascending [ms]."""
         if not self.busy:
             return [np.zeros(count) for count in free.tolist()]
         held = view.held
@@ -357,40 +359,39 @@ class _Matching:
 
 
 class Allox(Policy):
-    """Min-cost matching of jobs with places in queues."""
+    """Match jobs to queue positions at the least cost."""
 
     card: ClassVar[Card] = Card(
         name="allox",
         title="jobs matched to queue positions on machines of several types, for the lowest mean completion time",
         rule=(
-            "After each event the waiting jobs are matched to positions in the queues of the machines, to "
-            "minimize the sum of completion times. Position k from the end of a queue costs k times the job's run "
-            "time on that type, plus the time until the machine is free. The first job in the queue of a free "
-            "machine starts; the others are matched again at the next event. Running jobs are neither stopped nor "
-            "moved. For gangs, a machine is as many GPUs of one type as the gang has. Each size is matched "
-            "separately, and the chosen jobs start in the order of their run times while there is room. Gangs are "
-            "not spread over more nodes than needed."
+            "After each event the waiting jobs are matched to positions in the machines' queues so that the sum of "
+            "completion times is minimal. Position k from the end of a queue costs k times the job's run time on that "
+            "type, plus the time until the machine is free. The first job in the queue of a free machine starts; the "
+            "others are matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a "
+            "machine is a group of as many GPUs of one type as the gang needs. Each gang size is matched separately, "
+            "and the chosen jobs start in order of run time while there is room. Gangs are not spread over more nodes "
+            "than needed."
         ),
         parameters=(
             Parameter(
                 "alpha",
                 1.0,
-                "share of the waiting jobs to consider, the oldest first, but at least as many jobs as GPUs are free",
+                "share of the waiting jobs to consider, the oldest first; at least as many jobs as there are free GPUs",
                 minimum=0.0,
                 maximum=1.0,
             ),
             Parameter(
                 "machines",
                 "all",
-                "match with all machines, including busy ones from the time they become free, or with free "
-                "machines only",
+                "match jobs to all machines, including busy machines once they become free, or to free machines only",
                 ("all", "free"),
             ),
             Parameter(
                 "candidates",
                 32,
-                "how many jobs of each size (the shortest) and machines of each type (the soonest free) a "
-                "matching considers",
+                "number of jobs of each size (the shortest) and machines of each type (those free soonest) in a "
+                "matching",
                 minimum=1,
                 maximum=1000,
             ),
@@ -403,21 +404,20 @@ class Allox(Policy):
         sources=(
             "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.",
             (
-                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds "
-                "of its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; "
-                "unlike that simulator it has no rounds of 360 s. We do not know what else explains the "
-                "difference."
+                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
+                "its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike "
+                "that simulator it has no rounds of 360 s. We cannot explain the rest of the difference."
             ),
             (
-                "Own choices: gangs, which the paper does not have; when busy machines become free, from the "
-                "remaining run times; the limit on what a matching considers, and at least five positions in each "
-                "machine's queue; no matching between types on which all jobs are equally fast, because shortest "
-                "first is optimal there."
+                "Our choices: gangs, which the paper does not have; busy machines become free according to remaining "
+                "run times; the limit on what a matching considers, and at least five positions in each machine's "
+                "queue; no matching between types on which all jobs are equally fast, because shortest first is "
+                "optimal there."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans after events."""
+        """Return the planner, which plans after each event."""
         matching = _Matching(self.parameters, jobs, cluster, models)
         return Planner(matching.plan, any_model=True, scope=0)

@@ -1,4 +1,4 @@
-"""Guests on the GPUs of jobs that they never slow: opportunistic jobs (AntMan), offline jobs (MuxFlow)."""
+"""Policies with guests that never slow their hosts: opportunistic jobs (AntMan), offline jobs (MuxFlow)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# AntMan: guaranteed jobs within quotas, and opportunistic ones on the GPUs that have least to do.
+# AntMan: guaranteed jobs run within quotas, and opportunistic jobs on the least loaded GPUs.
 
 
 class _Lodgings:
-    """Plans of one run at a time."""
+    """Starts jobs and sets their speeds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         tenant = tenants(jobs)
-        # Jobs of one line have the same class and tenant too: both decide which jobs may start.
+        # Jobs of one line also share class and tenant, because both decide which jobs may start.
         self.demand = Demand(jobs, cluster, models, tenant.astype(np.int64))
         self.guest: list[int] = classes(models, jobs, seed).tolist()
         self.tenant: list[int] = tenant.tolist()
@@ -52,7 +52,7 @@ class _Lodgings:
         self.guests_on = np.zeros(size, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start, and the current speed of every job."""
+        """Return the plan: jobs that start, and the current speed of every job."""
         new, ended = self.books.follow(view)
         for job, gpus in ended.items():
             self._count(job, gpus, -1)
@@ -71,7 +71,7 @@ class _Lodgings:
         return self.books.plan(self._speed, wake)
 
     def _host(self, job: int, limit: Ints, room: Ints) -> bool:
-        """Start a guaranteed job, if its tenant may have more GPUs and some have no guaranteed jobs."""
+        """Start a guaranteed job if its tenant's quota allows it and enough GPUs have no guaranteed job."""
         tenant = self.tenant[job]
         if self.held[tenant] + self.demand.gpus[job] > limit[tenant]:
             return False
@@ -121,7 +121,7 @@ class _Lodgings:
             self.room[self.demand.node[gpu]] -= sign
 
     def _speed(self, job: int, gpu: int) -> int:
-        """Return the speed of a job: guaranteed jobs are never slowed, the others share what is left."""
+        """Return the speed of a job; guaranteed jobs are never slowed, opportunistic jobs share the rest of the GPU."""
         if not self.guest[job]:
             return FULL
         host = int(self.host[gpu])
@@ -131,35 +131,34 @@ class _Lodgings:
 
 
 class AntMan(Policy):
-    """Guaranteed jobs by quota, opportunistic jobs on what these leave."""
+    """Guaranteed jobs run within quotas, opportunistic jobs on the least loaded GPUs."""
 
     card: ClassVar[Card] = Card(
         name="antman",
         title="guaranteed jobs within quotas; opportunistic jobs share the least loaded GPUs",
         rule=(
-            "Guaranteed jobs start first, in order of submission, if their VC's quota allows it and enough GPUs "
-            "without guaranteed jobs are in one place. They take the least loaded GPUs of a node, even if "
-            "opportunistic jobs run there. Opportunistic jobs count against no quota. Each of their GPUs must "
-            "have a load (the sum of the utilizations there) below `cap`, enough memory left and fewer than "
-            "`guests` opportunistic jobs; the least loaded GPUs come first, on any nodes. No job is stopped, and "
-            "a job that cannot start is skipped. A guaranteed job runs as if it were alone. Opportunistic jobs "
-            "share what it leaves, at least the share `least`, in equal parts. Utilization and memory are counted "
-            "in whole percent."
+            "Guaranteed jobs start first, in submission order, if their VC's quota allows it and enough GPUs without "
+            "guaranteed jobs are close together. They take the least loaded GPUs of a node, even if opportunistic jobs "
+            "run there. Opportunistic jobs count against no quota. Each of their GPUs must have a load (the sum of the "
+            "utilizations there) below `cap`, enough memory left and fewer than `guests` opportunistic jobs; the least "
+            "loaded GPUs come first, on any nodes. No job is stopped, and a job that cannot start is skipped. A "
+            "guaranteed job runs as if alone. Opportunistic jobs share the rest of the GPU, at least the share "
+            "`least`, in equal parts. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("cap", 0.8, "a GPU at this load or above takes no opportunistic job [0..1; inf]"),
-            Parameter("guests", 1, "most opportunistic jobs on a GPU", minimum=1, maximum=8),
+            Parameter("cap", 0.8, "load at or above which a GPU accepts no opportunistic job [0..1; inf]"),
+            Parameter("guests", 1, "maximum number of opportunistic jobs on a GPU", minimum=1, maximum=8),
             Parameter(
-                "least", 0.05, "share that opportunistic jobs get at least [0..1]", minimum=0.000001, maximum=1.0
+                "least", 0.05, "minimum share of a GPU for opportunistic jobs [0..1]", minimum=0.000001, maximum=1.0
             ),
             Parameter(
                 "quota",
                 "stated",
-                "quotas for guaranteed jobs: those that the cluster defines; or, if it defines none, also those "
-                "of D9; or none",
+                "quotas for guaranteed jobs: the cluster's (stated); the cluster's, or those of D9 if it has none "
+                "(held); or none (off)",
                 ("stated", "held", "off"),
             ),
-            Parameter("gap", 0.0, "least time between two decisions [s]"),
+            Parameter("gap", 0.0, "minimum time between two decisions [s]"),
         ),
         assumptions=("D1", "D9", "M1", "M2", "M4", "M10"),
         quotas=True,
@@ -169,30 +168,30 @@ class AntMan(Policy):
         ),
         sources=(
             (
-                "Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic "
-                "pod has exactly one GPU, the one with the lowest utilization below 80 %, if memory is left."
+                "Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic pod "
+                "gets exactly one GPU, the one with the lowest utilization below 80 %, if it has memory left."
             ),
             (
-                "Own choices: a job of several GPUs is as many pods, placed at once; load is the sum of mean "
-                "utilizations instead of 30 samples, and memory is that of M2 instead of 16 GiB; guaranteed jobs "
-                "always find memory, because other jobs' memory moves to the host; no class 'auto' and no "
-                "promotion, which are still to be done in the plugin too."
+                "Our choices: a job with several GPUs counts as that many pods, placed at once; load is the sum of "
+                "mean utilizations instead of 30 samples, and memory comes from M2 instead of 16 GiB; guaranteed jobs "
+                "always find memory, because other jobs' memory moves to the host; no class 'auto' and no promotion, "
+                "which are not implemented in the plugin either."
             ),
         ),
     )
 
     @property
     def lends(self) -> bool:
-        """Opportunistic jobs use the nodes of all VCs."""
+        """True: opportunistic jobs use the nodes of all VCs."""
         return True
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job.
+        """Return the planner; its plans list the GPUs of every job.
 
         Raises
         ------
         UsageError
-            With quota=held there are neither quotas nor recorded starts.
+            quota=held, but there are neither quotas nor recorded starts.
         """
         p = self.parameters
         seats = _Lodgings(p, jobs, cluster, models, seed)
@@ -206,11 +205,11 @@ class AntMan(Policy):
         )
 
 
-# MuxFlow without its inner rule: offline jobs matched to GPUs of online services, which are never slowed.
+# After MuxFlow, without its inner rule: offline jobs are matched to GPUs of online services, which are never slowed.
 
 
 class _Pairs:
-    """Plans of one run at a time."""
+    """Starts jobs and sets their speeds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         online = online_services(models, jobs, seed)
@@ -229,15 +228,15 @@ class _Pairs:
         self.books = Residents(self.demand, view)
         self.services, self.offline = Lines(self.demand.type), Lines(self.demand.type)
         self.waiting: dict[int, None] = {}
-        """Offline jobs of one GPU that wait, by submission."""
+        """Waiting one-GPU offline jobs, in submission order."""
         self.host: dict[int, int] = {}
         """The online job on each GPU."""
         self.paused: dict[int, int] = {}
-        """Since when offline jobs have stood still [ms]."""
+        """Time since which each paused offline job has been paused [ms]."""
         self.matched_ms = -1
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start where, and the current speed of every job."""
+        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
         new, ended = self.books.follow(view)
         for job, gpus in ended.items():
             self.paused.pop(job, None)
@@ -265,7 +264,7 @@ class _Pairs:
             self.host[gpus[0]] = job
 
     def _serve(self, job: int) -> bool:
-        """Start an online job on an idle GPU, else on one that an offline job of one GPU has alone."""
+        """Start an online job on an idle GPU, else on a GPU used only by a one-GPU offline job."""
         found = self.books.idle_gpus(job)
         if found is None:
             for own in self.demand.gpus_of(job):
@@ -286,7 +285,7 @@ class _Pairs:
         return self.demand.used[self.books.on[gpu][0]]
 
     def _alone(self, job: int) -> bool:
-        """Start an offline job on idle GPUs; a job matched since its arrival no longer waits."""
+        """Start an offline job on idle GPUs; return True for a job that was already matched."""
         if self.demand.gpus[job] == 1 and job not in self.waiting:
             return True
         found = self.books.idle_gpus(job)
@@ -296,12 +295,12 @@ class _Pairs:
         return True
 
     def _load(self, gpus: list[int]) -> Floats:
-        """Return the load of the online jobs on some GPUs now [0..1]."""
+        """Return the current load of the online jobs on these GPUs [0..1]."""
         phases = self.phase[[self.host[gpu] for gpu in gpus]]
         return online_load(self.demand.models, self.books.view.now_ms, phases)
 
     def _match(self, view: View) -> None:
-        """Match offline jobs with GPUs of online ones, and update the existing pairs."""
+        """Match offline jobs to GPUs of online jobs, and update the existing pairs."""
         hosts = sorted(self.host)
         if not hosts:
             return
@@ -321,7 +320,7 @@ class _Pairs:
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU, after jobs that paused too long wait again."""
+        """Return the offline job on each shared GPU; first stop jobs that have paused too long, so they wait again."""
         on, host = self.books.on, self.host
         pairs = {gpu: next(job for job in on[gpu] if job != host[gpu]) for gpu in hosts if len(on[gpu]) > 1}
         for gpu, job in list(pairs.items()):
@@ -333,7 +332,7 @@ class _Pairs:
         return pairs
 
     def _move(self, held: list[int], chosen: list[tuple[int, int]]) -> None:
-        """Put jobs where they are matched; moving jobs leave first, so no job finds a GPU taken."""
+        """Move jobs to their matched GPUs; moving jobs leave first, so every GPU is free when needed."""
         place = dict(chosen)
         for job in sorted(held):
             if self.books.of[job] != [place.get(job, -1)]:
@@ -343,7 +342,7 @@ class _Pairs:
                 self._seat(job, [gpu])
 
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
-        """Return the value of a pair, 0 if it is impossible."""
+        """Return the value of a pair; 0 if it is impossible."""
         if pairs.get(gpu) == job:
             return self._gain(job, load) * (load < self.stop) + self.hysteresis
         own = self.demand.memory[job]
@@ -369,30 +368,28 @@ class _Pairs:
 
 
 class MuxFlowLike(Policy):
-    """Offline jobs next to online services."""
+    """Offline jobs share the GPUs of online services without slowing them."""
 
     card: ClassVar[Card] = Card(
         name="muxflow-like",
-        title="offline jobs matched to the GPUs of online services, which they never slow",
+        title="offline jobs share the GPUs of online services, which they never slow",
         rule=(
-            "Online jobs start first, by submission, on an idle GPU, on the node with the fewest, or on a GPU "
-            "that a one-GPU offline job has to itself. Offline jobs start on idle GPUs in one place, by "
-            "submission. A job that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU "
-            "offline jobs that wait or are slowed are matched to GPUs of online jobs with a load below stop and "
-            "enough memory for both, one offline job per GPU. The matching maximizes the sum of their speeds; an "
-            "existing pair counts hysteresis more. The speed is min(1, (1 - load) * (1 - margin) / u), computed "
-            "again in each round. At a load of stop or more the offline job pauses, and after evict seconds of "
-            "pause it waits again. Online jobs run as if alone."
+            "Online jobs start first, in submission order, on an idle GPU, on the node with the fewest, or on a GPU "
+            "used only by a one-GPU offline job. Offline jobs start on idle GPUs close together, in submission order. "
+            "A job that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU offline jobs that "
+            "wait or are slowed are matched to GPUs of online jobs with a load below stop and enough memory for both, "
+            "one offline job per GPU. The matching maximizes the sum of their speeds, plus hysteresis for each "
+            "existing pair. The speed is min(1, (1 - load) * (1 - margin) / u), recomputed in each round. At a load of "
+            "stop or more the offline job pauses, and after a pause of evict seconds it waits again. Online jobs run "
+            "as if alone."
         ),
         parameters=(
             Parameter("round", 300.0, "length of a round [s]", minimum=0.001),
             Parameter("margin", 0.1, "share of the free capacity that no offline job gets [0..1]", maximum=0.99),
-            Parameter("stop", 0.8, "load from which offline jobs pause [0..1]", maximum=2.0),
+            Parameter("stop", 0.8, "load at or above which offline jobs pause [0..1]", maximum=2.0),
             Parameter("evict", 600.0, "time after which a paused job waits again [s]"),
-            Parameter("hysteresis", 0.1, "by how much the speed of another pair must be larger [1]"),
-            Parameter(
-                "candidates", 64, "most waiting jobs, and most slowed jobs, that a matching considers", minimum=1
-            ),
+            Parameter("hysteresis", 0.1, "by how much a new pair's speed must exceed an existing pair's [1]"),
+            Parameter("candidates", 64, "maximum number of waiting jobs, and of slowed jobs, in a matching", minimum=1),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M10", "M33"),
@@ -402,19 +399,18 @@ class MuxFlowLike(Policy):
         ),
         sources=(
             (
-                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online "
-                "ones, with a share of the GPU that follows the load, and online ones are protected."
+                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online jobs, "
+                "with a share of the GPU that follows the load, and online jobs are protected."
             ),
             (
-                "Own choices, because we had no access to the inner rule: all thresholds, the speed instead of a "
-                "predictor, idle GPUs for any job, candidates; loads are those of M33, because no trace records "
-                "them."
+                "Our choices, because we had no access to the inner rule: all thresholds, the speed instead of a "
+                "predictor, idle GPUs for any job, candidates; loads come from M33, because no trace records them."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         p = self.parameters
         pairs = _Pairs(p, jobs, cluster, models, seed)
         return Planner(

@@ -1,4 +1,4 @@
-"""Heet, as far as its rule is known: elastic jobs matched to GPU types by a price, grown by it, and traded."""
+"""After Heet, as far as its rule is known: prices decide the GPU types and sizes of elastic jobs, and trades."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, Planner, View
 
 
-# Jobs between GPU types: a matching by price, and trades that lower the sum of the prices.
+# Match jobs to GPU types by price, and trade places to lower the sum of the prices.
 
 
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
-    """Return the pool of each job, -1 none: matchings that place as many jobs as possible, for the lowest sum.
+    """Return the pool of each job (-1: none) so that as many jobs as possible are matched, at the lowest total price.
 
-    A pool has as many places as its smallest job would find in it. Matched jobs get their GPUs in the order of their
-    prices while GPUs last; the others are matched again to what is left.
+    A pool has as many places as jobs of its smallest size would fit in it. Matched jobs get their GPUs in order of
+    price while GPUs last; the others are matched again to the remaining GPUs.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
         least = np.min(np.broadcast_to(gpus[rest, None], able.shape), axis=0, initial=2**62, where=able)
         pools = np.repeat(np.arange(len(free)), np.minimum(free // least, len(rest)))
         if pools[0] == pools[-1]:
-            # With one column for all, the cheapest are the best.
+            # With only one pool, the cheapest jobs are the best choice.
             row = np.flatnonzero(able[:, pools[0]])
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # A price that no matching reaches, so matchings with the fewest such prices are cheapest.
+            # This price exceeds the price of any matching, so matchings that use it least are cheapest.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -74,45 +74,45 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
 
 @dataclass
 class Traders:
-    """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is that of one GPU times `factor[n]`.
+    """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is its price on one GPU times `factor[n]`.
 
-    If it must leave a pool for that, `toll[n]` is added.
+    If the job must leave its pool, `toll[n]` is added.
     """
 
     price: Floats
-    """Price of each on one GPU of each pool; infinite if it may not run there (m, P)."""
+    """Price of each job on one GPU of each pool; infinite if it may not run there (m, P)."""
     factor: Floats
-    """Factor of a price by 0, 1, ... GPUs; it falls, and then rises."""
+    """Factor of the price for 0, 1, ... GPUs; it first falls, then rises."""
     toll: Floats
-    """Price of leaving a pool with 0, 1, ... GPUs."""
+    """Extra price of moving to another pool with 0, 1, ... GPUs."""
     before: Ints
-    """Pool that a job would have to leave; -1 none (m,)."""
+    """Pool that each job would have to leave; -1: none (m,)."""
     low: Ints
-    """Fewest GPUs (m,)."""
+    """Minimum GPUs of each job (m,)."""
     high: Ints
-    """Most GPUs (m,)."""
+    """Maximum GPUs of each job (m,)."""
     gpus: Ints
-    """GPUs of each; overwritten (m,)."""
+    """GPUs of each job; overwritten (m,)."""
     pool: Ints
-    """Where each is; overwritten (m,)."""
+    """Pool of each job; overwritten (m,)."""
     margin: float
-    """Share of the traders' prices that a trade must save, and more [0..1]."""
+    """A trade must save more than this share of the traders' prices [0..1]."""
 
     def prices(self, gpus: Ints) -> Floats:
-        """Return the prices with this many GPUs (m, 1) or (m, P) in each pool (m, P)."""
+        """Return each job's price in each pool with these GPUs, given as (m, 1) or (m, P) (m, P)."""
         leaves = (self.before[:, None] >= 0) & (self.before[:, None] != np.arange(self.price.shape[1]))
         return self.price * self.factor[gpus] + np.where(leaves, self.toll[gpus], 0.0)
 
 
 def change_places(traders: Traders) -> None:
-    """Let jobs of two pools with equal numbers of GPUs swap places, while that saves enough.
+    """Swap the pools of jobs with equal numbers of GPUs while that saves enough.
 
-    Between two pools the jobs that gain most by moving change first, the most with the most; that is the least sum of
-    prices that jobs of one size reach between them.
+    Between two pools, the jobs that gain most swap first, each with the job that gains most on the other side. For jobs
+    of one size this gives the lowest possible sum of prices.
     """
     price = traders.prices(traders.gpus[:, None])
     here = price[np.arange(len(price)), traders.pool]
-    # If two jobs save a share of their prices together, one of them saves at least that share of its own.
+    # If two jobs together save a share of their prices, at least one job saves that share of its own price.
     if not (price.min(axis=1, initial=np.inf) < (1 - traders.margin) * here).any():
         return
     for one, other in combinations(range(price.shape[1]), 2):
@@ -139,7 +139,7 @@ def change_places(traders: Traders) -> None:
 
 
 def move_to_idle(traders: Traders, free: Ints) -> None:
-    """Let jobs move to suitable idle GPUs of another type while that saves enough: the largest saving first.
+    """Move jobs to a suitable number of idle GPUs of another type while that saves enough, largest saving first.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def move_to_idle(traders: Traders, free: Ints) -> None:
 
 
 class _Prices:
-    """Plans by the prices of types and sizes."""
+    """Plans by the prices of GPU types and sizes."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.balance, self.candidates = p["balance"], p["candidates"]
@@ -180,22 +180,22 @@ class _Prices:
         self.pools = self.sizes.pools
         fits = pool_fits(self.pools, jobs, cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, cluster, models), 0)
-        """Speed of each kind in each pool with the GPUs it asks for; 0 if it may not run there [ppm] (K, P)."""
+        """Speed of each kind in each pool with the requested GPUs; 0 if it may not run there [ppm] (K, P)."""
         cost_ms = overheads(models, p["overhead"], self.sizes.high)
         power = np.arange(len(cost_ms)) ** self.balance
         scale = np.ones(len(cost_ms)) if self.rigid else np.maximum(self.sizes.speed, 1.0)
         self.on_one = scale[self.sizes.requested]
-        """Run time of each job on one GPU, relative to that on the GPUs it asks for (n,)."""
+        """Run time of each job on one GPU, relative to its run time on the requested GPUs (n,)."""
         self.factor = power / scale
         self.factor[0] = np.inf
-        """Factor of a job's price by 0, 1, ... GPUs; the price is its time on one GPU (most + 1,)."""
+        """Factor on a job's time on one GPU that gives its price with 0, 1, ... GPUs (most + 1,)."""
         self.toll = power * cost_ms
         price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
         self.least = (price * self.factor[self.sizes.low][:, None]).min(axis=1, initial=np.inf)
-        """Least price of each job at its minimum, before it runs (n,)."""
+        """Lowest price of each job at its minimum, before it runs (n,)."""
 
     def plan(self, view: View) -> Plan:
-        """Return the GPUs of each job until the next event."""
+        """Return the plan: the GPUs of each job until the next event."""
         wish, left = self.sizes.wish(view), view.remaining_ms.astype(np.float64)
         job, before = wish.job, wish.before
         runs = np.flatnonzero(before >= 0)
@@ -223,7 +223,7 @@ class _Prices:
         return time
 
     def _waiting(self, wish: Wish, least: Ints) -> Ints:
-        """Return the places of the jobs to match: of the jobs that fit, the cheapest."""
+        """Return the indices of the jobs to match: the cheapest waiting jobs that fit."""
         rows = np.flatnonzero((wish.before < 0) & (least <= wish.free.max(initial=0)))
         kind = self.pools.kind[wish.job[rows]]
         if len(wish.free) > 1:
@@ -232,7 +232,7 @@ class _Prices:
         return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.candidates)]
 
     def _grow(self, wish: Wish, left_ms: Floats) -> None:
-        """Give jobs GPUs one by one, where each lowers a price most."""
+        """Give out GPUs one by one, each to the job whose price it lowers most."""
         if self.rigid:
             return
         place, gpus = self.sizes.steps(wish)
@@ -242,7 +242,7 @@ class _Prices:
         self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: Floats) -> None:
-        """Let jobs with equal numbers of GPUs swap places, or move to idle GPUs, if that saves enough."""
+        """Swap jobs with equal numbers of GPUs, or move jobs to idle GPUs, if that saves enough."""
         has = np.flatnonzero(wish.gpus > 0)
         job = wish.job[has]
         traders = Traders(
@@ -265,7 +265,7 @@ class _Prices:
         changes = (wish.gpus != wish.held) | (wish.pool != wish.before)
         moved = np.flatnonzero(changes & (wish.before >= 0))
         starts = rows[wish.gpus[rows] > 0]
-        # Gangs on the fewest nodes may find no place; later jobs may then get theirs.
+        # Gangs that need the fewest nodes may not fit; later jobs may then get their GPUs.
         late = rows[wish.gpus[rows] == 0] if self.rigid else rows[:0]
         pool = wish.pool.copy()
         if len(late):
@@ -278,35 +278,35 @@ class _Prices:
 
 
 class HeetLike(Policy):
-    """Elastic jobs on several types."""
+    """Prices decide the GPU types and sizes of elastic jobs."""
 
     card: ClassVar[Card] = Card(
         name="heet-like",
-        title="elastic jobs matched to GPU types by a price, grown by it, and traded between types (after Heet)",
+        title="prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet)",
         rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price "
-            "weighs how soon a job ends against the GPUs it uses: its time to the end with n GPUs of a type, "
-            "times n to the power of balance. With 0 the price considers only the time, with 1 the GPU time. "
-            "Running jobs keep the minimum number of GPUs that they can run on, on their type. Waiting jobs are "
-            "matched to the types at their minimum: as many jobs as possible get places, for the lowest sum of "
-            "prices. A type has as many places as its smallest job would find there. The matched jobs start in "
-            "the order of their prices while GPUs last, and the others are matched again to what is left. Then "
-            "the GPUs go, one at a time, to the job whose price falls most, up to its maximum, and to no job if "
-            "no price falls. Finally, jobs with the same number of GPUs on different types swap places, and jobs "
-            "move to the same number of idle GPUs of another type, if that lowers their prices by at least "
-            "margin, including the cost of moving. The GPUs they leave go to the jobs whose prices they lower. "
-            "Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic (rigid), jobs "
-            "get the GPUs they ask for, on the fewest nodes."
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs "
+            "how soon a job ends against the GPUs it uses: its remaining time with n GPUs of a type, times n to the "
+            "power of balance. With balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep "
+            "their minimum number of GPUs, on their type. Waiting jobs are matched to the types at their minimum: as "
+            "many jobs as possible get places, for the lowest sum of prices. A type has as many places as jobs of its "
+            "smallest size would fit there. The matched jobs start in order of price while GPUs last, and the others "
+            "are matched again to the remaining GPUs. Then the GPUs go, one at a time, to the job whose price falls "
+            "most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with the same number of GPUs "
+            "on different types swap places, and jobs move to the same number of idle GPUs of another type, if that "
+            "lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the jobs "
+            "whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is "
+            "elastic (rigid), jobs get the GPUs they request, on the fewest nodes."
         ),
         parameters=(
             Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
-            Parameter("trade", True, "running jobs may swap places with others, or move to idle GPUs"),
-            Parameter("margin", 0.1, "share of the traders' prices that must be saved [0..1]", maximum=1),
-            Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
+            Parameter("trade", True, "running jobs may swap GPUs with other jobs, or move to idle GPUs"),
+            Parameter("margin", 0.1, "share of the traders' prices that a trade must save [0..1]", maximum=1),
+            Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
             Parameter(
                 "candidates",
                 100,
-                "waiting jobs that a plan considers in each part of a divided cluster, those of lowest price",
+                "number of waiting jobs that a plan considers in each part of a divided cluster, the lowest prices "
+                "first",
                 minimum=1,
                 maximum=1000,
             ),
@@ -317,7 +317,7 @@ class HeetLike(Policy):
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
         equal_to=(
             "With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.",
-            "With one type: trade=off is trade=on.",
+            "With one type: trade=off equals trade=on.",
             "With balance=1, if the minima of all jobs fit: every job gets its minimum.",
             "With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.",
         ),
@@ -327,16 +327,16 @@ class HeetLike(Policy):
                 "against scheduling efficiency, minimum-weight full bipartite matching, opportunistic trading."
             ),
             (
-                "Own choices: the price itself; known scaling and speeds, with the same curve on all types (M8, "
-                "D6), instead of a profile filled in by collaborative filtering; matchings at the minimum, then "
-                "growth by steps; places counted by the smallest job; which jobs trade; remaining run times are "
-                "known; a type that a job does not name is used if its speed there is known."
+                "Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), "
+                "instead of a profile filled in by collaborative filtering; matchings at the minimum, then growth by "
+                "steps; places counted by the smallest job; which jobs trade; remaining run times are known; a job "
+                "also runs on types that it did not request, if its speed there is known."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans after events."""
+        """Return the planner, which plans after events."""
         p = self.parameters
         prices = _Prices(p, jobs, cluster, models)
         return prices.sizes.planner(p, prices.plan, any_model=True, scope=0 if prices.rigid else 2)

@@ -1,4 +1,4 @@
-"""Inference servers on loan: when they come and go, and which jobs have their GPUs."""
+"""Inference servers on loan: when they join and leave, and which jobs use their GPUs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 ON_LOAN = "on loan"
-"""The rack of nodes on loan. A cluster with such a rack itself says when its nodes come and go."""
+"""Name of the rack of nodes on loan. A cluster with such a rack defines itself when these nodes join and leave."""
 
 _MOST_HOURS = 200_000
-"""After this many hours no server is lent any more."""
+"""Number of hours after which no server is lent."""
 
 
 def loaned(cluster: Cluster) -> Bools:
-    """Return which nodes are on loan while they are present (N,)."""
+    """Return which nodes are on loan when in service (N,)."""
     if ON_LOAN not in cluster.racks:
         return np.zeros(cluster.nodes, np.bool_)
     return np.asarray(cluster.rack == cluster.racks.index(ON_LOAN))
@@ -44,21 +44,21 @@ def without_loans(cluster: Cluster) -> Cluster:
 
 
 def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -> Cluster:
-    """Return the cluster with the servers that M42 says are free, in a rack of their own.
+    """Return the cluster with the servers that are free according to M42, in a separate rack.
 
-    Among equal servers the last to join is the first to leave, so loans are as long as possible. They are lent until
-    the jobs could have run four times over, and then all are returned.
+    Among equal servers the last to join is the first to leave, so loans are as long as possible. Servers are lent until
+    the jobs could have run four times over; then all are returned.
 
     Parameters
     ----------
     cluster : Cluster
-        Where it has nodes on loan already, it stays as it is.
+        A cluster that already has nodes on loan stays as it is.
     jobs : Jobs
-        Their first submission is time 0.
+        The jobs; the first submission is time 0.
     models : Models
         Assumptions (M42).
     min_loan_ms : int
-        Servers that are free for a shorter time than this are not borrowed [ms].
+        Servers free for less time than this are not borrowed [ms].
     """
     if loaned(cluster).any():
         return cluster
@@ -87,11 +87,11 @@ def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -
             )
     if not lent:
         return cluster
-    return _made(cluster, [*nodes, *lent], f"{cluster.origin}; {len(lent):,} inference servers that are lent at times")
+    return _made(cluster, [*nodes, *lent], f"{cluster.origin}; {len(lent):,} inference servers on loan at times")
 
 
 def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> Floats:
-    """Return the part of the servers that is free in each hour from time 0 on [0..1] (H,)."""
+    """Return the share of servers that are free in each hour from time 0 on [0..1] (H,)."""
     gpu_ms = float((jobs.work_ms * jobs.devices.astype(np.float64)).sum())
     longest = float(jobs.work_ms.max(initial=0))
     last = float(jobs.submit_ms.max(initial=0))
@@ -107,7 +107,7 @@ def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> Floats:
 
 
 def _spans(free: Ints, servers: int, min_loan_ms: int) -> list[list[tuple[int, int]]]:
-    """Return the times for which each server is lent, from the number of free servers in each hour [ms]."""
+    """Return the times at which each server is lent, derived from the number of free servers in each hour [ms]."""
     found: list[list[tuple[int, int]]] = []
     for server in range(servers):
         lent = np.concatenate([[0], free > server, [0]])
@@ -119,7 +119,7 @@ def _spans(free: Ints, servers: int, min_loan_ms: int) -> list[list[tuple[int, i
 
 
 def _nodes(cluster: Cluster) -> list[Node]:
-    """Return the nodes of a cluster as they were before they had a place in it."""
+    """Return the nodes of a cluster as input for `make_cluster`."""
     moves: list[list[tuple[int, bool]]] = [[] for _ in cluster.node_id]
     for at, number, up in zip(
         cluster.change_ms.tolist(), cluster.change_node.tolist(), cluster.change_up.tolist(), strict=True
@@ -147,13 +147,13 @@ def _made(cluster: Cluster, nodes: list[Node], origin: str) -> Cluster:
     return replace(made, lendable=cluster.lendable, without_gpus=cluster.without_gpus)
 
 
-# The GPUs of servers that gangs and extra workers have, and the servers returned at the end of a loan.
+# Track the GPUs that gangs and extra workers use, and choose the servers returned at the end of a loan.
 
 _NO_NODES = np.zeros(0, np.int64)
 
 
 class Servers:
-    """The books of one run.
+    """Tracks the GPUs of jobs and servers in one run.
 
     Parameters
     ----------
@@ -161,23 +161,23 @@ class Servers:
     lent : array of bool (N,)
         Nodes on loan.
     may_grow : array of bool (n,)
-        Jobs that may have further workers.
+        Jobs that may get extra workers.
     """
 
     def __init__(self, cluster: Cluster, lent: Bools, may_grow: Bools) -> None:
         self.cluster, self.lent, self.may_grow = cluster, lent, may_grow
         self.base: dict[int, Spot] = {}
-        """Where each running job has the GPUs that it asks for."""
+        """Spot of each running job's requested GPUs."""
         self.elastic: dict[int, None] = {}
         """Running jobs that may grow, in the order in which they started."""
         self.workers: dict[int, list[Spot]] = {}
-        """Places of its extra workers, the first to arrive first."""
+        """Spots of each job's extra workers, in the order in which they were added."""
         self.extra = np.zeros(cluster.nodes, np.int64)
-        """GPUs of such workers on each node (N,)."""
+        """GPUs of extra workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
-        """Free GPUs of each node now (N,)."""
+        """Free GPUs of each node (N,)."""
         self.up = np.ones(cluster.nodes, np.bool_)
-        """Whether each node is present (N,)."""
+        """Whether each node is in service (N,)."""
         self._gone: Bools | None = None
         self._there: Ints | None = None
         self.left = _NO_NODES
@@ -185,18 +185,18 @@ class Servers:
         self.changed = False
         """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
-        """Jobs whose workers cannot be taken from them, as they run on nodes that left too."""
+        """Jobs whose workers cannot be taken away because the jobs also run on nodes that left."""
         self.gave = False
-        """Whether a worker left in this plan to make room for a gang."""
+        """Whether a worker was removed in this plan to make room for a gang."""
         self.stopped: set[int] = set()
         """Jobs stopped in this plan."""
         self.ended = False
         """Whether any job has ended since the last plan."""
         self.turn = np.arange(cluster.nodes)
-        """Which node has the changes that the cluster says of each (N,)."""
+        """For each node in the cluster's list of changes, the node to which these changes apply now (N,)."""
         self._alike = _kinds_of_nodes(cluster)
         self._was: dict[int, Spot | None] = {}
-        """Where jobs that changed in this plan were before."""
+        """Spots, before this plan, of jobs that changed in it."""
 
     def begin(self, view: View, running: Ints) -> None:
         """Begin a plan."""
@@ -224,12 +224,12 @@ class Servers:
             self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
 
     def is_fixed(self, job: int) -> bool:
-        """Return whether a job runs on a node that left though it is not on loan: it goes on there as it is."""
+        """Return whether a job runs on a node that left without being on loan; such a job continues there unchanged."""
         gone = self._gone
         return gone is not None and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
 
     def loose(self) -> Ints:
-        """Return the GPUs of each node that would be free without further workers (N,)."""
+        """Return the GPUs of each node that would be free without extra workers (N,)."""
         found = self.free + np.where(self.up, self.extra, 0)
         for job in self.fixed:
             for spot in self.workers.get(job, ()):
@@ -246,7 +246,7 @@ class Servers:
         return Spot(list(total), list(total.values()))
 
     def start(self, job: int, spot: Spot, view: View) -> None:
-        """Let a job have GPUs that are free, or become so as further workers of others go."""
+        """Start a job on GPUs that are free or become free when other jobs' extra workers are removed."""
         self._changes_now(job)
         self.base[job] = spot
         if self.may_grow[job]:
@@ -257,27 +257,27 @@ class Servers:
                 self._drop_cheapest(node, view)
 
     def forget(self, job: int) -> None:
-        """Take a job that has no further workers off its GPUs."""
+        """Remove a job without extra workers from its GPUs."""
         self._changes_now(job)
         self._take(self.base.pop(job), -1)
         self.elastic.pop(job, None)
 
     def add(self, job: int, spot: Spot) -> None:
-        """Let a job have a further worker on free GPUs."""
+        """Give a job an extra worker on free GPUs."""
         self._changes_now(job)
         self.workers.setdefault(job, []).append(spot)
         self._note(spot, 1)
         self._take(spot, 1)
 
     def drop(self, job: int, place: int = -1) -> None:
-        """Take a further worker from a job."""
+        """Remove an extra worker of a job."""
         self._changes_now(job)
         spot = self.workers[job].pop(place)
         self._note(spot, -1)
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the servers on loan that have left: extra workers go, and jobs whose gangs run there are stopped."""
+        """Clear the returned servers: remove extra workers there, and stop jobs whose gangs run there."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)
@@ -293,14 +293,14 @@ class Servers:
                 self.stopped.add(job)
 
     def borrows(self) -> bool:
-        """Return whether a server on loan is present."""
+        """Return whether a server on loan is in service."""
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> Ints | None:
-        """Return the nodes to exchange, so the servers that cost least leave; None for none.
+        """Return pairs of nodes to exchange so that the servers that cost least leave; None if there are none.
 
-        One after the other that server goes whose loss costs least: the sum over the gangs on it of one over the
-        servers that each gang has. Gangs on a server that goes count on no other any more.
+        Servers are chosen one by one by the least cost. The cost of losing a server is the sum, over the gangs on it,
+        of one over the number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.
         """
         change = self.cluster
         rows = (change.change_ms == due_ms) & (change.change_up == 0)
@@ -323,7 +323,7 @@ class Servers:
         return np.array(pairs, np.int64) if pairs else None
 
     def _cheapest(self, some: list[int], count: int, on: dict[int, set[int]], named: set[int]) -> set[int]:
-        """Return this many of some servers; among equals those with fewer workers, then the named ones."""
+        """Return the `count` cheapest servers; among equals those with fewer workers, then the named servers."""
         server = np.array(some, np.int64)
         cost = np.array([sum(1 / len(self.base[j].nodes) for j in on.get(n, ())) for n in some], np.float64)
         unnamed = np.array([n not in named for n in some])
@@ -345,7 +345,7 @@ class Servers:
         return chosen
 
     def changes(self) -> list[tuple[int, Spot]]:
-        """Return the current places of jobs that have moved since before the plan; those without GPUs first."""
+        """Return the current spots of jobs that this plan has changed, jobs without GPUs first."""
         found = []
         for job, was in self._was.items():
             now = self.where(job) if job in self.base else None
@@ -369,7 +369,7 @@ class Servers:
             self.extra[node] += sign * gpus
 
     def _drop_cheapest(self, node: int, view: View) -> None:
-        """Take the worker of a node from the job that has least left to do."""
+        """Remove a worker on a node from the job with the least remaining work."""
         there = [
             (int(view.table["remaining"][job]), job, place)
             for job, workers in self.workers.items()
@@ -383,6 +383,6 @@ class Servers:
 
 
 def _kinds_of_nodes(cluster: Cluster) -> Ints:
-    """Return equal numbers for nodes of one domain, GPU model and rack with equally many GPUs (N,)."""
+    """Return a number per node, the same for nodes with the same domain, GPU model, rack and GPU count (N,)."""
     columns = np.stack([cluster.domain, cluster.model, cluster.rack, cluster.gpus], axis=1)
     return np.unique(columns, axis=0, return_inverse=True)[1].ravel().astype(np.int64)

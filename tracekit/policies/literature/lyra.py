@@ -26,7 +26,7 @@ _NOBODY = np.zeros(0, np.int64)
 
 
 class LyraPlans:
-    """Plans of one run at a time: gangs shortest first, spare GPUs to elastic jobs, loans returned in time."""
+    """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans; holds one run's state."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.places = places = Places(jobs, cluster)
@@ -51,7 +51,7 @@ class LyraPlans:
         self.grown_ms, self.news, self.seen = -1, True, -1
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start, are resized or give way now."""
+        """Return the plan: jobs that start, are resized or stopped."""
         books, now = self.books, view.now_ms
         job, running = view.job, view.running
         books.begin(view, job[running])
@@ -81,7 +81,7 @@ class LyraPlans:
         return self._written(wake, exchange)
 
     def _start(self, view: View, waits: Ints) -> None:
-        """Let jobs at places of the view start, the least remaining time first; skip those without a place."""
+        """Start waiting jobs, given by index in the view, the least remaining time first; skip jobs that do not fit."""
         books, places = self.books, self.places
         open_kind = self.possible & self._room()
         waits = waits[open_kind[places.kind[view.job[waits]]]]
@@ -110,10 +110,10 @@ class LyraPlans:
             self._place_decreasing(chosen, view)
 
     def _place_decreasing(self, chosen: list[tuple[int, Spot]], view: View) -> None:
-        """Give jobs that start at once other places, the largest first; all keep theirs if one would find none."""
+        """Place jobs that start together again, the largest first; if one does not fit, all keep their spots."""
         books = self.books
         if books.gave:
-            # Workers went to make room just there.
+            # Workers were removed to make room on exactly these GPUs.
             return
         for job, _ in chosen:
             books.forget(job)
@@ -131,14 +131,14 @@ class LyraPlans:
                 books.start(job, spot, view)
 
     def _room(self) -> Bools:
-        """Return the kinds of jobs for which enough GPUs could be free: on one node, or for wide gangs in sum (K,)."""
+        """Return the kinds for which enough GPUs could be free: on one node, or in total for multi-node gangs (K,)."""
         loose, pools = self.books.loose(), self.places.pools
         most = np.array([loose[p.nodes].max(initial=0) for p in pools], np.int64)
         total = np.array([loose[p.nodes].sum() for p in pools], np.int64)
         return np.asarray(self.asks <= np.where(self.wide, total[self.pool], most[self.pool]))
 
     def _find(self, job: int) -> Spot | None:
-        """Return GPUs for a job: training nodes before nodes on loan, free GPUs before those of extra workers."""
+        """Return GPUs for a job: free GPUs before those of extra workers, training nodes before nodes on loan."""
         books = self.books
         sources = [books.free, books.loose()] if any(books.workers.values()) else [books.free]
         for free in sources:
@@ -149,7 +149,7 @@ class LyraPlans:
         return None
 
     def _written(self, wake_ms: int, exchange: Ints | None) -> Plan:
-        """Return the plan that leads from the previous state to that of the books."""
+        """Return the plan that leads from the previous to the new state."""
         named = self.books.changes()
         if not named:
             return Plan(_NOBODY, _NOBODY, keep=True, wake_ms=wake_ms, exchange=exchange)
@@ -168,50 +168,55 @@ class LyraPlans:
 
 
 _STREAM = 42
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 
 
 class Lyra(Policy):
-    """Loans of inference servers, and elastic jobs on what is left."""
+    """Training borrows inference servers, and elastic jobs grow into spare GPUs."""
 
     card: ClassVar[Card] = Card(
         name="lyra",
         title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
         rule=(
-            "Waiting jobs start with the GPUs that they ask for, the least remaining run time first; jobs that do "
-            "not fit are skipped. Of the jobs that start at once, the largest get their places first, each on the "
-            "tightest node that fits it, or else on whole nodes and one more. Training nodes come before servers "
-            "on loan, and free GPUs before those that extra workers would leave. The GPUs that are left go to "
-            "extra workers of elastic jobs, to reduce the sum of their remaining times most. Each job gets at "
-            "most one number of workers (a multiple-choice knapsack), up to its maximum. Workers are placed the "
-            "largest first, on the tightest server on loan that fits them, else on training nodes, and not where "
-            "the spread gang would be no faster. They give way to every waiting job; no job has less than it asks "
-            "for. Servers join when inference leaves them free, and return at the moment when inference needs "
-            "them (M42). Among equal servers, the ones whose loss costs least leave first. This cost is the sum, "
-            "over the gangs on a server, of one over the number of servers that the gang uses; it is computed "
-            "again after each choice. Extra workers there go first; gangs there are stopped, keep their progress, "
-            "and wait again. Jobs that do not fit on the training nodes are not run. In a cluster with nodes in a "
-            "rack called 'on loan', the cluster itself says when these nodes come and go."
+            "Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit "
+            "are skipped. Among jobs that start at once, the largest are placed first, each on the tightest node that "
+            "fits it, or else on whole nodes and one more node. Training nodes come before servers on loan, and free "
+            "GPUs before those of extra workers. The remaining GPUs go to extra workers of elastic jobs so that the "
+            "sum of their remaining times falls most. A multiple-choice knapsack chooses the number of extra workers "
+            "of each job, up to its maximum. Workers are placed the largest first, on the tightest server on loan that "
+            "fits them, else on training nodes, but not if the spread gang would be no faster. They give way to every "
+            "waiting job; no running job has fewer GPUs than it requests. Servers join when inference does not need "
+            "them, and are returned when inference needs them (M42). Among equal servers, the ones whose loss costs "
+            "least leave first. This cost is the sum, over the gangs on a server, of one over the number of servers "
+            "that the gang uses; it is recomputed after each choice. Extra workers on returned servers are removed; "
+            "gangs there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes "
+            "are not run. If a cluster has nodes in a rack called 'on loan', the cluster itself defines when these "
+            "nodes join and leave."
         ),
         parameters=(
             Parameter("loan", True, "borrow inference servers (M42)"),
-            Parameter("elastic", True, "some jobs get extra workers on GPUs that are left over"),
+            Parameter("elastic", True, "some jobs get extra workers on spare GPUs"),
+            Parameter("share", 0.3, "share of jobs that are elastic, drawn once per job with the seed", maximum=1.0),
             Parameter(
-                "share", 0.3, "share of the jobs that are elastic, drawn once per job with the seed", maximum=1.0
+                "workers",
+                4,
+                "maximum number of equal workers into which a job's request is divided",
+                minimum=1,
+                maximum=64,
             ),
-            Parameter("workers", 4, "most workers that a job may ask for, all of equal size", minimum=1, maximum=64),
-            Parameter("interval", 300.0, "least time between two divisions of the spare GPUs [s]"),
-            Parameter("min_loan", 0.0, "servers that are free for a shorter time are not borrowed [s]"),
+            Parameter("interval", 300.0, "minimum time between two divisions of the spare GPUs [s]"),
+            Parameter("min_loan", 0.0, "minimum time for which a server must be free to be borrowed [s]"),
             Parameter(
                 "place",
                 "decreasing",
-                "which of the jobs that start at once gets places first: the largest, or the shortest",
+                "which of the jobs that start at once is placed first: the largest or the shortest",
                 ("decreasing", "order"),
             ),
             Parameter(
                 "core",
                 6,
-                "an integer program decides over this many jobs on either side of the first that does not fit",
+                "number of jobs on either side of the first one that does not fit over which an integer program "
+                "decides",
             ),
             RESIZE,
             Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
@@ -220,21 +225,19 @@ class Lyra(Policy):
         equal_to=(
             "With loan=off, elastic=off, place=order: sjf,scan=skip.",
             "With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.",
-            "With loan=off: sjf,scan=skip and growth. With servers that are always free: the same on more nodes.",
+            "With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.",
         ),
         sources=(
             (
-                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, "
-                "elastic jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: "
-                "two phases, knapsack, best fit decreasing. From memory: that cost, and which servers are "
-                "preferred."
+                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
+                "jobs, servers returned by a greedy rule on the cost of preemption. From reading notes: two phases, "
+                "knapsack, best fit decreasing. From memory: this cost, and which servers are preferred."
             ),
             (
-                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; "
-                "an exact step near the end of the knapsack instead of dynamic programming over all jobs; the "
-                "interval; gangs that start go to the fewest nodes; inference servers are as fast as training "
-                "nodes, and have their own rack; jobs on nodes that leave for other reasons continue there and "
-                "are not resized."
+                "Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
+                "exact step near the end of the knapsack instead of dynamic programming over all jobs; the interval; "
+                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have "
+                "their own rack; jobs on nodes that leave for other reasons continue there and are not resized."
             ),
         ),
     )
@@ -247,13 +250,13 @@ class Lyra(Policy):
         return tuple(name for name in self.card.assumptions if name not in unused)
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the servers on loan, or without any."""
+        """Return the cluster with the servers on loan, or without them if loan=off."""
         if not self.parameters["loan"]:
             return without_loans(cluster)
         return with_loans(cluster, jobs, models, round(self.parameters["min_loan"] * 1000))
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans at every event."""
+        """Return the planner, which plans at every event."""
         p = self.parameters
         plans = LyraPlans(p, jobs, cluster, models, seed)
         return Planner(
@@ -266,7 +269,7 @@ class Lyra(Policy):
 
 
 class _Growth:
-    """Further workers for elastic jobs."""
+    """Extra workers for elastic jobs."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.models, self.core = models, p["core"]
@@ -276,16 +279,16 @@ class _Growth:
         elastic = np.random.default_rng((seed % 2**64, _STREAM)).random(len(jobs)) < share
         parts = np.array([_parts(g, p["workers"]) for g in range(int(self.asks.max(initial=1)) + 1)], np.int64)
         self.worker = self.asks // parts[self.asks]
-        """GPUs of a worker of each job (n,)."""
+        """GPUs per worker of each job (n,)."""
         self.most = np.where(elastic, (self.high - self.asks) // self.worker, 0)
-        """Most further workers of each job (n,)."""
+        """Maximum extra workers of each job (n,)."""
         self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
         self.lent = loaned(cluster)
         self.node_pool = cluster.domain.astype(np.int64) * max(len(cluster.models), 1) + cluster.model
         self.node_gpus = cluster.gpus.astype(np.int64)
 
     def divide(self, books: Servers, view: View, elastic: list[int]) -> None:
-        """Divide the GPUs that are left over among elastic jobs that run."""
+        """Divide the spare GPUs among running elastic jobs."""
         job = np.array([j for j in elastic if not books.is_fixed(j)], np.int64)
         if not len(job):
             return
@@ -304,7 +307,7 @@ class _Growth:
         taken = take_chains(row, worker[row], gain, capacity, rows=len(job), core=self.core)
         for j, count in zip(job.tolist(), taken.tolist(), strict=True):
             while len(workers := books.workers.get(j, [])) > count:
-                # The last on training nodes goes first, else the last.
+                # Remove the last worker on training nodes first, else the last worker.
                 nodes_of = [not self.lent[spot.nodes[0]] for spot in workers]
                 books.drop(j, max(range(len(workers)), key=lambda i: (nodes_of[i], i)))
         has = np.array([len(books.workers.get(j, ())) for j in job.tolist()])
@@ -313,7 +316,7 @@ class _Growth:
             self._add(books, int(job[place]), int(taken[place]), nodes)
 
     def _add(self, books: Servers, job: int, count: int, nodes: Ints) -> None:
-        """Place this many workers of a job, except workers that would not make it faster."""
+        """Place extra workers of a job, up to `count` in total, except workers that would not make it faster."""
         had = len(books.workers.get(job, ()))
         for _ in range(had, count):
             spot = self._spot(books.free, nodes, int(self.worker[job]))
@@ -324,7 +327,7 @@ class _Growth:
             books.drop(job)
 
     def _pace(self, books: Servers, job: int, workers: int | None) -> float:
-        """Return the speed of a job with its first extra workers, or all of them, by GPUs and nodes."""
+        """Return the speed of a job, by GPUs and nodes, with its first `workers` extra workers, or all if None."""
         spots = [books.base[job], *books.workers.get(job, ())[:workers]]
         nodes = {n for spot in spots for n in spot.nodes}
         gpus = sum(sum(spot.gpus) for spot in spots)
@@ -332,7 +335,7 @@ class _Growth:
         return float(self.speed[gpus]) * float(spread_ppm(self.models, gpus, len(nodes), least))
 
     def _spot(self, free: Ints, nodes: Ints, gpus: int) -> Spot | None:
-        """Return the tightest node for a worker, servers on loan first; wide ones go on nodes with most room."""
+        """Return the tightest node for a worker, servers on loan first; a multi-node worker gets the roomiest nodes."""
         here = free[nodes]
         fits = here >= gpus
         if fits.any():
@@ -344,5 +347,5 @@ class _Growth:
 
 
 def _parts(gpus: int, workers: int) -> int:
-    """Return the number of equal workers of a gang: the most that divide its GPUs evenly, up to a limit."""
+    """Return the largest number of workers, up to a limit, that divides a gang's GPUs evenly."""
     return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)

@@ -1,4 +1,4 @@
-"""MIGER without its inner rule: GPUs cut into slices, slices shared, online jobs kept apart."""
+"""After MIGER, without its inner rule: GPUs are split into slices, slices are shared, online jobs are kept apart."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# A GPU cut into slices: every way to cut it, and the best one for the jobs that it has.
+# Split a GPU into slices: every possible split, and the best split for the GPU's jobs.
 
 _WHOLE = 1_000_000
 
 
 class Slice(NamedTuple):
-    """A slice of a GPU."""
+    """A slice of a GPU: first memory slot, compute units and memory slots."""
 
     start: int
     compute: int
@@ -39,35 +39,35 @@ class Slice(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A job of one GPU as a partition sees it."""
+    """The properties of a one-GPU job that decide how its GPU is split."""
 
     used: int
-    """Utilization of a whole GPU [ppm]."""
+    """Utilization, as a share of a whole GPU [ppm]."""
     memory: int
-    """Memory of a whole GPU [ppm]."""
+    """Memory, as a share of a whole GPU's [ppm]."""
     online: bool
-    """Whether it has its own slice, which is large enough and never changes."""
+    """Whether the job is online; it then has its own, large enough slice, which never changes."""
 
 
 class Cut(NamedTuple):
-    """The split of a GPU, and the places of its jobs."""
+    """The split of a GPU, and the slices of its jobs."""
 
     place: tuple[Slice, ...]
     """The slice of each job."""
     speed: tuple[int, ...]
-    """Speed of each [ppm]."""
+    """Speed of each job [ppm]."""
 
 
 class Layouts:
-    """All ways to cut a GPU (M32), and the best for some jobs."""
+    """All ways to split a GPU (M32), and the best way for given jobs."""
 
     def __init__(
         self, slices: Slices, beside: Callable[[int, int], int], *, most: int, slack: float, whole_only: bool = False
     ) -> None:
-        """Set M32, the speed of a job next to another by utilization [ppm], and the largest number of jobs per slice.
+        """Take M32, the speed of a job next to another by utilization [ppm], and the maximum number of jobs per slice.
 
-        `slack` is how much larger than its load an online job's slice is, as a share of the load; with `whole_only` a
-        GPU is one slice.
+        An online job's slice is larger than its load by at least the share `slack`; with `whole_only` a GPU is one
+        slice.
         """
         self.compute, self.memory = slices.compute, slices.memory
         self.beside, self.most, self.slack = beside, most, slack
@@ -81,14 +81,14 @@ class Layouts:
         self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
 
     def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
-        """Return a split with the largest sum of speeds; None if the jobs do not fit together.
+        """Return the split with the largest sum of speeds; None if the jobs do not fit together.
 
         Parameters
         ----------
         jobs : tuple
-            Who is to be there.
+            Jobs to place on the GPU.
         fixed : tuple
-            The slice that each keeps, None any.
+            The slice that each job keeps; None: any slice.
         """
         key = jobs, fixed
         if key not in self._best:
@@ -106,21 +106,21 @@ class Layouts:
                 speed = self._speeds(jobs, place)
                 if speed is None:
                     continue
-                # Between equals the smallest slices for online jobs, which keep them.
+                # Among equals prefer small slices for online jobs, because they keep their slices.
                 kept = sum(piece.compute for job, piece in zip(jobs, place, strict=True) if job.online)
                 if best is None or (sum(speed), -kept) > best[0]:
                     best = (sum(speed), -kept), Cut(place, speed)
         return None if best is None else best[1]
 
     def _suits(self, job: Resident, piece: Slice) -> bool:
-        """Return whether a slice has the memory that a job needs, and for an online one enough to compute with."""
+        """Return whether a slice has enough memory for a job, and for an online job also enough compute."""
         if job.memory * self.memory > piece.memory * _WHOLE:
             return False
         needed = min(job.used * (1 + self.slack), _WHOLE)
         return not job.online or needed * self.compute <= piece.compute * _WHOLE
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
-        """Return the speed of each job; None if a slice has too many jobs, or more than it can serve well."""
+        """Return the speed of each job; None if a slice has too many jobs, or sharing it does not pay."""
         speeds = []
         for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
@@ -146,7 +146,7 @@ class Layouts:
 
 
 def _scaled(used: int, part: int) -> int:
-    """Return the utilization of a slice by a job that uses so much of a whole GPU, in whole percent [ppm]."""
+    """Convert a job's utilization of a whole GPU to that of a slice, in whole percent [ppm]."""
     return min(used * _WHOLE // part // 10_000 * 10_000, _WHOLE)
 
 
@@ -174,11 +174,11 @@ def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
 
 
 _STEP = 50_000
-"""Steps in which utilization and memory count [ppm]."""
+"""Step to which utilization and memory are rounded up [ppm]."""
 
 
 class _Cuts:
-    """Plans of one run at a time."""
+    """Starts jobs and splits GPUs; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         online = online_services(models, jobs, seed)
@@ -201,17 +201,17 @@ class _Cuts:
         self.books = Residents(self.demand, view)
         self.online, self.offline = Lines(self.demand.type), Lines(self.demand.type)
         self.cut: dict[int, Cut] = {}
-        """How each GPU with jobs of one GPU is cut, places in the order of `Residents.on`."""
+        """Split of each GPU with one-GPU jobs; its jobs are in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
-        """GPUs with equal numbers have equal jobs and slices: 0 idle, -1 fully taken by a gang (T,)."""
+        """GPUs with equal codes have equal jobs and slices; 0: idle, -1: used by a gang (T,)."""
         self.order: dict[int, list[int]] = {}
-        """Jobs of each GPU when it was cut last, in the order of the places."""
+        """Jobs of each GPU when it was last split, in the order of their slices."""
         self.stopped: dict[int, int] = {}
-        """Time until which jobs pause because their GPU is split again [ms]."""
+        """Time until which each job pauses because its GPU is split again [ms]."""
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start where, and the current speed of every job."""
+        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
         new, ended = self.books.follow(view)
         left = {gpu for gpus in ended.values() for gpu in gpus}
         for job in [job for job, until in self.stopped.items() if until <= view.now_ms or job not in self.books.of]:
@@ -259,7 +259,7 @@ class _Cuts:
         return True
 
     def _candidates(self, job: int) -> list[int]:
-        """Return the GPUs that a job may join, one of each group of equal ones."""
+        """Return the GPUs that a job may join, one from each group of equal GPUs."""
         found = []
         for own in self.demand.gpus_of(job):
             there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
@@ -272,9 +272,9 @@ class _Cuts:
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return how to split a GPU for some jobs, the first of which have slices now; None if that is impossible.
+        """Return the split of a GPU for these jobs, of which the first have slices now; None if there is no split.
 
-        It is split again only if the gain is larger than the loss of the pause.
+        The GPU is split again only if the gain exceeds the loss during the pause.
         """
         kinds = tuple(self.kinds[job] for job in jobs)
         rest = (None,) * (len(jobs) - len(now))
@@ -299,13 +299,13 @@ class _Cuts:
                 self.stopped[job] = self.books.view.now_ms + self.reconfigure_ms
 
     def _again(self, gpu: int) -> None:
-        """Look at a GPU that somebody left."""
+        """Reconsider the split of a GPU after a job has left."""
         on = self.books.on[gpu]
         old = self.cut.pop(gpu, None)
         if not on or old is None:
             self.code[gpu] = 0
             return
-        # Who is left has kept the order.
+        # The remaining jobs have kept their order.
         staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.books.of]
         speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.books.of)
         self.cut[gpu] = Cut(tuple(staying), speeds)
@@ -323,58 +323,58 @@ class _Cuts:
 
 
 class MigerLike(Policy):
-    """Slices by need, shared where that increases the sum of speeds."""
+    """GPUs are split into slices by need; slices are shared if that increases the sum of speeds."""
 
     card: ClassVar[Card] = Card(
         name="miger-like",
-        title="GPUs split into slices by need, slices shared, online jobs in their own slices",
+        title="GPUs are split into slices by need, which jobs may share; online jobs get their own slices",
         rule=(
-            "Online jobs are taken first, then by submission. A job that cannot start is skipped, and so are all "
-            "identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer "
-            "than residents jobs. For the jobs there and the new job together, the policy finds the split with "
-            "the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on a "
-            "slice if their speeds add up to more than one alone. An online job has its own slice, larger than "
-            "its load by slack, and keeps it. A slice of c of 7 parts gives min(1, c / 7 / u), times M1 with the "
-            "utilizations of the slice. If the slices of other jobs change, those jobs stop for reconfigure "
-            "seconds; this happens only if the gain over horizon seconds is larger. When a job ends, its GPU is "
-            "considered again. Among equals, the GPU with the most jobs is taken, then the first. Gangs get idle "
-            "GPUs in one place. Utilization and memory are counted in steps of 5 %."
+            "Online jobs are considered first, then the others, each in submission order. A job that cannot start is "
+            "skipped, and so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all "
+            "GPUs with fewer than residents jobs. For the jobs there and the new job together, the policy finds the "
+            "split with the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on "
+            "a slice if their speeds add up to more than the speed of one job alone. An online job has its own slice, "
+            "which exceeds its load by at least slack, and keeps it. On a slice with c of 7 parts the speed is min(1, "
+            "c / 7 / u), times M1 with the utilizations of the slice. If the slices of other jobs change, those jobs "
+            "pause for reconfigure seconds; this happens only if the gain over horizon seconds exceeds the loss. When "
+            "a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs is taken, then the "
+            "first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5 %."
         ),
         parameters=(
-            Parameter("slices", "all", "which slices are used: all of M32, or whole GPUs only", ("all", "whole")),
-            Parameter("mps", 2, "most jobs on a slice", minimum=1, maximum=4),
-            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=4),
+            Parameter("slices", "all", "which slices to use: all of M32, or whole GPUs only", ("all", "whole")),
+            Parameter("mps", 2, "maximum number of jobs on a slice", minimum=1, maximum=4),
+            Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=4),
             Parameter(
-                "slack", 0.2, "how much larger than its load the slice of an online job is, as a share of the load [1]"
+                "slack", 0.2, "minimum excess of an online job's slice over its load, as a share of the load [1]"
             ),
-            Parameter("reconfigure", 10.0, "time that a new split takes [s]"),
+            Parameter("reconfigure", 10.0, "duration of a new split [s]"),
             Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
         equal_to=(
             "With slices=whole, mps=1 and no online jobs: fifo,scan=skip.",
-            "With residents=1 and no online jobs: the same.",
+            "With residents=1 and no online jobs: fifo,scan=skip.",
         ),
         sources=(
             (
                 "Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with "
-                "online jobs protected. The geometry is NVIDIA's."
+                "protected online jobs. The slice geometry is NVIDIA's."
             ),
             (
-                "Own choices, because we had no access to the inner rule: the objective, exact search for few "
-                "jobs, the speed of a slice, one job at a time, every number among the parameters; an online "
-                "job's load is the maximum of M33."
+                "Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, "
+                "the speed of a slice, placing one job at a time, every default value; an online job's load is the "
+                "maximum of M33."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         cuts = _Cuts(self.parameters, jobs, cluster, models, seed)
         return Planner(cuts.plan, cuts.begin, scope=0, names_nodes=True, share=max(cuts.residents, 2))
 
 
 def _steps(values: Ints | list[int]) -> list[int]:
-    """Return values in steps of 5 %, rounded up to the next."""
+    """Return values rounded up to steps of 5 %."""
     found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, 1_000_000).tolist()
     return found

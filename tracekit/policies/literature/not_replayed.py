@@ -1,4 +1,4 @@
-"""Systems of this field that a replay of jobs cannot show: why, and what it can show instead."""
+"""Systems of this field that a job replay cannot show: why, and what it can show instead."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NotReplayed:
-    """A system whose decisions a log of jobs does not contain."""
+    """A system whose decisions are not in a job log."""
 
     name: str
     decides: str
-    """What it decides."""
+    """What the system decides."""
     why: str
-    """What a replay of jobs lacks for it."""
+    """What a job replay lacks to show the system."""
     instead: str
-    """What a replay can show instead, and what that does not prove."""
+    """What a replay can show instead, and the limits of that."""
     policies: tuple[str, ...]
-    """Policies that `instead` names, as on a command line."""
+    """Policies mentioned in `instead`, as on a command line."""
     assumptions: tuple[str, ...]
-    """Ids of the assumptions that `instead` changes, as in the cards."""
+    """IDs of the assumptions that `instead` changes, as on the cards."""
     source: str
-    """The publication; how much of it was read."""
+    """The publication, and how much of it we have read."""
 
 
-_BELOW_JOBS = "Requests and their batches are smaller than jobs, and a log of jobs does not record them"
-_INSIDE = "It acts inside one job: no GPU changes hands, and a log of jobs has no iterations"
-_LEARNED = (
-    "The rule is a trained network that is not released; if we trained another one here, it would be another policy"
-)
+_BELOW_JOBS = "Requests and their batches are smaller than jobs, and a job log does not record them"
+_INSIDE = "It acts inside one job: no GPUs move between jobs, and a job log does not record iterations"
+_LEARNED = "The rule is a trained network that is not released; a network trained by us would be a different policy"
 
 NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "ESG",
         "which functions of a serverless workflow share a GPU, and with which batch, to meet deadlines",
         f"{_BELOW_JOBS}; it does not record workflows either.",
-        "The GPU time of functions, as jobs on parts of GPUs: you see how many fit, not how many meet their deadline.",
+        "The GPU time of functions, replayed as jobs on fractions of GPUs: how many fit, not how many meet their "
+        "deadline.",
         ("fgd", "bestfit"),
         (),
         "ESG (HPDC 2024); abstract read.",
@@ -43,8 +42,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "SGPRS",
         "how a GPU is partitioned for periodic real-time tasks",
-        "Deadlines are milliseconds; a log has whole runs of hours, in whole seconds.",
-        "The GPU share of the partitions, as jobs on parts of GPUs.",
+        "Deadlines are in milliseconds, but a log records whole runs of hours, in whole seconds.",
+        "The GPU share of the partitions, replayed as jobs on fractions of GPUs.",
         ("fgd",),
         (),
         "SGPRS, a seamless GPU partitioning real-time scheduler; abstract read, code is public.",
@@ -53,7 +52,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "Missile",
         "the cache and PCIe shares of a service and a batch job on one GPU",
         "A log does not record the caches and buses of a GPU, or the latency of a service.",
-        "Weaker interference between two jobs on one GPU; no latency.",
+        "Weaker interference between two jobs on one GPU, but no latency.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
         "Missile (fine-grained isolation of one GPU); abstract read, code is public.",
@@ -62,14 +61,14 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "Navigator",
         "where the tasks of latency-sensitive model workflows run, and which models stay in GPU memory",
         f"{_BELOW_JOBS}.",
-        "Nothing of the system itself. You can replay the jobs that share the cluster with such a service on "
-        "fewer GPUs (--gpus).",
+        "Not the system itself. You can replay the jobs that share a cluster with such a service on fewer GPUs "
+        "(--gpus).",
         ("fifo",),
         (),
         "Navigator; not read in full.",
     ),
     NotReplayed(
-        "gradient scheduling (Prophet and the like)",
+        "gradient scheduling (Prophet and similar)",
         "the order in which a job's gradients are sent",
         f"{_INSIDE}.",
         "Gangs that lose less speed when they are spread over nodes.",
@@ -79,8 +78,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     ),
     NotReplayed(
         "CASSINI",
-        "how far the iterations of jobs on one link are shifted in time against each other",
-        "Shifts are parts of an iteration; a log has no iterations and no links.",
+        "by how much the iterations of jobs on one link are shifted in time",
+        "Shifts are fractions of an iteration, but a log records no iterations and no links.",
         "Gangs that lose less speed when they are spread over nodes, but not which jobs fit together.",
         ("fifo,scan=skip",),
         ("M4",),
@@ -89,11 +88,11 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "congestion control and multi-source broadcast",
         "rates and routes of single transfers",
-        "A log of jobs has no transfers, and a replay has no packets.",
+        "A job log records no transfers, and a replay simulates no packets.",
         "Gangs that lose less speed when they are spread over nodes.",
         ("fifo,scan=skip",),
         ("M4",),
-        "Several titles of the field; not read in full.",
+        "Several papers of the field; not read in full.",
     ),
     NotReplayed(
         "Tenplex",
@@ -124,10 +123,10 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     ),
     NotReplayed(
         "Harmony; multi-agent graph learning; contention-aware learning",
-        "placement, by networks trained on interference and contention",
+        "placement, by neural networks trained on interference and contention",
         f"{_LEARNED}.",
-        "The pair test that is exact for two jobs, and the same order without it. The difference between them is "
-        "what placement by interference can change. It is never the paper's result.",
+        "The pair test that is exact for two jobs, and the same order without it. Their difference shows what "
+        "placement by interference can change. It does not reproduce the paper's result.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
         "Harmony (INFOCOM 2019), arXiv 2112.13354, ICPADS 2023 (arXiv 2310.20209); abstracts read.",
@@ -142,4 +141,4 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "RLTune (arXiv 2512.10271); abstract read.",
     ),
 )
-"""The systems that cannot be replayed; this is the only list of them."""
+"""All systems that cannot be replayed; this is the only list."""

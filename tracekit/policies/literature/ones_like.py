@@ -1,4 +1,4 @@
-"""After ONES: an evolutionary search that goes on while jobs run decides on their GPUs and batches."""
+"""After ONES: an evolutionary search that continues while jobs run chooses their GPUs and batches."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, Planner, View
 
 
-# Speeds of jobs by GPUs, batch and stage of training, in one table.
+# One table of job speeds by GPUs, batch and stage of training.
 
 
 class BatchTable:
-    """Goodputs (M43) of n jobs with batches of 1, 2, 4, ... times the recorded one.
+    """Goodputs (M43) of n jobs with batches of 1, 2, 4, ... times the recorded batch.
 
-    Jobs of one application and one request, in one stage of their training, have one *row*.
+    Jobs with the same application, request and stage of training share one *row*.
 
     Parameters
     ----------
     models : Models
     jobs : Jobs
     low, high : array (n,)
-        Fewest and most GPUs of each job.
+        Minimum and maximum GPUs of each job.
     profile : str
-        As for `goodput.goodput_table`; or 'none', if speeds are M8's and there is one batch and one stage.
+        As in `pollux.goodput_table`; or 'none' for the speeds of M8 with one batch and one stage.
     """
 
     def __init__(self, models: Models, jobs: Jobs, low: Ints, high: Ints, profile: str) -> None:
@@ -81,11 +81,11 @@ class BatchTable:
         return self._kind[job] * self._stages + stage
 
     def speed(self, row: Ints, gpus: Ints, batch: Ints) -> Floats:
-        """Return the goodputs on GPUs with batches, given as exponents of two; 0 without GPUs (..., k)."""
+        """Return the goodputs by GPUs and batches, which are given as exponents of two; 0 without GPUs (..., k)."""
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: Ints, gpus: Ints) -> Ints:
-        """Return the fastest batch of each on this many GPUs (..., k)."""
+        """Return the fastest batch of each job on this many GPUs (..., k)."""
         return np.asarray(self._best[self._first_best[row] + gpus])
 
 
@@ -102,19 +102,19 @@ _STREAM = 21
 
 @dataclass(frozen=True)
 class Moment:
-    """The k jobs that a search decides about at one moment."""
+    """The k jobs about which a search decides at one time."""
 
     row: Ints
-    """Row of each in the table."""
+    """Row of each job in the table."""
     left: Floats
-    """Work left, at least 1 [ms]."""
+    """Remaining work of each job, at least 1 [ms]."""
     held: Ints
     resize_ms: Floats
-    """Cost of changing the number of GPUs of each [ms]."""
+    """Cost of changing the number of GPUs of each job [ms]."""
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: Ints, batch: Ints) -> Floats:
-        """Return one over the remaining time of each job; 0 for jobs without GPUs (m, k) [1/ms]."""
+        """Return the inverse of each job's remaining time; 0 for jobs without GPUs (m, k) [1/ms]."""
         speed = table.speed(self.row, gpus, batch)
         cost = np.where(gpus != self.held, self.resize_ms, 0.0)
         return np.asarray(speed / (self.left + speed * cost))
@@ -123,10 +123,10 @@ class Moment:
 def evolved(
     table: BatchTable, moment: Moment, gpus: Ints, batch: Ints, *, generations: int, random: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Return a later population of schedules, the best first (m, k).
+    """Return the population after these generations, the best schedule first (m, k).
 
     Each generation has as many children as schedules (`Bounds.children`). A job's batch comes from the same parent as
-    its GPUs, and is drawn again with them. The best of all survive.
+    its GPUs, and is redrawn together with them. The best schedules survive.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def evolved(
         The population; batches are exponents of two.
     generations : int
     random : Generator
-        Source of all draws.
+        Source of all random draws.
     """
     count, k = gpus.shape
     score = moment.worths(table, gpus, batch).sum(axis=1)
@@ -153,32 +153,32 @@ def evolved(
 
 
 class OnesLike(Policy):
-    """Evolution of GPUs and batches."""
+    """An evolutionary search chooses GPUs and batches."""
 
     card: ClassVar[Card] = Card(
         name="ones-like",
         title="an evolutionary search over GPUs and batches that continues while jobs run (after ONES)",
         rule=(
-            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs "
-            "and a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once "
-            "every interval seconds the population evolves by some generations. A child takes the GPUs and batch "
-            "of each job from either of two parents, sometimes draws them anew, and jobs for which there are too "
-            "few GPUs get what is left. The schedules with the largest sum over jobs of one over the remaining "
-            "time survive; the remaining time is the remaining work over the speed, plus the cost of a change. "
-            "The current schedule, the same with the best batches, and the schedule of minima by the least "
-            "remaining work are always among the parents. Only as many waiting jobs as GPUs take part, those with "
-            "the least remaining work. The best schedule is carried out: jobs are resized, stopped and started. "
-            "GPUs that it leaves free, or that become free before the next step, go to waiting jobs, the least "
-            "remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest "
-            "number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another "
-            "profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded one and change at "
-            "no cost, and work is goodput; do not compare such runs with runs of fixed work."
+            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and "
+            "a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every "
+            "interval seconds the population evolves by `generations` generations. A child takes the GPUs and batch of "
+            "each job from either of two parents and sometimes redraws them; jobs for which too few GPUs are left get "
+            "the rest. The schedules with the largest sum of the inverse remaining times survive; the remaining time "
+            "is the remaining work over the speed, plus the cost of a change. The parents always include the current "
+            "schedule, the current schedule with the best batches, and the schedule that gives minima by the least "
+            "remaining work. At most as many waiting jobs as there are GPUs take part, those with the least remaining "
+            "work. The best schedule is carried out: jobs are resized, stopped and started. GPUs that it leaves free, "
+            "or that become free before the next step, go to waiting jobs, the least remaining work first, at their "
+            "minimum. If the maxima of all jobs fit, every job gets its fastest number of GPUs. With profile=none "
+            "there are no batches, and the work of a job is fixed. With another profile jobs are applications (M43), "
+            "batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is goodput; do not "
+            "compare such runs with runs of fixed work."
         ),
         parameters=(
             PROFILE,
-            Parameter("population", 12, "schedules in the population", minimum=3, maximum=1000),
-            Parameter("generations", 6, "generations per step", maximum=1000),
-            Parameter("interval", 300.0, "least time between two steps of the evolution [s]", minimum=0.001),
+            Parameter("population", 12, "number of schedules in the population", minimum=3, maximum=1000),
+            Parameter("generations", 6, "number of generations per step", maximum=1000),
+            Parameter("interval", 300.0, "minimum time between two steps of the evolution [s]", minimum=0.001),
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
             Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
@@ -190,31 +190,31 @@ class OnesLike(Policy):
         ),
         sources=(
             (
-                "ONES (SC'21), abstract: an evolutionary search, made while jobs run, decides batch sizes and "
+                "ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and "
                 "workers of elastic jobs for short mean completion times."
             ),
             (
-                "Own choices, because we could not read the rule: the objective, with remaining work known, not "
+                "Our choices, because we could not read the rule: the objective, with remaining work known, not "
                 "predicted; the operators, population and interval; goodput by Pollux' model; powers of two as "
-                "batches; waiting jobs get their minimum between steps; M8's bounds of GPUs; the placement, which "
-                "the search does not know."
+                "batches; waiting jobs get their minimum between steps; the GPU bounds of M8; the placement, which the "
+                "search ignores."
             ),
         ),
     )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without profiles not theirs."""
+        """The card's assumptions; without profiles, M43 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans at every event."""
+        """Return the planner, which plans at every event."""
         search = _Search(jobs, cluster, models, seed, self.parameters)
         return search.sizes.planner(self.parameters, search.plan, begin=search.begin)
 
 
 class _Search:
-    """Plans of one policy, and the population of its run."""
+    """Plans and population; holds the state of one run."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
         self.jobs, self.seed, self.given = jobs, seed, given
@@ -233,7 +233,7 @@ class _Search:
         self.batch, self.rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return the GPUs and speeds of each job."""
+        """Return the plan: the GPUs and speed of each job."""
         wish = self.sizes.wish(view)
         job, left = wish.job, view.remaining_ms
         row = self.table.rows(job, left)
@@ -253,14 +253,14 @@ class _Search:
         rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
         also = rate != self.rate[job]
         if not due:
-            # Between two steps only the jobs that get GPUs change speed.
+            # Between two steps, only jobs that get GPUs change speed.
             also &= wish.gpus != wish.held
             rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
         self.rate[job] = np.where(wish.gpus > 0, rate, 0)
         return self.sizes.plan(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
 
     def _evolve(self, view: View, wish: Wish, row: Ints, left: Ints, capacity: Ints) -> None:
-        """Write the GPUs of each job and their pools, and the batches, by a further step of the evolution."""
+        """Run one step of the evolution; set the GPUs, pools and batches of the jobs."""
         job, sizes, table = wish.job, self.sizes, self.table
         low, high = sizes.low[job], sizes.high[job]
         pool = settle_pools(wish.before, sizes.pools, job, low, capacity)
@@ -295,7 +295,7 @@ class _Search:
         wish.pool[part] = pool[part]
 
     def _moment(self, view: View, wish: Wish, part: Ints, row: Ints, left: Ints, pool: Ints, capacity: Ints) -> Moment:
-        """Return the moment of some of the jobs."""
+        """Return the `Moment` of these jobs."""
         job, held = wish.job[part], wish.held[part]
         restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.sizes.low[job]], 0)
         cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
@@ -305,7 +305,7 @@ class _Search:
 
 
 def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
-    """Return for each job the GPUs with which least time is left, and its best batch there, with room for all (k,)."""
+    """Return each job's GPUs with the least remaining time, and the best batch there, if all jobs fit (k,)."""
     fastest = table.fastest[moment.row]
     stays = moment.worths(table, moment.held, table.best_batch(moment.row, moment.held))
     changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays

@@ -1,4 +1,4 @@
-"""Optimal choices: matchings, and multiple-choice knapsacks."""
+"""Optimal choices: matchings and multiple-choice knapsacks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return the edges of a matching whose weights sum to the most, by Edmonds' blossoms.
+    """Return the edges of a maximum-weight matching (Edmonds' blossom algorithm).
 
     Parameters
     ----------
     edges : sequence of (weight, one, other)
-        Whole weights; pairs with a weight of 0 or less are in no matching.
+        Edges with integer weights; edges with a weight of 0 or less are never matched.
 
     Returns
     -------
     list
-        The edges chosen, each with the smaller end first, by that end.
+        The chosen edges, each with the smaller end first, sorted by that end.
     """
     import networkx as nx
 
@@ -39,12 +39,12 @@ def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int
 
 
 def best_assignment(weight: Floats) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) whose weights sum to the most, each row and column at most once.
+    """Return the pairs (row, column) with the largest sum of weights; each row and column occurs at most once.
 
     Parameters
     ----------
     weight : array (R, C)
-        Weights; pairs at or below 0 are never made.
+        Weights; pairs with a weight of 0 or less are never chosen.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -52,9 +52,9 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
     return [(r, c) for r, c in zip(rows.tolist(), columns.tolist(), strict=True) if weight[r, c] > 0]
 
 
-# Multiple-choice knapsacks: how many steps of each row are worth most together, within a capacity.
+# Multiple-choice knapsacks: how many steps of each row give the largest total gain within a capacity.
 #
-# A row is a chain of steps, each with a size and a gain; any number of steps from the first on may be taken.
+# A row is a chain of steps, each with a size and a gain; its steps may only be taken in order.
 
 _SLIGHT = 1e-3
 
@@ -62,30 +62,29 @@ _SLIGHT = 1e-3
 def take_chains(
     row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
 ) -> Ints:
-    """Return how many steps of each row to take, for the largest sum of gains.
+    """Return the number of steps to take from each row for the largest sum of gains.
 
-    Steps are taken by their gain for the size, earlier steps of a row first among equals, until one does not fit. An
-    integer program over the rows near that step uses what is left over, unless it can add less than a thousandth; the
-    other rows keep their steps.
+    Steps are taken in order of gain per size, among equals first steps of a row first, until a step does not fit. An
+    integer program over the rows near that step uses the remaining capacity, unless it can add less than a thousandth;
+    the other rows keep their steps.
 
     Parameters
     ----------
     row : array (s,)
-        Row of each step, ascending; steps in their order.
+        Row of each step, ascending; each row's steps are in order.
     size : array (s,)
-        At least 1.
+        Size of each step, at least 1.
     gain : array (s,)
-        Gain for the size never rises inside a row; steps with a gain of 0 or less are not taken.
+        Gain of each step. Gain per size never increases inside a row; steps with a gain of 0 or less are not taken.
     capacity : int
-        Sum of sizes that there is room for.
+        Maximum sum of sizes.
     rows : int
         Number of rows.
     core : int
-        Rows on either side of the first step that does not fit; the program decides over them. With the number of all
-        rows the result is the optimum.
+        Number of rows on either side of the first step that does not fit; the program decides over these rows. With
+        core=rows the result is optimal.
     limit_s : float
-        Time limit of the program [s]; the best solution by then is used, or else the steps that fit, one after the
-        other.
+        Time limit of the program [s]; the best solution found by then is used, or else the steps that fit, in order.
     """
     taken = np.zeros(rows, np.int64)
     worth = np.flatnonzero(gain > 0)
@@ -97,7 +96,7 @@ def take_chains(
     left = capacity - int(size[order[:stop]].sum())
     if left == 0 or stop == len(order):
         return taken
-    # No choice gains more than if a part of the step that does not fit could be taken.
+    # Upper bound: the gain if a part of the step that does not fit could be taken.
     bound = left * float(gain[order[stop]] / size[order[stop]])
     greedy, filled = _filled(row, size, gain, taken, order[stop:], left)
     if not core or bound - filled < _SLIGHT * float(gain[order[:stop]].sum()):
@@ -111,12 +110,12 @@ def take_chains(
 
 
 def _filled(row: Ints, size: Ints, gain: Floats, taken: Ints, order: Ints, left: int) -> tuple[Ints, float]:
-    """Return the steps taken plus those of an order that fit into what is left, and their gain."""
+    """Add the steps, in an order, that fit into the remaining capacity; return all steps taken and the added gain."""
     found, gained, closed = taken.copy(), 0.0, set()
     for step in order.tolist():
         r = int(row[step])
         if size[step] > left:
-            # The steps behind it in its row must wait for it.
+            # Later steps of the same row depend on this step.
             closed.add(r)
         elif r not in closed:
             found[r] += 1
@@ -128,7 +127,7 @@ def _filled(row: Ints, size: Ints, gain: Floats, taken: Ints, order: Ints, left:
 
 
 def _last(rows: Ints, count: int) -> Ints:
-    """Return the first different rows of a list, up to a number."""
+    """Return the first `count` distinct rows of a list."""
     first = np.sort(np.unique(rows, return_index=True)[1])[:count]
     return rows[first]
 
@@ -136,9 +135,9 @@ def _last(rows: Ints, count: int) -> Ints:
 def _program(
     row: Ints, size: Ints, gain: Floats, taken: Ints, near: Ints, left: int, beat: float, limit_s: float
 ) -> Ints | None:
-    """Return the best steps of the rows `near` within their own steps and what is left.
+    """Return the best steps of the rows `near` within the capacity that they use plus what is left.
 
-    None if nothing adds more than `beat`.
+    Return None if no choice adds more than `beat`.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -147,7 +146,7 @@ def _program(
     mine = np.repeat(np.arange(len(near)), count)
     step = np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
     at = first[mine] + step
-    # A choice is a number of steps of a row: sizes and gains of all steps up to it.
+    # A choice is a number of steps of a row; its size and gain are the sums over these steps.
     size_to, gain_to = _summed(size[at], step), _summed(gain[at], step)
     before = taken[near]
     room = left + int(size[at][step < before[mine]].sum())
@@ -170,7 +169,7 @@ def _program(
 
 
 def _summed(values: NDArray[Any], step: Ints) -> NDArray[Any]:
-    """Return sums from the start of each row; step 0 starts one."""
+    """Return cumulative sums within each row; step 0 starts a row."""
     total = np.cumsum(values)
     start = np.flatnonzero(step == 0)
     before = np.repeat(total[start] - values[start], np.diff(np.append(start, len(step))))

@@ -1,4 +1,4 @@
-"""Jobs packed onto the same GPUs: pairs that slow each other little (Lucid), groups that take turns (Muri)."""
+"""Policies that pack jobs onto the same GPUs: in pairs that slow each other little (Lucid) or in groups (Muri)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Lucid: small jobs are profiled first, then jobs are packed in pairs that hardly hurt each other.
+# Lucid: small jobs are profiled first, then jobs are packed in pairs that slow each other little.
 
 _CHECK_MS = 100_000
-"""Time between two looks at the arrivals."""
+"""Time between two checks of the arrival rate."""
 _WINDOW_MS = 600_000
-"""Arrivals to consider."""
+"""Length of the window over which arrivals are counted."""
 _WIDEST = 8
-"""GPUs of the largest jobs that are packed."""
+"""Maximum number of GPUs of a job that is packed."""
 
 
 class _Packing:
-    """Plans of one run at a time."""
+    """Profiles and packs jobs; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.p, self.demand = p, Demand(jobs, cluster, models)
@@ -60,19 +60,19 @@ class _Packing:
         self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
         self.main = Lines(demand.type, self.value)
         self.profiled: dict[int, int] = {}
-        """Until when each job is in the profiler [ms]."""
+        """Time at which each job leaves the profiler [ms]."""
         self.partner: dict[int, int] = {}
         self.alone: dict[tuple[int, int], dict[int, None]] = {}
-        """Jobs that run alone, in the order of their starts, by kind of place and GPUs."""
+        """Jobs that run alone, in start order, by node group and GPUs."""
         self.listed: dict[int, tuple[int, int]] = {}
-        """The key under which each is filed."""
+        """Key in `alone` of each job that runs alone."""
         self.fits: dict[int, bool] = {}
-        """Whether jobs of a kind fit on the profiler's present nodes."""
+        """Whether jobs of a kind fit on the profiler's nodes in service."""
         self.there: Ints | None = None
         self.packing, self.checked_ms = False, -1
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start, and the speed of pairs."""
+        """Return the plan: jobs that start, and the speeds of pairs."""
         new, ended = self.books.follow(view)
         for job in ended:
             self._left(job)
@@ -93,7 +93,7 @@ class _Packing:
         return self.books.plan(self._speed, min(wakes, default=-1))
 
     def _look(self, view: View) -> None:
-        """Decide whether jobs are packed."""
+        """Decide whether to pack jobs."""
         if self.p["pack"] != "auto":
             self.packing = self.p["pack"] == "on"
         elif self.checked_ms < 0 or view.now_ms >= self.checked_ms + _CHECK_MS:
@@ -102,7 +102,7 @@ class _Packing:
             self.packing = view.submitted - since > self.p["calm"]
 
     def _profiles(self, job: int) -> bool:
-        """Return whether a job is short of GPUs enough for the profiler, and may use its nodes."""
+        """Return whether a job is small enough for the profiler and may use its nodes."""
         if self.demand.gpus[job] > self.small:
             return False
         there, kind = self.books.view.node_gpus, self.demand.kind[job]
@@ -125,7 +125,7 @@ class _Packing:
         return True
 
     def _start(self, job: int) -> bool:
-        """Start a job next to another, or alone."""
+        """Start a job on another job's GPUs, or alone."""
         tries = (self._alone, self._beside) if self.p["idle_first"] else (self._beside, self._alone)
         return any(attempt(job) for attempt in tries)
 
@@ -162,7 +162,7 @@ class _Packing:
         return False
 
     def _left(self, job: int) -> None:
-        """Note that a job ended; its partner is alone again."""
+        """Record that a job has ended; its partner runs alone again."""
         if self.profiled.pop(job, None) is not None:
             return
         other = self.partner.pop(job, -1)
@@ -180,7 +180,7 @@ class _Packing:
 
 
 def _profiler(cluster: Cluster, nodes: int) -> Bools:
-    """Return the profiler's nodes: this many of the largest of each domain, at most a quarter of all (N,)."""
+    """Return the profiler's nodes: this many of the largest nodes of each domain, at most a quarter of them (N,)."""
     found = np.zeros(cluster.nodes, np.bool_)
     for domain in np.unique(cluster.domain).tolist():
         own = np.flatnonzero(cluster.domain == domain)
@@ -190,36 +190,38 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
 
 
 class Lucid(Policy):
-    """Profile, order by expected GPU time, pack in pairs."""
+    """Profile small jobs first, order jobs by expected GPU time, and pack them in pairs."""
 
     card: ClassVar[Card] = Card(
         name="lucid",
-        title="profile jobs first, then least expected GPU time first, in pairs that slow each other little",
+        title="small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little",
         rule=(
-            "Jobs with few GPUs begin on the profiler: profile nodes of the largest of each domain, or a quarter "
-            "of its nodes if that is less. There the fewest GPUs go first, then by submission, up to the first "
-            "job that does not fit; a job that has not ended after time seconds leaves the profiler. All other "
-            "jobs wait for the other nodes, the least expected run time times GPUs first. While jobs are packed, "
-            "a job of at most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if "
-            "their scores add up to at most score, both fit in memory, and its expected GPU time is at most ratio "
-            "times the other's. Otherwise it takes idle GPUs in one place, or it is skipped. While jobs are not "
-            "packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. "
-            "Both jobs of a pair are slowed by M1, and the one that is left recovers. Jobs are stopped only in "
-            "the profiler. Utilization and memory are counted in whole percent."
+            "Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a "
+            "quarter of its nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job "
+            "that does not fit; a job that has not ended after time seconds leaves the profiler. All other jobs wait "
+            "for the other nodes, the least expected run time times GPUs first. While jobs are packed, a job of at "
+            "most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if their scores add up "
+            "to at most score, both fit in memory, and its expected GPU time is at most ratio times the other's. "
+            "Otherwise it takes idle GPUs close together, or it is skipped. While jobs are not packed, no job "
+            "overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both jobs of a pair are "
+            "slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in the "
+            "profiler. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("profile", 2, "nodes of the profiler; 0: none"),
-            Parameter("time", 200.0, "most time in the profiler [s]", minimum=0.001),
+            Parameter("profile", 2, "number of profiler nodes per domain; 0: none"),
+            Parameter("time", 200.0, "maximum time in the profiler [s]", minimum=0.001),
             Parameter("factor", 4, "jobs of up to profile * factor GPUs are profiled, on one node", minimum=1),
             Parameter(
                 "pack",
                 "auto",
-                "pack jobs: always, never, or while more than calm jobs arrived in the last ten minutes",
+                "when to pack jobs: always, never, or while more than calm jobs arrived in the last ten minutes",
                 ("auto", "on", "off"),
             ),
-            Parameter("calm", 2.0, "with pack=auto, no job is packed up to this many arrivals in ten minutes [jobs]"),
-            Parameter("score", 2, "largest sum of the scores of a pair", maximum=4),
-            Parameter("ratio", 2.0, "largest expected GPU time relative to that of the partner"),
+            Parameter(
+                "calm", 2.0, "with pack=auto, number of arrivals in ten minutes up to which no job is packed [jobs]"
+            ),
+            Parameter("score", 2, "maximum sum of the scores of a pair", maximum=4),
+            Parameter("ratio", 2.0, "maximum expected GPU time of a job relative to its partner's"),
             Parameter("idle_first", False, "look for idle GPUs before a partner"),
             NOISE,
             OVERHEAD,
@@ -235,15 +237,15 @@ class Lucid(Policy):
                 "modes."
             ),
             (
-                "Own choices: work done in the profiler counts, while the released simulator repeats all of it in "
-                "addition; the expected arrivals are those of the last ten minutes; the first partner is the job "
-                "that has been alone for longest; overhead is charged to jobs that leave the profiler."
+                "Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; "
+                "expected arrivals are those of the last ten minutes; the first partner is the job that has run alone "
+                "the longest; overhead is charged to jobs that leave the profiler."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         p = self.parameters
         packing = _Packing(p, jobs, cluster, models, seed)
         return Planner(
@@ -263,12 +265,12 @@ Stages: TypeAlias = tuple[int, ...]
 
 _PPM = 1_000_000
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
-"""Time of a group relative to its plan, by number of jobs."""
+"""Measured time of a group relative to the computed time, by number of jobs."""
 
 
 @lru_cache(maxsize=1 << 16)
 def group_time(group: tuple[Stages, ...]) -> int:
-    """Return the time in which each job of a group ends an iteration, in the best order of their turns.
+    """Return the time in which each job of a group completes an iteration, in the best order of turns.
 
     Parameters
     ----------
@@ -285,7 +287,7 @@ def group_time(group: tuple[Stages, ...]) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
-    """Return the share of the group's time in which its stages are busy [ppm]."""
+    """Return the share of the group's time in which the resources are busy [ppm]."""
     return sum(map(sum, group)) * _PPM // (len(group[0]) * group_time(group))
 
 
@@ -295,12 +297,12 @@ def group_speed(group: tuple[Stages, ...]) -> int:
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
-    """Return whether a group is at least as fast as its jobs one after the other."""
+    """Return whether a group is at least as fast as its jobs run one after another."""
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 
 class Groups:
-    """Plans of one run at a time."""
+    """Groups jobs that take turns; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, stages: Ints, memory: Ints) -> None:
         self.gpus = jobs.devices.astype(np.int64)
@@ -320,7 +322,7 @@ class Groups:
         """Whether the last plan has groups of several jobs."""
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run together."""
+        """Return the plan: the jobs that run, and their groups."""
         job = view.job
         there = np.bincount(self.pools.domain, self.pools.gpus(view), self.domains).astype(np.int64)
         domain = self.pools.kind_domain[self.pools.kind[job]]
@@ -344,7 +346,7 @@ class Groups:
                     left_over += group
             left_over += others
         groups.sort(key=lambda group: -self.size[group[0]])
-        # Jobs that the plan leaves out get GPUs that find no other use; stopped jobs would only move.
+        # Jobs left out of the groups get spare GPUs, except running jobs, which would only move.
         late = [j for j in left_over if j not in running][: 4 * self.candidates]
         return self._told([*groups, *([j] for j in late)], running)
 
@@ -355,7 +357,7 @@ class Groups:
         return left if self.key == "srtf" else left * self.gpus[job]
 
     def _chosen(self, ranked: Ints, there: int) -> tuple[list[int], list[int]]:
-        """Return the considered jobs (those with enough GPUs, and the next equal ones), and the rest."""
+        """Return the jobs to consider (those that fit by GPU count and the next of the same kind), and the rest."""
         slots: dict[int, int] = {}
         chosen: list[int] = []
         others: list[int] = []
@@ -374,7 +376,7 @@ class Groups:
         return chosen, others
 
     def _packed(self, chosen: list[int], there: int) -> list[list[int]]:
-        """Return the groups of the chosen jobs, formed while together they ask for more GPUs than exist."""
+        """Return groups of the chosen jobs, merged while they request more GPUs in total than exist."""
         buckets: dict[int, list[list[int]]] = {}
         for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
             buckets.setdefault(kind, []).append([j])
@@ -403,7 +405,7 @@ class Groups:
         return tuple(sorted(self.shapes[self.shape[j]] for j in group))
 
     def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
-        """Return groups of one kind, matched for the largest efficiency until enough GPUs are freed, and the GPUs."""
+        """Return groups of one kind, merged by efficiency until enough GPUs are freed, and the GPUs freed."""
         gpus = int(self.gpus[groups[0][0]])
         pairs: list[tuple[int, int, int]] = []
         for low in range(0, len(groups), self.candidates):
@@ -419,7 +421,7 @@ class Groups:
         return [made.get(at, group) for at, group in enumerate(groups) if at not in gone], gpus * len(pairs)
 
     def _told(self, groups: list[list[int]], running: set[int]) -> Plan:
-        """Return the plan for groups; a running job comes first in its group, so the others join it."""
+        """Return the plan for these groups; running jobs come first in a group, so the other jobs join them."""
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
@@ -440,7 +442,7 @@ class Groups:
 
 @lru_cache(maxsize=1 << 12)
 def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most: int) -> list[tuple[int, int, int]]:
-    """Return pairs of groups (efficiency [ppm], place, later place) of the largest sum; groups stay within `most`."""
+    """Return the best pairs of groups (efficiency [ppm], index, later index) by sum, with up to `most` jobs each."""
     edges = [
         (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
         for a in range(len(groups))
@@ -448,62 +450,61 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
-        # All equal: every neighbour is equally good.
+        # All pairs are equal, so pair neighbours.
         return [(edges[0][0], a, a + 1) for a in range(0, len(groups) - 1, 2)]
     return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
 
 
 class Muri(Policy):
-    """Groups of jobs with complementary stages."""
+    """Jobs with complementary stages take turns on the same GPUs."""
 
     card: ClassVar[Card] = Card(
         name="muri",
         title="jobs with complementary stages take turns on the same GPUs",
         rule=(
-            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left in number, "
-            "and then the next group - 1 jobs that ask for the same number are considered too. If these jobs "
-            "together ask for more GPUs than exist, jobs that ask for the same number are matched in pairs, then "
-            "pairs with pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the "
-            "efficiencies, and the most efficient pairs are formed until the GPUs suffice. The efficiency of a "
-            "group is the share of its time in which storage, CPU, GPU and network are busy when its jobs take "
-            "turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 "
-            "or 1.35 for two, three or four jobs, as Muri measured. A group that would be faster one job after "
-            "the other is dissolved. The groups with the most GPUs are placed first, then by their first job. "
-            "Jobs for which no GPUs are left are stopped, and waiting jobs start if there is room. Utilization is "
-            "counted in whole percent."
+            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and "
+            "then the next group - 1 jobs that request the same number are considered too. If these jobs together "
+            "request more GPUs than exist, jobs that request the same number are matched in pairs, then pairs with "
+            "pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the efficiencies, and the "
+            "most efficient pairs are formed until the GPUs suffice. The efficiency of a group is the share of its "
+            "time in which storage, CPU, GPU and network are busy when its jobs take turns in the best order. Each job "
+            "of the group completes an iteration in that time, times 1.31, 1.48 or 1.35 for two, three or four jobs, "
+            "as Muri measured. A group whose jobs would be faster one after another is dissolved. The groups with the "
+            "most GPUs are placed first, then by their first job. Jobs for which no GPUs are left are stopped, and "
+            "waiting jobs start if there is room. Utilization is counted in whole percent."
         ),
         parameters=(
             Parameter(
                 "key",
                 "srsf",
-                "order: remaining run time, that times GPUs, or least GPU time so far",
+                "order: least remaining run time, least remaining run time times GPUs, or least GPU time so far",
                 ("srtf", "srsf", "las"),
             ),
-            Parameter("group", 4, "most jobs in a group", minimum=1, maximum=4),
+            Parameter("group", 4, "maximum number of jobs in a group", minimum=1, maximum=4),
             Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
-            Parameter("candidates", 32, "most groups that one matching considers, in the order of the key", minimum=2),
-            Parameter("unpack", True, "dissolve groups that would be faster one job after the other"),
-            Parameter("memory", False, "jobs share only if their GPU memory fits together (M2)"),
+            Parameter("candidates", 32, "maximum number of groups in one matching, in the order of the key", minimum=2),
+            Parameter("unpack", True, "dissolve groups whose jobs would be faster one after another"),
+            Parameter("memory", False, "let jobs share GPUs only if they fit in GPU memory together (M2)"),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
         equal_to=(
             "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
-            "If there are GPUs for all jobs, or all ask for the same number and use only the GPU (u = 1): group=1.",
+            "If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.",
         ),
         sources=(
             "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
             (
-                "Own choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
+                "Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
                 "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
-                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start "
-                "if a planned job found no place."
+                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start if a "
+                "planned job does not fit."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans of groups."""
+        """Return the planner for groups."""
         p = self.parameters
         largest = int(cluster.gpus.max(initial=1))
         three = stages_ppm(models, rounded_use(models, jobs), jobs.devices > largest)

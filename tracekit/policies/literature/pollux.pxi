@@ -1,15 +1,15 @@
-# Pollux: GPUs where they raise a power mean of the jobs' speedups most.
+# Pollux: give GPUs where they raise the power mean of the jobs' speedups most.
 
 from libc.math cimport log, pow
 
-# Speedup of a job without GPUs, in place of 0.
+# Speedup of a job without GPUs, instead of 0.
 cdef double _NOTHING = 1e-3
-# Of gains, which are compared as whole numbers.
+# Scale of gains, which are compared as whole numbers.
 cdef double _SCALE = 1e12
 
 
 cdef inline double worth(int64_t n, FitnessRow* row, double[::1] speed, double power):
-    """Return what a job on n GPUs adds to the mean: a number that rises with its speedup."""
+    """Return the contribution of a job on n GPUs to the mean, a number that rises with its speedup."""
     cdef double speedup = _NOTHING
     if n > 0:
         speedup = speed[row.first + n] / row.fair
@@ -24,7 +24,7 @@ cdef inline double worth(int64_t n, FitnessRow* row, double[::1] speed, double p
 
 
 cdef inline double best_step(FitnessRow* row, double[::1] speed, double power, int64_t most):
-    """Find the next number of GPUs that gains most per GPU (`row.next`, 0 none); return that gain."""
+    """Find the next number of GPUs with the largest gain per GPU (`row.next`, 0: none); return that gain."""
     cdef int64_t n
     cdef double gain
     cdef double best = 0.0
@@ -41,20 +41,20 @@ cdef inline double best_step(FitnessRow* row, double[::1] speed, double power, i
 def raise_fitness(
     FitnessRow[::1] rows, int64_t[::1] free, double[::1] speed, double power, Entry[::1] heap, int32_t[::1] at
 ):
-    """Give GPUs to the jobs that gain most from each, until there are none left or nobody gains.
+    """Give GPUs to the jobs that gain most per GPU, until no GPU is left or no job gains.
 
     Parameters
     ----------
     rows : array (k,)
-        Jobs; `gpus` is what each surely has, and is raised; `first` is where its speeds on 0, 1, ... GPUs begin.
+        Jobs; `gpus` is the guaranteed number and is increased; `first` is the index of its speed on 0 GPUs.
     free : array (P,)
         GPUs left in each pool.
     speed : array
         Speeds of all kinds of jobs.
     power : float
-        Of the mean, from -2 to 1.
+        Exponent of the mean, from -2 to 1.
     heap, at : array (k,)
-        Room to work in.
+        Scratch space.
     """
     cdef int64_t k, left
     cdef double gain
@@ -74,7 +74,7 @@ def raise_fitness(
         if row.next - row.gpus <= left:
             free[row.pool] -= row.next - row.gpus
             row.gpus = row.next
-        # Either its next step, or a smaller one in place of what there is no room for.
+        # Find its next step, or a smaller step if this one did not fit.
         gain = best_step(row, speed, power, min(row.high, row.gpus + free[row.pool]))
         if row.next > 0:
             heap_push(heap, at, 0, size, -<int64_t>(gain * _SCALE), k)

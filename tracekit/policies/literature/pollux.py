@@ -1,4 +1,4 @@
-"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, with or without profiles of the jobs."""
+"""Pollux: GPUs go where they raise a power mean of the jobs' speedups most, with or without job profiles."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, Planner, View
 
 
-# Speeds of jobs by their GPUs: by M8, or goodput with the batch that suits the GPUs and the training so far best.
+# Speeds of jobs by GPUs: those of M8, or goodput with the best batch for the GPUs and the training progress.
 
 BATCHES = 50
-"""Batches that are tried, in geometric steps."""
+"""Number of batch sizes tried, in geometric steps."""
 _GPU_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class SpeedTable:
-    """Speeds of n jobs on 0, 1, ... GPUs, in stages of their training."""
+    """Speeds of n jobs on 0, 1, ... GPUs, by stage of training."""
 
     speed: Floats
-    """Rows of speeds, one after the other; the speeds of a job are goodput relative to its recorded form."""
+    """Rows of speeds, concatenated; a job's speeds are goodputs relative to its recorded run."""
     first: Ints
-    """Where the row of each job's first stage begins (n,)."""
+    """Start of the row of each job's first stage (n,)."""
     width: Ints
-    """From one stage to the next; 0 if there is only one (n,)."""
+    """Offset from one stage's row to the next; 0 if there is only one stage (n,)."""
     stages: int
-    """How many."""
+    """Number of stages."""
     sigma: float | None
-    """The speeds of M8, or None if speeds are goodput."""
+    """Parameter of the speeds of M8; None if speeds are goodputs."""
 
     def rows(self, job: Ints, stage: Ints) -> Ints:
-        """Return the first rows of jobs in a stage (k,)."""
+        """Return the start of each job's row in a stage (k,)."""
         return self.first[job] + stage * self.width[job]
 
     def stage(self, left_ms: Ints, work_ms: Ints) -> Ints:
-        """Return the stages of jobs by their remaining work (k,)."""
+        """Return the stage of each job by its remaining work (k,)."""
         done = 1 - left_ms / np.maximum(work_ms, 1)
         return np.clip((done * self.stages).astype(np.int64), 0, self.stages - 1)
 
     def to_next_stage_ms(self, stage: Ints, left_ms: Ints, work_ms: Ints) -> Floats:
-        """Return the work until the next stage of jobs, in the last one until far beyond their end (k,) [ms]."""
+        """Return each job's work until its next stage; in the last stage, a very large number (k,) [ms]."""
         then = work_ms * (1 - (stage + 1) / self.stages)
         return np.where(stage + 1 < self.stages, np.maximum(left_ms - then, 0.0), 2.0**62)
 
     def between(self, first: Ints, gpus: Floats) -> Floats:
-        """Return the speeds on numbers of GPUs, at least 1, that need not be whole (k,)."""
+        """Return the speeds on possibly fractional numbers of GPUs, at least 1 (k,)."""
         if self.sigma is not None:
             return np.asarray(gpus / (1 + self.sigma * (gpus - 1)))
         low = np.floor(gpus).astype(np.int64)
@@ -71,7 +71,7 @@ class SpeedTable:
 
 
 def plain_table(models: Models, high: Ints) -> SpeedTable:
-    """Return the speeds of M8 up to the most GPUs of any job, in units of that on one."""
+    """Return the speeds of M8 up to the largest maximum of any job, relative to one GPU."""
     nothing = np.zeros(len(high), np.int64)
     speed = speedup(models, np.arange(int(high.max(initial=1)) + 1))
     return SpeedTable(speed, nothing, nothing, 1, models.elastic.sigma)
@@ -80,24 +80,24 @@ def plain_table(models: Models, high: Ints) -> SpeedTable:
 def goodputs(
     application: Application, gpus: Ints, requested: int, noise: float, local: float, batches: Floats
 ) -> Floats:
-    """Return the goodput on GPUs with batches, in units of that on the recorded GPUs with the recorded batch (n, m).
+    """Return the goodput by GPUs and batch, relative to the recorded GPUs with the recorded batch (n, m).
 
-    Pollux: throughput times efficiency, (noise + 1) / (noise + m) with m times the recorded batch.
+    As in Pollux, goodput is throughput times efficiency, (noise + 1) / (noise + m) with m times the recorded batch.
 
     Parameters
     ----------
     application : Application
-        M43.
+        Application class of M43.
     gpus : array
-        At least 1 each.
+        Numbers of GPUs, at least 1.
     requested : int
         GPUs of the recorded run.
     noise : float
-        Gradient noise scale in units of the recorded batch.
+        Gradient noise scale, relative to the recorded batch.
     local : float
-        Batch of a GPU that fits into a pass, in units of the recorded one; more takes several passes.
+        Largest batch per GPU in one pass, relative to the recorded batch per GPU; more takes several passes.
     batches : array
-        Batches of all GPUs together, in units of the recorded one.
+        Total batches over all GPUs, relative to the recorded batch.
     """
     a = application
     n = gpus.astype(np.float64)[:, None]
@@ -114,13 +114,13 @@ def goodputs(
 
 
 def goodput(application: Application, gpus: Ints, requested: int, noise: float, local: float) -> Floats:
-    """Return the goodput on numbers of GPUs with the best batch for each (see `goodputs`)."""
+    """Return the goodput by GPUs, with the best batch for each number (see `goodputs`)."""
     batches = np.geomspace(1.0, max(application.most, 1.0), BATCHES)
     return np.asarray(goodputs(application, gpus, requested, noise, local, batches).max(axis=1))
 
 
 def application_of(models: Models, jobs: Jobs, profile: str) -> Ints:
-    """Return the class of each job as an index into M43's classes: by recorded GPU time, or the named one (n,)."""
+    """Return each job's class as an index into M43's classes: by recorded GPU time, or the class `profile` (n,)."""
     classes = models.applications.classes
     if profile != "size":
         return np.full(len(jobs), list(classes).index(profile))
@@ -129,18 +129,18 @@ def application_of(models: Models, jobs: Jobs, profile: str) -> Ints:
 
 
 def noise_in(application: Application, stage: int, stages: int) -> float:
-    """Return the noise in the middle of a stage: it grows by the same factor from each to the next."""
+    """Return the noise in the middle of a stage; it grows by a constant factor per stage."""
     begin, end = application.noise
     return float(begin * (end / begin) ** ((stage + 0.5) / stages))
 
 
 def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> SpeedTable:
-    """Return goodputs up to the most GPUs of each job, by its class of application (M43).
+    """Return goodputs up to each job's maximum GPUs, by its application class (M43).
 
     Parameters
     ----------
     profile : str
-        'size' for classes by recorded GPU time, or the class of all jobs.
+        'size' for classes by recorded GPU time, or one class for all jobs.
     """
     given = models.applications
     names, asks, kind = list(given.classes), jobs.devices.astype(np.int64), application_of(models, jobs, profile)
@@ -168,31 +168,31 @@ def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> Speed
     )
 
 
-# Divisions of GPUs among jobs, drawn at random, for searches: how many GPUs each job may have.
+# Random divisions of GPUs among jobs, for searches, within the bounds of each job.
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The GPUs that k jobs may have of P pools."""
+    """Bounds on the GPUs of k jobs in P pools."""
 
     least: Ints
-    """Guaranteed GPUs of each: its minimum, or none (k,)."""
+    """Guaranteed GPUs of each job: its minimum, or none (k,)."""
     low: Ints
-    """Minimum; a job has no GPU or at least this many (k,)."""
+    """Minimum of each job; it has no GPU or at least this many (k,)."""
     high: Ints
-    """Maximum (k,)."""
+    """Maximum of each job (k,)."""
     pool: Ints
-    """Pool of each (k,)."""
+    """Pool of each job (k,)."""
     free: Ints
     """GPUs of each pool beyond `least` (P,)."""
 
     def drawn(self, count: int, random: np.random.Generator) -> Ints:
-        """Return this many divisions; every number of GPUs of a job is equally likely, whatever fits (count, k)."""
+        """Return random divisions that need not fit; each number of GPUs of a job is equally likely (count, k)."""
         gpus = random.integers(self.low - 1, self.high + 1, (count, len(self.low)))
         return np.where(gpus < self.low, self.least, gpus)
 
     def within(self, gpus: Ints, random: np.random.Generator) -> Ints:
-        """Return divisions that fit: jobs drawn too late get what is left, or `least` (m, k)."""
+        """Return divisions cut to fit: in random order, jobs get at most the GPUs left, or `least` (m, k)."""
         found = np.broadcast_to(self.least, gpus.shape).copy()
         for pool in np.unique(self.pool).tolist():
             mine = np.flatnonzero(self.pool == pool)
@@ -207,10 +207,11 @@ class Bounds:
     def children(
         self, parents: Ints, score: Floats, count: int, random: np.random.Generator
     ) -> tuple[Ints, NDArray[np.intp], Bools]:
-        """Return children of divisions; from which parent each number comes, and whether it was drawn anew (count, k).
+        """Return children of divisions, the parent of each number, and whether the number was redrawn (count, k).
 
-        A child has two parents, each the better of two drawn, and takes each number of GPUs from either. Then each
-        number is drawn again with a chance of one in k, and jobs for which there are too few GPUs get what is left.
+        A child has two parents, each the better of two random divisions, and takes each number of GPUs from either
+        parent. Then each number is redrawn with probability 1 / k, and jobs for which too few GPUs are left get the
+        rest.
         """
         k = len(self.low)
         pairs = random.integers(0, len(parents), (2, 2, count))
@@ -221,7 +222,7 @@ class Bounds:
         return self.within(np.where(anew, self.drawn(count, random), own), random), source, anew
 
     def in_order(self, order: Ints) -> Ints:
-        """Return the division in which jobs have their minimum in an order, until the next one's is not there (k,)."""
+        """Return the division in which jobs get their minimum in an order, up to the first that does not fit (k,)."""
         found = self.least.copy()
         for pool in np.unique(self.pool).tolist():
             mine = order[self.pool[order] == pool]
@@ -230,21 +231,21 @@ class Bounds:
         return found
 
 
-# The fitness of Pollux, a power mean of speedups, and the genetic search for the division in which it is largest.
+# The fitness of Pollux, a power mean of speedups, and the genetic search for the division with the largest fitness.
 
 _NOTHING = 1e-3
 """Speedup of a job without GPUs, instead of 0."""
 
 
 def worths(gpus: Ints, rows: NDArray[Any], speed: Floats, power: float) -> Floats:
-    """Return each job's contribution to the mean in each of several divisions: numbers that rise with speedups.
+    """Return each job's contribution to the mean in each division, which rises with its speedup.
 
     Parameters
     ----------
     gpus : array (m, k)
         Divisions.
     rows : array (k,)
-        FitnessRows.
+        The jobs, as FitnessRow.
     speed : array
         Speeds of all kinds of jobs.
     power : float
@@ -276,17 +277,17 @@ def evolve(
     Parameters
     ----------
     rows : array (k,)
-        FitnessRows; running jobs keep at least their minimum, waiting jobs have no GPU or at least their minimum.
+        The jobs, as FitnessRow; running jobs keep at least their minimum, waiting jobs get no GPU or at least it.
     free : array (P,)
         GPUs of each pool beyond the minima of running jobs.
     speed, power
-        As for `worths`.
+        As in `worths`.
     first : array (k,)
-        A division to begin with.
+        Division to start from.
     population, generations : int
-        Divisions in a generation, and generations.
+        Number of divisions per generation, and number of generations.
     random : Generator
-        Source of all draws.
+        Source of all random draws.
     """
     if not len(rows):
         return first
@@ -309,13 +310,13 @@ def evolve(
 _STREAM = 14
 """Seed of the random numbers."""
 _LONGEST_MS = 10**13
-"""No job is waited for longer [ms]."""
+"""Longest time until the next plan [ms]."""
 
 
 PROFILE = Parameter(
     "profile",
     "none",
-    "applications of the jobs: none, by size (recorded GPU time), or one class for all (M43)",
+    "application classes of the jobs: none, by size (recorded GPU time), or one class for all jobs (M43)",
     ("none", "size", "small", "medium", "large", "xlarge"),
     words=(
         "work is fixed",
@@ -326,35 +327,35 @@ PROFILE = Parameter(
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""Knowledge about a job's batches and steps: none, so its work is fixed, or a class of applications."""
+"""Knowledge about a job's batches and steps: none, so its work is fixed, or its application class."""
 
 
 class PolluxLite(Policy):
-    """GPUs by a power mean of speedups."""
+    """GPUs go where they raise the power mean of speedups most."""
 
     card: ClassVar[Card] = Card(
         name="pollux-lite",
         title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
         rule=(
             "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
-            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its "
-            "number of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R "
-            "past changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by "
-            "step, where each gains most, to the earlier job among equals, up to the maximum. With search=genetic "
-            "a seeded genetic search over divisions, with so many generations, improves that division. Running "
-            "jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is "
-            "fixed: no batch size adapts, so no job gets less efficient. With another profile work is goodput. "
-            "Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their "
-            "gradients. The noise rises in stages with the work done, and a job's speed changes with its stage, "
-            "at the next round. The recorded work counts as work on the recorded GPUs with a batch that did not "
-            "adapt. Do not compare runs with a profile and runs without one."
+            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its number "
+            "of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past "
+            "changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by step, where "
+            "each gains most, among equals to the earlier job, up to the maximum. With search=genetic a seeded genetic "
+            "search of `generations` generations improves that division. Running jobs are never stopped, and gangs may "
+            "be spread over nodes. With profile=none the work of a job is fixed: no batch size adapts, so no job gets "
+            "less efficient. With another profile speed is goodput. Jobs are then applications (M43) with the best "
+            "batch for their GPUs and for the noise of their gradients. The noise rises in stages with the work done, "
+            "and a job's speed changes with its stage, at the next round. The recorded work is assumed to be work on "
+            "the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without "
+            "one."
         ),
         parameters=(
             PROFILE,
             Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
-            Parameter("search", "greedy", "how to search for divisions", ("greedy", "genetic")),
-            Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
-            Parameter("generations", 20, "generations of the search", maximum=1000),
+            Parameter("search", "greedy", "how to search for the division of GPUs", ("greedy", "genetic")),
+            Parameter("population", 20, "number of divisions in a generation of the search", minimum=2, maximum=1000),
+            Parameter("generations", 20, "number of generations of the search", maximum=1000),
             Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
             Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
@@ -363,7 +364,10 @@ class PolluxLite(Policy):
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With linear speed and equal jobs that arrive at once: the same number of GPUs for each, to within one.",
+            (
+                "With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within "
+                "one."
+            ),
             "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
             (
                 "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
@@ -372,22 +376,21 @@ class PolluxLite(Policy):
         ),
         sources=(
             (
-                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; goodput as throughput times "
-                "efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; "
-                "genetic search of 100 divisions in 100 generations, begun with earlier divisions."
+                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput "
+                "times efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch "
+                "sizes; genetic search of 100 divisions in 100 generations, starting from earlier divisions."
             ),
             (
-                "Own choices: steps of the largest gain instead of the genetic search, or before it, and fewer "
-                "generations; running jobs are not stopped; a first start has no penalty; the maximum is that of "
-                "D3, not twice the largest number so far; jobs on several nodes may share them; the numbers of "
-                "M43."
+                "Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running "
+                "jobs are not stopped; a first start has no penalty; the maximum is from D3, not twice the largest "
+                "number so far; jobs on several nodes may share them; the numbers of M43."
             ),
         ),
     )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without profiles not theirs."""
+        """The card's assumptions; without profiles, M43 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -398,7 +401,7 @@ class PolluxLite(Policy):
 
 
 class _Rounds:
-    """Plans of one run at a time."""
+    """Divides GPUs in rounds; holds the state of one run."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
         self.jobs, self.models, self.seed, self.given = jobs, models, seed, given
@@ -416,10 +419,10 @@ class _Rounds:
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.stage = np.zeros(len(self.jobs), np.int64)
-        """The stage of its training when each job was last planned (n,)."""
+        """Training stage of each job when it was last planned (n,)."""
 
     def plan(self, view: View) -> Plan:
-        """Return the GPUs of each job."""
+        """Return the plan: the GPUs of each job."""
         job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
         low, high = self.sizes.low[job], self.sizes.high[job]
         free = pools.capacity(view, before)
@@ -442,7 +445,7 @@ class _Rounds:
         gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
         changed = gpus != held
         if table.stages > 1:
-            # Who goes on as he is has another speed in another stage.
+            # A job that keeps its GPUs has another speed in another stage.
             changed |= (held > 0) & (stage != self.stage[job])
             self.stage[job] = stage
         named = np.flatnonzero(changed)
@@ -455,13 +458,13 @@ class _Rounds:
         if len(named) or (gpus < high).any():
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
-            # At their maxima no job gains, however much time passes, until the speed of a job changes.
+            # If all jobs have their maximum, no job can gain until a job's speed changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
         return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
 
     def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
-        """Return the GPUs of each job; its pools have this many free GPUs beyond the minima of running jobs (k,)."""
+        """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
         from tracekit.replay.kernel import raise_fitness
 
         power, left = float(self.given["p"]), free.copy()
@@ -475,7 +478,7 @@ class _Rounds:
             np.zeros(len(rows), np.int32),
         )
         found: Ints = rows["gpus"]
-        # Where all could have their maximum the steps have led each to its best.
+        # If all maxima fit, the greedy steps have already given each job its best number.
         if self.given["search"] == "greedy" or (wanted <= free).all():
             return found
         return evolve(

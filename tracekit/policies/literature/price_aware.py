@@ -1,4 +1,4 @@
-"""Jobs that can wait go to hours of cheap power, and idle nodes are switched off (after CE-DLA)."""
+"""Flexible jobs move to hours of cheap power, and idle nodes are switched off (after CE-DLA)."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 _LONGEST_MS = 400 * 24 * HOUR_MS
-"""The longest part of a run time to book: beyond a year all hours cost the same [ms]."""
+"""Longest run time to book; beyond a year all hours cost the same [ms]."""
 
 
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return when each job may start: in the hour in which its run costs least, if there is room for it then.
+    """Return the start of each job, in the hour in which its run costs least if it fits then.
 
-    Jobs book in the order given. A job starts at once or when an hour of the list of prices begins.
+    Jobs book in the given order. A job starts at once or at the beginning of a price hour.
 
     Parameters
     ----------
     arrival_ms, run_ms, gpus, patience_ms : array (n,)
-        Their arrivals, ascending [ms], believed run times [ms], GPUs, and longest waits [ms].
+        Arrivals, ascending [ms], estimated run times [ms], GPUs, and longest waits [ms] of the jobs.
     room : float
-        GPUs that may be booked in any hour.
+        Maximum GPUs booked in any hour.
     prices : PowerPrices
         The price of power.
     gain : float
-        Part of the cost of a start at once that must be saved, at least [0..1].
+        Minimum saving, as a share of the cost of starting at once [0..1].
 
     Returns
     -------
@@ -54,7 +54,7 @@ def booked_starts(
     last = int((arrival_ms + patience_ms + run_ms).max(initial=0)) + lead
     booked = np.zeros(last // HOUR_MS + 2)
     found = arrival_ms.copy()
-    # Hours are counted from the start of the hour of time 0.
+    # Hours are counted from the start of the hour that contains time 0.
     hour = (arrival_ms + lead) // HOUR_MS
     latest = (arrival_ms + patience_ms + lead) // HOUR_MS
     for j in range(len(arrival_ms)):
@@ -62,7 +62,7 @@ def booked_starts(
         starts = np.arange(hour[j] + 1, latest[j] + 1) * HOUR_MS - lead
         starts = np.concatenate([arrival_ms[j : j + 1], starts])
         cost = prices.paid(starts + run) - prices.paid(starts)
-        # Power may have a negative price, and then the cost of starting at once is not a measure.
+        # Prices may be negative, so measure the saving against the absolute cost.
         worth = cost <= cost[0] - gain * abs(cost[0])
         worth[0] = False
         order = np.flatnonzero(worth & (cost < cost[0]))
@@ -77,32 +77,33 @@ def booked_starts(
 
 
 def _hours(start: int, run: int, lead: int) -> tuple[int, int]:
-    """Return the hours in which a job runs, from the first to before the last [hours]."""
+    """Return the hours in which a job runs: the first, and the one after the last."""
     return (start + lead) // HOUR_MS, (start + run + lead - 1) // HOUR_MS + 1 if run else (start + lead) // HOUR_MS + 1
 
 
 class PriceAware(Policy):
-    """Jobs wait for cheap hours."""
+    """Flexible jobs wait for hours of cheap power."""
 
     card: ClassVar[Card] = Card(
         name="price-aware-like",
         title="flexible jobs move to hours of cheap power, and idle nodes are switched off",
         rule=(
-            "A job books its start on arrival: at once, or at the beginning of one of the hours that begin within "
-            "its patience. It takes the start at which the energy of its believed run time costs least by M41, "
-            "the earlier one among equals. A later hour is chosen only if it saves `gain` of the cost of starting "
-            "at once, and if the GPUs booked in the domain stay within `fill` of its GPUs in all hours of the "
-            "run. If no hour qualifies, the job starts at once. Until its hour a job is not in the queue; then it "
-            "starts as under power-down, whose rule switches idle nodes off. With who=opportunistic only jobs of "
-            "that class (M10) wait. Patience is `patience` seconds, and at most `stretch` times the believed run "
-            "time."
+            "A job books its start on arrival: at once, or at the beginning of an hour within its patience. It takes "
+            "the start at which the energy of its estimated run time costs least according to M41, among equals the "
+            "earliest. A later hour is chosen only if it saves at least the share `gain` of the cost of starting at "
+            "once, and if the GPUs booked in the domain stay within the share `fill` of its GPUs in all hours of the "
+            "run. If no hour qualifies, the job starts at once. A job joins the queue when its hour begins; it then "
+            "starts as under power-down, which also switches idle nodes off. With who=opportunistic only jobs of that "
+            "class (M10) wait. Patience is `patience` seconds, but at most `stretch` times the estimated run time."
         ),
         parameters=(
             Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
-            Parameter("stretch", math.inf, "the same as a multiple of its believed run time"),
-            Parameter("gain", 0.05, "share of the cost that must be saved", maximum=1),
-            Parameter("fill", 1.0, "share of the GPUs that may be booked", maximum=1),
-            Parameter("who", "all", "which jobs can wait", ("all", "opportunistic")),
+            Parameter(
+                "stretch", math.inf, "longest wait for a cheaper hour, as a multiple of the job's estimated run time"
+            ),
+            Parameter("gain", 0.05, "minimum saving, as a share of the cost of starting at once", maximum=1),
+            Parameter("fill", 1.0, "maximum share of the GPUs that may be booked", maximum=1),
+            Parameter("who", "all", "which jobs may wait", ("all", "opportunistic")),
             *SWITCHING,
             ORDER,
             scan("stop"),
@@ -116,23 +117,23 @@ class PriceAware(Policy):
         sources=(
             (
                 "Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning "
-                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs follow the price of electricity, idle "
-                "nodes are right-sized, training and inference are classes."
+                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs follow the price of electricity, the number of "
+                "active nodes is right-sized, and training and inference are classes."
             ),
             (
-                "Own choices: bookings hour by hour instead of its integer program; one site, so a price belongs "
-                "to an hour and not to a node; patience; power-down for the right-sizing."
+                "Our choices: bookings hour by hour instead of an integer program; one site, so prices depend on the "
+                "hour and not on the node; patience; power-down for right-sizing."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:
-        """Return the order, when nodes are switched, and for how long each job waits."""
+        """Return the job order, the rules for switching nodes, and how long each job is held."""
         p = self.parameters
         arrival = jobs.arrival_ms
         believed = estimates_ms(models, jobs.work_ms, seed, p["noise"])
         limit = np.minimum(p["patience"] * 1000, p["stretch"] * np.maximum(believed, 1))
-        # Beyond a month no hour is cheaper than all before it.
+        # Limit the wait to 31 days, because later hours are never cheaper than all earlier hours.
         patience = np.minimum(limit, 31 * 24 * HOUR_MS).astype(np.int64)
         if p["who"] == "opportunistic":
             patience[classes(models, jobs, seed) == 0] = 0

@@ -1,7 +1,7 @@
-"""Who sits on which GPU: the books of planners that name the GPUs of every job, and let some share them.
+"""Bookkeeping for planners that choose the GPUs of every job and let jobs share GPUs.
 
-GPUs are numbered consecutively: node by node, in each by index. Jobs with equal requests, utilization and memory form
-one type and wait in one line. If the first of a type finds no place, no job of it does.
+GPUs are numbered consecutively by node, and within a node by index. Jobs with equal requests, utilization and memory
+form one type and wait in one line. If the first job of a type does not fit, no job of that type fits.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def rounded_use(models: Models, jobs: Jobs) -> Ints:
 
 
 def rounded_up(memory: Ints) -> Ints:
-    """Return shares of memory in whole percent, rounded up [ppm]."""
+    """Return memory shares rounded up to whole percent [ppm]."""
     return -(-memory // _PERCENT) * _PERCENT
 
 
 class Demand:
-    """Requests and use of jobs, and the GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
+    """Requests and usage of jobs, and the GPUs they may use. n jobs, T GPUs, N nodes, K kinds of demand."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, extra: Ints | None = None) -> None:
-        """Take jobs and cluster; `extra` (n,) sets jobs of different numbers into different types."""
+        """Take jobs and cluster; jobs with different values of `extra` (n,) are of different types."""
         self.jobs, self.models = jobs, models
         self.gpus: list[int] = jobs.devices.tolist()
         used = rounded_use(models, jobs)
@@ -87,7 +87,7 @@ class Demand:
         return self._accepts[self.kind[job]]
 
     def gpus_of(self, job: int) -> list[Ints]:
-        """Return the GPUs that a job may use, ascending, by GPU model: a gang never mixes models."""
+        """Return the GPUs that a job may use, ascending, per GPU model, because a gang never mixes models."""
         kind = self.kind[job]
         if kind not in self._gpus:
             own = np.flatnonzero(np.isin(self.group, self._accepts[kind]))
@@ -96,9 +96,9 @@ class Demand:
         return self._gpus[kind]
 
     def nodes_for(self, job: int, room: Ints) -> list[tuple[int, int]] | None:
-        """Return the nodes that a gang takes if each has this many GPUs for it (N,), as (node, GPUs), or None.
+        """Return the nodes for a gang as (node, GPUs), given the GPUs available on each node (N,), or None.
 
-        In one place, as `places.fewest` finds it among the nodes of a group.
+        The nodes are close together, as found by `places.fewest` among the nodes of a group.
         """
         kind = self.kind[job]
         if kind not in self._pools:
@@ -108,20 +108,20 @@ class Demand:
         return None if spot is None else sorted(zip(spot.nodes, spot.gpus, strict=True))
 
     def speed_beside(self, job: int, other: int) -> int:
-        """Return the speed of a job next to another on one GPU (M1) [ppm]."""
+        """Return the speed of a job that shares a GPU with another (M1) [ppm]."""
         pair = self.used[job], self.used[other]
         if pair not in self._pairs:
             self._pairs[pair] = int(interference_ppm(self.models, *pair))
         return self._pairs[pair]
 
     def pair_speeds(self) -> Floats:
-        """Return the speed of a job at each whole percent of utilization next to one at each (M1) [0..1] (101, 101)."""
+        """Return the speed of a job that shares a GPU, by both jobs' utilization in percent (M1) [0..1] (101, 101)."""
         percent = np.arange(101) * _PERCENT
         table: Floats = interference_ppm(self.models, percent[:, None], percent) / FULL
         return table
 
     def speed_among(self, job: int, others: Iterable[int]) -> int:
-        """Return the speed of a job among others on one GPU (M1) [ppm]."""
+        """Return the speed of a job that shares a GPU with several others (M1) [ppm]."""
         found = FULL
         for speed in sorted(self.speed_beside(job, other) for other in others):
             found = (found * speed + FULL // 2) // FULL
@@ -129,34 +129,34 @@ class Demand:
 
 
 class Residents:
-    """Which jobs run on which GPUs in one run, kept in step with the engine."""
+    """The jobs on each GPU in one run, kept in sync with the engine."""
 
     def __init__(self, demand: Demand, view: View, seats: int = 1) -> None:
-        """Begin a run with empty GPUs; `seats` is how many of their jobs `seat` shows."""
+        """Begin a run with empty GPUs; `seat` shows up to `seats` jobs per GPU."""
         self.demand, self.view = demand, view
         self.seat = np.full((len(demand.node), seats), -1)
-        """The first jobs on each GPU, -1 none (T, seats)."""
+        """The first jobs on each GPU; -1: none (T, seats)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
-        """Jobs on each GPU, in the order of arrival."""
+        """Jobs on each GPU, in the order in which they started there."""
         self.of: dict[int, list[int]] = {}
-        """GPUs of each job that runs."""
+        """GPUs of each running job."""
         self.count = np.zeros(len(demand.node), np.int64)
-        """Jobs on each GPU (T,)."""
+        """Number of jobs on each GPU (T,)."""
         self.idle = np.bincount(demand.node, minlength=len(demand.first)).astype(np.int64)
-        """GPUs of each node that no job has (N,)."""
+        """GPUs of each node without jobs (N,)."""
         self.memory = np.zeros(len(demand.node), np.int64)
-        """Memory taken on each GPU [ppm] (T,)."""
+        """Memory used on each GPU [ppm] (T,)."""
         self.rate: dict[int, int] = {}
-        """Speed of each job, as the engine knows it [ppm]."""
+        """Speed of each job as last passed to the engine [ppm]."""
         self._new: list[int] = []
         self._gone: list[int] = []
         self._touched: set[int] = set()
         self._submitted = 0
 
     def follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
-        """Remove ended jobs; return (jobs that arrived since, jobs that ended with the GPUs that they had).
+        """Remove ended jobs; return the new jobs, and the ended jobs with the GPUs that they had.
 
-        A job whose node failed is both: it ended at its place, and waits again.
+        A job whose node failed counts as both: it ended on its GPUs, and waits again.
         """
         status, names = view.status, kernel()
         ended: list[int] = []
@@ -173,7 +173,7 @@ class Residents:
         return new, left
 
     def put(self, job: int, gpus: Iterable[int]) -> None:
-        """Give GPUs to a job, whether or not other jobs run there."""
+        """Start a job on these GPUs, whether or not other jobs run there."""
         held = list(gpus)
         self.of[job] = held
         for gpu in held:
@@ -188,7 +188,7 @@ class Residents:
         self._new.append(job)
 
     def stop(self, job: int) -> None:
-        """Take the GPUs of a job that runs away; it waits."""
+        """Stop a running job; it waits again."""
         self._take_out(job)
         self.rate.pop(job, None)
         self._gone.append(job)
@@ -207,16 +207,16 @@ class Residents:
         return held
 
     def touch(self, gpus: Iterable[int]) -> None:
-        """Have the speeds on some GPUs computed again."""
+        """Mark GPUs whose speeds must be recomputed."""
         self._touched.update(gpus)
 
     def idle_gpus(self, job: int) -> list[int] | None:
-        """Return GPUs without jobs, in one place, for a job; None if it finds none."""
+        """Return idle GPUs close together for a job, or None."""
         found = self.demand.nodes_for(job, np.where(self.view.node_gpus > 0, self.idle, 0))
         return None if found is None else self.lowest(found)
 
     def lowest(self, nodes: Iterable[tuple[int, int]]) -> list[int]:
-        """Return this many GPUs without jobs of each node, the lowest."""
+        """Return the given number of idle GPUs of each node, lowest index first."""
         return [gpu for node, count in nodes for gpu in self._lowest(node, count)]
 
     def _lowest(self, node: int, count: int) -> list[int]:
@@ -230,14 +230,14 @@ class Residents:
         return found
 
     def plan(self, speed: Callable[[int, int], int], wake_ms: int = -1) -> Plan:
-        """Return the plan that makes the engine carry out what was placed and stopped.
+        """Return the plan that tells the engine which jobs were started, stopped or changed speed.
 
         Parameters
         ----------
         speed : function
-            Speed of a job on one of its GPUs [ppm]; the slowest of its GPUs sets its pace.
+            Speed of a job on one of its GPUs [ppm]; a job runs at the speed of its slowest GPU.
         wake_ms : int
-            When to be asked again, -1 at the next event [ms].
+            When to plan again [ms]; -1: at the next event.
         """
         named: list[int] = []
         rates: list[int] = []
@@ -276,10 +276,10 @@ class Residents:
 
 
 class Lines:
-    """Waiting jobs in an order that never changes, a line for each type."""
+    """Waiting jobs in a fixed order, with one line per type."""
 
     def __init__(self, types: list[int], key: list[int] | None = None) -> None:
-        """Take the type of each job, and its key: smallest first, ties and None by submission."""
+        """Take the type and key of each job; the smallest key goes first, ties and key=None go by submission."""
         self._types, self._key = types, key
         self._lines: dict[int, list[tuple[int, int]]] = {}
         self._size = 0
@@ -288,13 +288,13 @@ class Lines:
         return self._size
 
     def add(self, job: int) -> None:
-        """Let a job wait."""
+        """Add a waiting job."""
         self._size += 1
         line = self._lines.setdefault(self._types[job], [])
         heapq.heappush(line, (self._key[job] if self._key else job, job))
 
     def start(self, begin: Callable[[int], bool], *, skip: bool = True) -> None:
-        """Consider the jobs in order; `begin` starts a job, or reports that no job of its type can start.
+        """Consider the jobs in order; `begin` starts a job, or returns False if no job of its type can start.
 
         With skip=False the first job that cannot start ends the pass.
         """

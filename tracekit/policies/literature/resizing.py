@@ -1,4 +1,4 @@
-"""Shared parts of planners that resize jobs: bounds, minima, steps, plans."""
+"""Shared parts of planners that resize jobs: bounds, minima, steps and plans."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-GAP = Parameter("gap", 30.0, "least time between two plans [s]")
+GAP = Parameter("gap", 30.0, "minimum time between two plans [s]")
 
 RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
 
 
 def speedup(models: Models, gpus: Ints) -> Floats:
-    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs in units of that on one (M8); 0 without GPUs."""
+    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs relative to one GPU (M8); 0 without GPUs."""
     return np.asarray(gpus / (1 + models.elastic.sigma * np.maximum(gpus - 1, 0)))
 
 
 def ragged(count: Ints) -> tuple[Ints, Ints]:
-    """For rows with these numbers of entries, return the row of every entry and its place in the row: 0, 1, ..."""
+    """For rows with these numbers of entries, return each entry's row and its position in the row: 0, 1, ..."""
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> Ints:
-    """Return how many steps of one GPU each row takes, the steps with the largest keys first, while GPUs last.
+    """Return the number of one-GPU steps of each row, taking the steps with the largest keys first while GPUs last.
 
-    Keys may not rise inside a row, so no step is taken before the one in front of it; among equals the earlier row goes
-    first.
+    Keys must not increase inside a row, so each row takes its steps in order; among equals the earlier row goes first.
 
     Parameters
     ----------
     key : array (s,)
         Value of each step; steps of 0 or less are not taken.
     row : array (s,)
-        Its row, ascending.
+        Row of each step, ascending.
     pool : array (rows,)
         Pool of each row.
     free : array (P,)
@@ -73,24 +72,24 @@ def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> In
 
 @dataclass
 class Wish:
-    """The active jobs of a moment, and the GPUs that each gets; k jobs, P pools."""
+    """The active jobs at one time, and the GPUs that each gets; k jobs, P pools."""
 
     job: Ints
     """Jobs, as in the view (k,)."""
     held: Ints
-    """GPUs that each holds (k,)."""
+    """Current GPUs of each job (k,)."""
     before: Ints
-    """Pool in which each runs, -1 if it waits (k,)."""
+    """Current pool of each job; -1 if it waits (k,)."""
     free: Ints
     """GPUs of each pool that are not promised yet (P,)."""
     gpus: Ints
-    """GPUs that each is to have (k,)."""
+    """Planned GPUs of each job (k,)."""
     pool: Ints
-    """Where (k,)."""
+    """Planned pool of each job (k,)."""
 
 
 class Sizes:
-    """Bounds and pools of jobs that are resized; with `rigid` no job is (D3)."""
+    """Bounds and pools of resizable jobs; with `rigid` no job is resized (D3)."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, fit: str, *, rigid: bool = False) -> None:
         if rigid:
@@ -99,12 +98,12 @@ class Sizes:
         self.requested = jobs.devices.astype(np.int64)
         self.low, self.high = elastic_bounds(models, self.requested)
         self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
-        """Speed on 0, 1, ... GPUs in units of that on one, up to the most that a job may have."""
+        """Speed on 0, 1, ... GPUs relative to one GPU, up to the largest maximum of any job."""
         self.pools = make_pools(jobs, cluster, fit)
         self._accepts = self.pools.accepts.view(np.uint8)
 
     def planner(self, p: dict[str, Any], plan: Callable[[View], Plan], **more: Any) -> Planner:
-        """Return a planner with a policy's parameters gap, fit, overhead and resize, as far as it has them."""
+        """Return a planner with a policy's parameters overhead and resize, and gap and fit if the policy has them."""
         return Planner(
             plan,
             gap_ms=round(p.get("gap", 0.0) * 1000),
@@ -115,9 +114,9 @@ class Sizes:
         )
 
     def wish(self, view: View) -> Wish:
-        """Return the jobs of a moment, before any GPU is promised."""
+        """Return the current jobs before any GPU is promised."""
         job, held, before = view.job, view.held, self.pools.held(view)
-        # GPUs that nodes took with them are still their jobs'.
+        # Jobs keep the GPUs of nodes that left.
         free = self.pools.capacity(view, before)
         return Wish(job, held, before, free, np.zeros(len(job), np.int64), before.copy())
 
@@ -131,22 +130,22 @@ class Sizes:
         running_first: bool = False,
         doubling: bool = False,
     ) -> None:
-        """Promise jobs without GPUs `least` of them each, in an order; jobs for which there are too few are skipped.
+        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs for which too few are free.
 
-        Then the same jobs get one GPU more each, in the same order, again and again, up to `most`.
+        Then the same jobs repeatedly get one more GPU each, in the same order, up to `most`.
 
         Parameters
         ----------
         wish : Wish
-            Changed.
+            Overwritten.
         order : array
-            Places in the wish.
+            Indices into the wish.
         least, most : array (k,)
-            GPUs by place; `most` is `least` by default.
+            GPUs of each job in the wish; `most` is `least` by default.
         running_first : bool
             Whether running jobs get their GPUs before all others.
         doubling : bool
-            Whether jobs double their GPUs instead.
+            Whether jobs double their GPUs instead of adding one.
         """
         from tracekit.replay.kernel import divide_gpus
 
@@ -167,13 +166,13 @@ class Sizes:
         )
 
     def steps(self, wish: Wish) -> tuple[Ints, Ints]:
-        """Return the steps of one GPU by which jobs with GPUs may grow: place, and GPUs before the step."""
+        """Return the one-GPU steps by which jobs with GPUs may grow: index in the wish, and GPUs before the step."""
         room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step
 
     def grow(self, wish: Wish, place: Ints, key: Floats, order: Ints | None = None) -> None:
-        """Give the jobs the steps that are worth most (see `steps_taken`); equals in an order, by default their own."""
+        """Give jobs the most valuable steps (see `steps_taken`); ties go by `order`, by default that of the wish."""
         if order is None:
             wish.gpus += steps_taken(key, place, wish.pool, wish.free, len(wish.job))
             return
@@ -183,18 +182,18 @@ class Sizes:
         wish.gpus[order] += steps_taken(key[line], rank[place][line], wish.pool[order], wish.free, len(order))
 
     def plan(self, wish: Wish, rate: Ints | None = None, *, also: Bools | None = None, wake_ms: int = -1) -> Plan:
-        """Return a plan that names the jobs whose GPUs change, large gangs first, as they are harder to place.
+        """Return a plan for the jobs whose GPUs change, large gangs first because they are harder to place.
 
         Parameters
         ----------
         wish : Wish
             The planned GPUs of each job.
         rate : array (k,), optional
-            Speed of each with its GPUs [ppm]; that of M8 by default.
+            Speed of each job with its planned GPUs [ppm]; by default the speed of M8.
         also : array (k,), optional
-            Further jobs to name, whose speed alone changes.
+            Other jobs to include, of which only the speed changes.
         wake_ms : int
-            When to be asked again [ms]; -1 not.
+            When to plan again without an event [ms]; -1: never.
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:
@@ -206,5 +205,5 @@ class Sizes:
         return self.pools.plan(job, gpus, pool, speed, wake_ms)
 
     def unfinished(self, wish: Wish) -> bool:
-        """Report whether a later plan could differ even if no job arrives or ends."""
+        """Return whether a later plan could differ even if no job arrives or ends."""
         return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())

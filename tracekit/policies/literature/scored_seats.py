@@ -1,4 +1,4 @@
-"""One-GPU jobs that go where a score is lowest, alone or next to others; gangs have their GPUs to themselves."""
+"""Policies that place one-GPU jobs where a score is lowest, alone or shared; gangs do not share GPUs."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ _REMAINING = 1e9
 
 @dataclass(frozen=True)
 class Company:
-    """GPUs that a job may join, m of them with at most C jobs each, and the effect of that. An empty seat has zeros."""
+    """The m GPUs that a job may join, with at most C jobs each, and the effect of joining. Empty seats have zeros."""
 
     gpu: Ints
     """The GPUs (m,)."""
     idle: Bools
-    """Whether it is empty (m,)."""
+    """Whether each GPU is idle (m,)."""
     speed: Floats
-    """Speed of the job there [0..1] (m,)."""
+    """Speed of the job on each GPU [0..1] (m,)."""
     left_s: Floats
-    """Run time left of the jobs there, at full speed [s] (m, C)."""
+    """Remaining run time, at full speed, of the jobs on each GPU [s] (m, C)."""
     before: Floats
-    """Their speeds now [0..1] (m, C)."""
+    """Current speeds of the jobs on each GPU [0..1] (m, C)."""
     after: Floats
-    """Their speeds with the job [0..1] (m, C)."""
+    """Speeds of the jobs on each GPU if the job joins [0..1] (m, C)."""
     own_s: float
-    """Run time left of the job [s]."""
+    """Remaining run time of the job [s]."""
 
     @property
     def harm_s(self) -> Floats:
-        """How much later the jobs there would end in total, if all stayed as it is then [s] (m,)."""
+        """Total delay of the jobs on each GPU, if speeds stay constant after the job joins [s] (m,)."""
         found: Floats = (self.left_s * (1 / self.after - 1 / self.before)).sum(axis=1)
         return found
 
 
 class ScoredSeats:
-    """Plans of one run at a time. A policy gives the value of GPUs."""
+    """Plans that place one-GPU jobs by a policy's score; holds the state of one run."""
 
     idle_first: ClassVar[bool] = False
-    """Whether an idle GPU is never worse than a shared one, so shared ones can be ignored while one is idle."""
+    """Whether an idle GPU is never worse than a shared GPU, so shared GPUs can be ignored while a GPU is idle."""
 
     def __init__(self, demand: Demand, residents: int, key: Ints | None = None) -> None:
-        """Take the demand, how many jobs a GPU may have, and the order of waiting jobs, by submission if None."""
+        """Take the demand, the maximum number of jobs per GPU, and the key of waiting jobs (None: by submission)."""
         self.demand, self.residents = demand, residents
         self.key = None if key is None else key.tolist()
         self.percent = np.append(np.array(demand.used, np.int64) // _PERCENT, 0)
-        """Utilization of each job in percent; the last entry is an empty seat's (n + 1,)."""
+        """Utilization of each job in percent; the last entry is for an empty seat (n + 1,)."""
         self.pair = demand.pair_speeds()
 
     def begin(self, view: View) -> None:
@@ -72,13 +72,13 @@ class ScoredSeats:
         self.books = Residents(self.demand, view, self.residents)
         self.waiting = Lines(self.demand.type, self.key)
         self.whole = np.zeros(len(self.demand.node), np.bool_)
-        """GPUs that gangs have (T,)."""
+        """Whether a gang uses each GPU (T,)."""
         self.nodes: Ints | None = None
         self.there: dict[int, list[Ints]] = {}
-        """GPUs on present nodes for each kind of demand, by GPU model."""
+        """GPUs on nodes in service for each kind of demand, by GPU model."""
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs start where, and the current speed of every job."""
+        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
         new, ended = self.books.follow(view)
         for job, gpus in ended.items():
             self.whole[gpus] = False
@@ -99,17 +99,17 @@ class ScoredSeats:
         return Planner(self.plan, self.begin, scope=0, names_nodes=True, share=share, overhead_ms=overhead_ms)
 
     def left_seat(self, job: int, gpus: list[int]) -> None:
-        """Note that a job ended on these GPUs."""
+        """Record that a job on these GPUs has ended."""
 
     def due(self, now_ms: int) -> None:
-        """Do what is due by now."""
+        """Process everything that is due by now."""
 
     def wake(self, now_ms: int) -> int:
-        """Return when to be asked again without any event, -1 not [ms]."""
+        """Return the time at which to plan again without an event; -1: never [ms]."""
         return -1
 
     def seated(self, job: int, gpu: int) -> None:
-        """Note that a job of one GPU has it."""
+        """Record that a one-GPU job has started on a GPU."""
 
     def speed(self, job: int, gpu: int) -> int:
         """Return the speed of a job on one of its GPUs [ppm]."""
@@ -117,11 +117,11 @@ class ScoredSeats:
         return FULL if len(on) == 1 else self.demand.speed_among(job, [other for other in on if other != job])
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
-        """Return which of some GPUs with a seat left a job may join (m,)."""
+        """Return which of these GPUs, which have a free seat, a job may join (m,)."""
         return self.books.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
-        """Return a score, lowest where a job should go; infinite where it must not (m,)."""
+        """Return a score per GPU: lowest where the job should go, infinite where it must not (m,)."""
         raise NotImplementedError
 
     def _begin_job(self, job: int) -> bool:
@@ -150,7 +150,7 @@ class ScoredSeats:
         return True
 
     def _candidates(self, job: int) -> tuple[Ints, Bools]:
-        """Return the GPUs that a job may join, and whether they are idle: of these one for each model, the first."""
+        """Return the GPUs that a job may join, and whether each is idle; of the idle GPUs only one per model."""
         idle, shared = [], []
         for own in self._accepted(job):
             count = self.books.count[own]
@@ -158,13 +158,13 @@ class ScoredSeats:
             shared.append(taken[self.allowed(job, taken)])
             empty = own[count == 0]
             if len(empty):
-                # As other policies place it: on the node with the fewest idle GPUs.
+                # As in other policies, prefer the node with the fewest idle GPUs.
                 idle.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
         gpus = np.concatenate([np.array(idle, np.int64), *shared])
         return gpus, np.arange(len(gpus)) < len(idle)
 
     def _accepted(self, job: int) -> list[Ints]:
-        """Return the GPUs that a job may use on present nodes, by GPU model."""
+        """Return the GPUs that a job may use on nodes in service, by GPU model."""
         kind, view = self.demand.kind[job], self.books.view
         if kind not in self.there:
             up = (view.node_gpus > 0)[self.demand.node]
@@ -172,7 +172,7 @@ class ScoredSeats:
         return self.there[kind]
 
     def _company(self, job: int, gpus: Ints, idle: Bools) -> Company:
-        # Seats that are empty on all of them change nothing.
+        # Ignore seats that are empty on all GPUs.
         width = max(int(self.books.count[gpus].max(initial=0)), 1)
         seat, pair = self.books.seat[gpus, :width], self.pair
         used = self.percent[seat]
@@ -193,11 +193,11 @@ class ScoredSeats:
         )
 
 
-# IADeep: an idle GPU at once, else the set of jobs that interfere least, tuned together.
+# IADeep: a job takes an idle GPU or else joins the jobs that interfere least, and these are tuned together.
 
 
 class _Tuned(ScoredSeats):
-    """Least interference of the resulting set."""
+    """Score GPUs by the interference among their jobs."""
 
     idle_first = True
 
@@ -210,7 +210,7 @@ class _Tuned(ScoredSeats):
     def begin(self, view: View) -> None:
         super().begin(view)
         self.tuning: dict[int, int] = {}
-        """When the tuning of a GPU's jobs ends [ms]."""
+        """Time at which the tuning of a GPU's jobs ends [ms]."""
         self.load = np.zeros(len(self.demand.node), np.int64)
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
@@ -251,33 +251,32 @@ class _Tuned(ScoredSeats):
 
 
 class IaDeep(Policy):
-    """Least interference."""
+    """One-GPU jobs take an idle GPU, or share the GPU where jobs interfere least."""
 
     card: ClassVar[Card] = Card(
         name="iadeep",
-        title="an idle GPU at once, otherwise the GPU where jobs interfere least",
+        title="an idle GPU if there is one, otherwise the GPU where jobs interfere least",
         rule=(
-            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
-            "one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
-            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, "
-            "where it fits and whose jobs are not being tuned. Of these GPUs it takes the one where the resulting "
-            "set interferes least: the sum over its jobs of their slowdown less 1. A set is tuned for tune "
-            "seconds, during which no job joins it; after that, the part of each slowdown above 1 is multiplied "
-            "by kappa. Gangs get idle GPUs in one place. No job is stopped. Utilization and memory are counted in "
-            "whole percent."
+            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
+            "jobs. A one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
+            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, where "
+            "it fits and no tuning is running. Of these GPUs it takes the one whose jobs would then interfere least: "
+            "the smallest sum of their slowdowns minus 1. The jobs of a GPU are tuned for tune seconds, during which "
+            "no job joins them; after that, the part of each slowdown above 1 is multiplied by kappa. Gangs get idle "
+            "GPUs close together. No job is stopped. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=8),
-            Parameter("cap", 0.99, "at this utilization or memory, no job joins a GPU [0..1]", maximum=8.0),
+            Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=8),
+            Parameter("cap", 0.99, "utilization or memory at or above which no job joins a GPU [0..1]", maximum=8.0),
             Parameter(
                 "kappa", 1.0, "factor by which tuning multiplies a slowdown; 1 changes nothing [0..1]", maximum=1.0
             ),
-            Parameter("tune", 60.0, "time that tuning takes; 0: none [s]"),
+            Parameter("tune", 60.0, "duration of tuning; 0: no tuning [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
         equal_to=(
             "With residents=1: fifo,scan=skip.",
-            "With residents=2, tune=0 and if no job waits for a seat: sjf-ffs by submission, with other partners.",
+            "With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.",
         ),
         sources=(
             (
@@ -285,22 +284,22 @@ class IaDeep(Policy):
                 "interference."
             ),
             (
-                "Own choices: interference from M1 instead of the regression over past records; tuning as a "
-                "factor (kappa=0.8 is a guess of its gain); the node of an idle GPU; gangs run alone."
+                "Our choices: interference from M1 instead of the regression over past records; tuning as a factor "
+                "(kappa=0.8 is a guess at its gain); the choice of the node for an idle GPU; gangs run alone."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         return _Tuned(self.parameters, jobs, cluster, models).planner()
 
 
-# Interference-greedy: the target that a learned placement such as Harmony's would approach.
+# Interference-greedy: a bound for learned placement such as Harmony's.
 
 
 class _LeastDelay(ScoredSeats):
-    """Least sum of completions, or to wait."""
+    """Score GPUs by the total delay; a job may also wait."""
 
     idle_first = True
 
@@ -313,56 +312,56 @@ class _LeastDelay(ScoredSeats):
         found: Floats = company.own_s / company.speed + company.harm_s
         if not self.waits:
             return found
-        # Who waits goes alone to the first GPU that becomes idle.
+        # A waiting job is assumed to run alone on the first GPU that becomes idle.
         ends = (company.left_s / company.before).max(axis=1, initial=0.0)
         return np.where(company.idle | (found < ends.min(initial=np.inf) + company.own_s), found, np.inf)
 
 
 class InterferenceGreedy(Policy):
-    """Least delay of all concerned."""
+    """One-GPU jobs go where they and their neighbours end soonest in total, or wait."""
 
     card: ClassVar[Card] = Card(
         name="interference-greedy",
-        title="one-GPU jobs where they and their neighbours end soonest together, or wait: a bound for learned "
+        title="one-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned "
         "placement",
         rule=(
-            "Jobs are taken in the order of key. A job that cannot start is skipped, and so are all identical "
+            "Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical "
             "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs and enough memory left. It goes where its remaining run time over its speed there, "
-            "plus the delay of the jobs there if all stay as they are, is smallest. With wait=on it starts only "
-            "if that is less than its remaining run time plus the time until the first of the GPUs that it could "
-            "join is empty. Gangs get idle GPUs in one place. No job is stopped. Run times and interference are "
-            "known exactly. Utilization and memory are counted in whole percent."
+            "residents jobs and enough memory left. It goes where its remaining run time at its speed there, plus the "
+            "delay of the jobs there at constant speeds, is smallest. With wait=on it starts only if that is less than "
+            "its remaining run time plus the time until the first of the GPUs that it could join is idle. Gangs get "
+            "idle GPUs close together. No job is stopped. Run times and interference are known exactly. Utilization "
+            "and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
-            Parameter("wait", True, "a job waits if that is expected to be better than sharing"),
+            Parameter("wait", True, "jobs wait if that is expected to be better than sharing"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
         equal_to=(
             "With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.",
-            "Without interference (c = 0): wait=on is wait=off.",
+            "Without interference (c = 0): wait=on equals wait=off.",
         ),
         sources=(
             (
-                "Our own bound for systems that learn placement from interference: Bao et al., Harmony "
-                "(INFOCOM'19), and similar ones. It knows what those systems learn and considers one job at a "
-                "time. It is not their result. It overstates harm, because neighbours recover when one job ends."
+                "Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), "
+                "and similar ones. It knows what those systems learn and considers one job at a time. Their results "
+                "may differ. It overstates harm, because neighbours speed up again when a job ends."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         return _LeastDelay(self.parameters, jobs, cluster, models).planner()
 
 
-# SchedTune without its predictors: jobs go where they end soonest, by memory, interference and GPU model.
+# After SchedTune, without its predictors: jobs go where they end soonest, by memory, interference and GPU model.
 
 
 class _LeastCompletion(ScoredSeats):
-    """Least completion, including the delay of the jobs there."""
+    """Score GPUs by the job's completion time and the delay of the jobs there."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         super().__init__(Demand(jobs, cluster, models), p["residents"])
@@ -374,9 +373,9 @@ class _LeastCompletion(ScoredSeats):
     def begin(self, view: View) -> None:
         super().begin(view)
         self.known: set[int] = set()
-        """Jobs that ran out of memory once."""
+        """Jobs that have run out of memory once."""
         self.crashes: dict[int, int] = {}
-        """When jobs that do not fit run out of memory [ms]."""
+        """Time at which each job that does not fit runs out of memory [ms]."""
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
         if self.blind and job not in self.known:
@@ -387,7 +386,7 @@ class _LeastCompletion(ScoredSeats):
     def score(self, job: int, company: Company) -> Floats:
         of_model = self.type_speed[self.demand.jobs.model[job], self.demand.model[company.gpu]]
         found = company.own_s / (company.speed * of_model) + self.harm * company.harm_s
-        # Between equals the GPU with least memory left.
+        # Among equals choose the GPU with the least memory left.
         equal = np.flatnonzero(found == found.min())
         gpu = company.gpu[equal]
         best = equal[np.lexsort((gpu, -self.books.memory[gpu]))[0]]
@@ -411,25 +410,24 @@ class _LeastCompletion(ScoredSeats):
 
 
 class SchedTuneLike(Policy):
-    """Least predicted completion, memory in mind."""
+    """One-GPU jobs go where they end soonest and fit in memory."""
 
     card: ClassVar[Card] = Card(
         name="schedtune-like",
-        title="one-GPU jobs where they end soonest, by memory, interference and GPU model",
+        title="one-GPU jobs go where they end soonest, by memory, interference and GPU model",
         rule=(
-            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
-            "one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs where its memory plus margin fits. It goes where its run time over its speed there, "
-            "by interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; "
-            "among equals where the least memory is left. Gangs get idle GPUs in one place. No job is stopped. "
-            "With memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, "
-            "waits again, and from then on is placed where it fits. Utilization and memory are counted in whole "
-            "percent."
+            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
+            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
+            "residents jobs where its memory plus margin fits. It goes where its run time at its speed there, by "
+            "interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; among "
+            "equals where the least memory is left. Gangs get idle GPUs close together. No job is stopped. With "
+            "memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, waits "
+            "again, and from then on is placed where it fits. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("residents", 4, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("residents", 4, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("harm", 1.0, "weight of the delay of the jobs there"),
-            Parameter("margin", 0.05, "extra memory kept free for a job, as a share of its own [1]"),
+            Parameter("margin", 0.05, "extra memory kept free for a job, as a share of the job's memory [1]"),
             Parameter("memory", "known", "whether the memory of jobs is known in advance", ("known", "blind")),
             Parameter("crash", 60.0, "time after which a job that does not fit runs out of memory [s]", minimum=0.001),
             Parameter("overhead", "none", "preset for the cost of a restart after running out of memory (M9)"),
@@ -442,15 +440,14 @@ class SchedTuneLike(Policy):
                 "placement on GPUs of several types, and out-of-memory failures are avoided."
             ),
             (
-                "Own choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
-                "gangs run alone; the models' own values instead of learned predictors, so the prediction is "
-                "perfect."
+                "Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
+                "gangs run alone; the models' own values instead of learned predictors, so the prediction is perfect."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name the GPUs of every job."""
+        """Return the planner; its plans list the GPUs of every job."""
         p = self.parameters
         seats = _LeastCompletion(p, jobs, cluster, models)
         return seats.planner(overheads(models, p["overhead"], jobs.devices))

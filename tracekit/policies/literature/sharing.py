@@ -1,4 +1,4 @@
-"""Shared GPUs in compiled code: two jobs on a GPU, shortest first, and jobs on thousandths of GPUs."""
+"""GPU sharing in compiled code: two jobs on a GPU, shortest first, and jobs on fractions of GPUs."""
 
 from __future__ import annotations
 
@@ -27,34 +27,36 @@ _KEYS = {"srtf": shortest_left, "srsf": smallest_left}
 
 def _parameters(most: int) -> tuple[Parameter, ...]:
     return (
-        Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=most),
+        Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=most),
         Parameter("key", "srtf", "order: remaining run time, or remaining run time times GPUs", ("srtf", "srsf")),
-        Parameter("consolidate", False, "try one node, the tightest, before GPUs of several nodes"),
-        Parameter("subbatch", 1, "most sub-batches that a job may use to fit next to another", maximum=4),
+        Parameter("consolidate", False, "try the tightest single node before GPUs of several nodes"),
+        Parameter(
+            "subbatch", 1, "maximum number of sub-batches that a job may use to fit next to another job", maximum=4
+        ),
     )
 
 
 _ROUNDED = (
-    "Utilization is counted in whole percent, memory in whole percent rounded up. Jobs that are identical in both "
-    "and in what they ask for wait in one line, and only the first of the line, the job with the least work, is "
-    "considered; this is exact."
+    "Utilization is counted in whole percent, memory in whole percent rounded up. Jobs with equal requests, "
+    "utilization and memory form one queue, and only the first job of each queue, the one with the least work, is "
+    "considered; this does not change the result."
 )
 _SOURCES = (
     "Luo et al., arXiv 2407.13088, and its released testbed code: the order, the test, the choice of GPUs.",
     (
-        "Own choices: ties by lowest node and job; the test uses a job's remaining work at its recorded speed; "
+        "Our choices: ties go to the lowest node and job; the test uses a job's remaining work at its recorded speed; "
         "one number of sub-batches for all GPUs of a gang, the one with the smallest mean of both ends."
     ),
 )
 
 
 class _Shared(Policy):
-    """Order by run time, sharing GPUs, never stopping a job."""
+    """Order by run time, share GPUs, and never stop a job."""
 
     test: ClassVar[bool]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
-        """Return the key, and utilization and memory from the models."""
+        """Return the sharing mechanism, with utilization and memory from the models."""
         p = self.parameters
         parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
         memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
@@ -71,18 +73,17 @@ class _Shared(Policy):
 
 
 class SjfFfs(_Shared):
-    """Shortest job first, sharing wherever a GPU has a seat."""
+    """Shortest job first, sharing any GPU that has a free seat."""
 
     test = False
     card: ClassVar[Card] = Card(
         name="sjf-ffs",
         title="shortest first, sharing GPUs by first fit",
         rule=(
-            "Jobs start in the order of their run time. A job that cannot start is skipped, and no job is "
-            "stopped. A job takes idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it "
-            "takes all idle GPUs and, for the rest, GPUs with a seat and memory left, again on the nodes with the "
-            "fewest jobs. Jobs on one GPU slow each other down, and a gang runs at the pace of its slowest GPU. "
-            + _ROUNDED
+            "Jobs start in order of run time. A job that cannot start is skipped, and no job is stopped. A job takes "
+            "idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it takes all idle GPUs and, "
+            "for the rest, GPUs with a free seat and enough memory, again on the nodes with the fewest jobs. Jobs on "
+            "one GPU slow each other down, and a gang runs at the speed of its slowest GPU. " + _ROUNDED
         ),
         parameters=_parameters(8),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
@@ -101,8 +102,8 @@ class SjfBsbf(_Shared):
         name="sjf-bsbf",
         title="shortest first, sharing GPUs if the pair gains",
         rule=(
-            "As sjf-ffs, but a job shares only GPUs on which one running job is alone, and only if the mean of "
-            "both ends is smaller than if it waited for that job's end. The partners with the smallest mean come "
+            "As sjf-ffs, but a job shares only GPUs on which one job runs alone, and only if the two jobs' mean end is "
+            "then earlier than if it waited for that job to end. Partners with the earliest mean end come "
             "first. " + _ROUNDED
         ),
         parameters=_parameters(2),
@@ -115,13 +116,13 @@ class SjfBsbf(_Shared):
     )
 
 
-# Jobs that share GPUs in thousandths, placed by fragmentation gradient descent or by a rule it is compared with.
+# Jobs that use thousandths of GPUs, placed by fragmentation gradient descent or by a rule for comparison.
 
 _POPULARITY = Parameter(
-    "popularity", 0.95, "share of the jobs whose shapes form the workload that free GPUs should suit", maximum=1.0
+    "popularity", 0.95, "share of jobs, the most frequent shapes first, that form the expected workload", maximum=1.0
 )
 _FRACTIONAL_RULE = (
-    "Jobs start in order and run to their end. Each takes its share of every GPU that it uses, its CPU and its "
+    "Jobs start in order and run to their end. Each takes its share of every GPU that it uses, and its CPUs and "
     "memory. A job that fits on no empty node is split into parts, each on its own node. "
 )
 _FRACTIONAL_SOURCES = (
@@ -130,19 +131,19 @@ _FRACTIONAL_SOURCES = (
 )
 _FRACTIONAL_EQUAL = (
     (
-        "With jobs of one whole GPU, one GPU model and enough CPU: fifo under every rule, except for the choice of "
+        "With jobs of one whole GPU, one GPU model and enough CPU: every rule equals fifo, except for the choice of "
         "nodes."
     ),
 )
 
 
 class _Fractional(Policy):
-    """A rule that scores nodes."""
+    """A policy whose rule scores nodes."""
 
     card: ClassVar[Card]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Fractional:
-        """Return the order and the rule."""
+        """Return the job order and the placement rule."""
         p = self.parameters
         order = start_order(p, jobs, models, seed)
         return Fractional(order, self.card.name, popularity=p.get("popularity", 0.95), seed=seed)
@@ -165,27 +166,29 @@ def _fractional_card(name: str, title: str, rule: str, *parameters: Parameter) -
 
 
 class Fgd(_Fractional):
-    """Fragmentation gradient descent."""
+    """Jobs go where they increase fragmentation least (fragmentation gradient descent)."""
 
     card: ClassVar[Card] = _fractional_card(
         "fgd",
         "fragmentation gradient descent",
-        "A job goes where it adds least to the free GPU capacity that the expected workload cannot use. The "
-        "expected workload is the shapes of the most frequent jobs of the trace.",
+        "A job goes where it adds least to the free GPU capacity that the expected workload cannot use. The expected "
+        "workload consists of the most frequent job shapes of the trace.",
         _POPULARITY,
     )
 
 
 class BestFit(_Fractional):
-    """The node with least left."""
+    """Jobs go to the node with the least capacity left."""
 
     card: ClassVar[Card] = _fractional_card(
-        "bestfit", "best fit by CPU and GPU", "A job goes to the node where the least CPU and GPU capacity stays free."
+        "bestfit",
+        "best fit by CPU and GPU",
+        "A job goes to the node on which the least CPU and GPU capacity remains free.",
     )
 
 
 class DotProduct(_Fractional):
-    """The node whose rest is least like the demand."""
+    """Jobs go to the node with the smallest dot product of free capacity and demand."""
 
     card: ClassVar[Card] = _fractional_card(
         "dotproduct",
@@ -195,7 +198,7 @@ class DotProduct(_Fractional):
 
 
 class Packing(_Fractional):
-    """GPUs in use first."""
+    """Jobs go to GPUs in use first."""
 
     card: ClassVar[Card] = _fractional_card(
         "packing",
@@ -206,7 +209,7 @@ class Packing(_Fractional):
 
 
 class Clustering(_Fractional):
-    """Jobs of one size together."""
+    """Jobs go to nodes that run jobs of the same size."""
 
     card: ClassVar[Card] = _fractional_card(
         "clustering",
@@ -217,7 +220,7 @@ class Clustering(_Fractional):
 
 
 class Random(_Fractional):
-    """Any node that fits."""
+    """Jobs go to a random node that fits."""
 
     card: ClassVar[Card] = _fractional_card(
         "random", "any node that fits", "A job goes to any node and GPU that fit, drawn at random by seed."

@@ -1,4 +1,4 @@
-"""Rounds shared out by Nash welfare over a window of the future, with the longest job in view (after Shockwave)."""
+"""After Shockwave: rounds planned by Nash welfare over a future window, also weighing the longest remaining time."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-# Windows of rounds shared out by Nash welfare and the longest remaining time: a program, and a greedy way to it.
+# Plan windows of rounds by Nash welfare and the longest remaining time, by an integer program or greedily.
 
 _POINTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _VALUES = np.log(np.maximum(_POINTS, 1e-6))
 _SLOPES = np.diff(_VALUES) / np.diff(_POINTS)
 _TRIED = 5
-"""Bounds of the longest remaining time that the greedy way tries."""
+"""Number of bounds on the longest remaining time that the greedy solver tries."""
 
 
 def log_progress(progress: Floats) -> Floats:
-    """Return the logarithm of progress [0..1], linear between 0, 0.2, ... 1, and log(1e-6) at 0."""
+    """Return the logarithm of progress [0..1], interpolated linearly between 0, 0.2, ... 1, with log(1e-6) at 0."""
     return np.asarray(np.interp(progress, _POINTS, _VALUES))
 
 
 @dataclass(frozen=True)
 class Window:
-    """Jobs that share some rounds; k jobs, P pools."""
+    """The jobs of a window of rounds; k jobs, P pools."""
 
     gpus: Ints
     """GPUs of each job (k,)."""
     pool: Ints
-    """Pool of each (k,)."""
+    """Pool of each job (k,)."""
     capacity: Ints
     """GPUs of each pool (P,)."""
     left: Floats
-    """Run time left [rounds] (k,)."""
+    """Remaining run time of each job [rounds] (k,)."""
     whole: Floats
-    """Run time in all, above 0 [rounds] (k,)."""
+    """Total run time of each job, above 0 [rounds] (k,)."""
     weight: Floats
-    """Weight of each in the welfare (k,)."""
+    """Weight of each job in the welfare (k,)."""
     need: Floats
-    """Run time that each must have in the window, at most its remaining time [rounds] (k,)."""
+    """Run time that each job must get in the window, at most its remaining time [rounds] (k,)."""
     rounds: int
-    """Rounds of the window."""
+    """Number of rounds in the window."""
     k: float
-    """Price of a round of the longest remaining time."""
+    """Price per round of the longest remaining time."""
 
     def value(self, planned: Floats) -> float:
-        """Return the objective if jobs have this many rounds each (k,)."""
+        """Return the objective if the jobs get these numbers of rounds (k,)."""
         done = np.minimum(planned, self.left)
         progress = (self.whole - self.left + done) / self.whole
         welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
@@ -71,19 +71,19 @@ class Solved(NamedTuple):
     """Result of the program."""
 
     rounds: Bools | None
-    """The jobs of each round (k, T); None if nothing was found."""
+    """Whether each job runs in each round (k, T); None if no solution was found."""
     impossible: bool
-    """Whether the needs cannot be met together."""
+    """Whether it is impossible to meet all needs."""
     stopped: bool
     """Whether the limit ended the search."""
 
 
 def greedy(window: Window) -> Ints | None:
-    """Return how many rounds each job has (k,); None if one or all of the needs exceed the window.
+    """Return the number of rounds of each job (k,); None if the needs do not fit in the window.
 
-    Needs come first, then rounds by their gain in welfare per GPU, while the GPUs of the window last. This is repeated
-    for several bounds on the longest remaining time, and the best result counts. It does not check that gangs fit side
-    by side in each round.
+    Needs come first, then rounds by their gain in welfare per GPU, while the window's GPUs last. This is repeated for
+    several bounds on the longest remaining time, and the best result counts. It does not check whether the gangs fit
+    together in each round.
     """
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
@@ -122,7 +122,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     Parameters
     ----------
     limit_s : float
-        Time for the program [s]; the best found by then counts.
+        Time limit of the program [s], after which the best solution counts.
     gap : float
         Accepted gap to the optimum, as a share.
     """
@@ -130,7 +130,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     from scipy.sparse import csr_array
 
     jobs, rounds, pieces = len(window.left), window.rounds, len(_SLOPES)
-    # Columns: rounds by job, time planned, pieces of the logarithm by job, the longest time left.
+    # Columns: rounds of each job, planned time, pieces of each job's logarithm, the longest remaining time.
     planned, piece = jobs * rounds, jobs * (rounds + 1)
     longest = piece + jobs * pieces
     at = np.arange(jobs)
@@ -138,13 +138,13 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     load = (window.pool[of_round] * rounds + np.tile(np.arange(rounds), jobs)) + 3 * jobs
     one = np.ones
     parts = [
-        # Planned time is at most the rounds given.
+        # The planned time is at most the number of rounds given.
         (at, planned + at, one(jobs)),
         (of_round, np.arange(planned), -one(planned)),
-        # The pieces sum to the progress, in units of a job's total work.
+        # The pieces sum to the progress, relative to a job's total work.
         (jobs + of_piece, piece + np.arange(jobs * pieces), window.whole[of_piece]),
         (jobs + at, planned + at, -one(jobs)),
-        # The longest remaining time is at least that of any job.
+        # The longest remaining time is at least the remaining time of every job.
         (2 * jobs + at, np.full(jobs, longest), one(jobs)),
         (2 * jobs + at, planned + at, one(jobs)),
         # GPUs of each round.
@@ -185,11 +185,11 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
 
 _HEAVIEST = math.log(1e6)
 _AT_THE_END = 100.0
-"""Exponent of the weight of a job that has less than a round left."""
+"""Exponent of the weight of a job with less than one round left."""
 
 
 class _Windows:
-    """The window that is being carried out, of one run at a time."""
+    """The current window; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.p, self.jobs = p, jobs
@@ -200,24 +200,24 @@ class _Windows:
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.contended: Floats = np.zeros(len(self.jobs))
-        """Integral of the jobs per GPU, at least 1, since each job arrived [ms] (n,)."""
+        """Integral of the jobs per GPU, counted as at least 1, since each job's arrival [ms] (n,)."""
         self.seen_ms = 0
         self.begun_ms: Ints = self.jobs.work_ms.copy()
-        """Remaining time of each when it last waited [ms] (n,)."""
+        """Remaining time of each job when it last waited [ms] (n,)."""
         self.of: Ints = np.zeros(0, np.int64)
-        """Jobs of the window, as they stood in the view (k,)."""
+        """Jobs of the window, in the order of the view (k,)."""
         self.table: Bools | None = None
-        """The jobs of each round (k, T); None if only numbers of rounds are known."""
+        """Whether each job runs in each round (k, T); None if only the numbers of rounds are known."""
         self.counts: Ints = np.zeros(0, np.int64)
-        """Rounds that each still has (k,)."""
+        """Number of rounds that each job still has (k,)."""
         self.weight: Floats = np.zeros(0)
         self.at = 0
-        """Rounds of the window that are over."""
+        """Number of completed rounds of the window."""
         self.pool: Ints = np.zeros(0, np.int64)
         self.windows = self.relaxed = self.programs = self.stopped = self.failed = 0
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs have GPUs in the round that begins."""
+        """Return the plan for the round that begins."""
         job, now = view.job, view.now_ms
         running = self.turns.pools.held(view)
         free = self.turns.pools.capacity(view, running)
@@ -226,15 +226,16 @@ class _Windows:
         since = np.maximum(self.submit_ms[job], self.seen_ms)
         self.contended[job] += crowd[pool] * (now - since)
         self.seen_ms = now
-        # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
+        # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
         left = view.remaining_ms
-        # A job that has made no progress since its start continues, or rounds shorter than a restart would end no job.
+        # Jobs without progress since their start continue; otherwise no job would end if rounds are shorter than a
+        # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
         gpus = self.turns.gpus[job]
         asked = np.bincount(pool, gpus, len(free))
         if (asked <= free).all():
-            # All run: there is nothing to share out.
+            # All jobs fit, so no planning is needed.
             self.of = self.of[:0]
             order = np.arange(len(job))
             chosen = self.turns.choose(job, order, running, free)
@@ -250,7 +251,7 @@ class _Windows:
         return self.turns.plan(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
-        """Return the pool that each job counts for: its own, or the least requested of those it may use."""
+        """Return the pool to which each job counts: its current pool, or the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.turns.gpus[job], running.copy()
@@ -263,14 +264,14 @@ class _Windows:
         return found
 
     def _share_out(self, job: Ints, pool: Ints, free: Ints, left: Ints, now: int, crowd: Floats) -> None:
-        """Decide about the rounds of a window."""
+        """Plan the rounds of a new window."""
         p, rounds = self.p, int(self.p["window"])
         age = (now - self.submit_ms[job]).astype(np.float64)
         crowded = np.where(age > 0, self.contended[job] / np.maximum(age, 1), crowd[pool])
         fair = p["rhomax"] * self.work_ms[job] * crowded
         need = np.zeros(len(job))
         if np.isfinite(p["rhomax"]):
-            # The expected end after the window is no later than the fair end.
+            # The expected end after the window must not be later than the fair end.
             need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
         window = Window(
             gpus=self.turns.gpus[job],
@@ -294,7 +295,7 @@ class _Windows:
             self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
 
     def _decide(self, window: Window) -> bool:
-        """Plan the rounds of a window; False if the needs cannot be met."""
+        """Plan the rounds of a window; return False if the needs cannot be met."""
         self.table = None
         if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
             self.programs += 1
@@ -313,20 +314,20 @@ class _Windows:
         return True
 
     def _order(self, running: Ints, left: Ints) -> Ints:
-        """Return the order of jobs in this round: the planned ones, the heaviest first; then the longest left."""
+        """Return the order of jobs in this round: planned jobs, the heaviest first, then the longest remaining."""
         waits = running < 0
         if self.table is not None:
             now = self.table[:, self.at]
             return np.lexsort((waits, -left, ~now))
         has = self.counts > 0
-        # Who has rounds in all that are left of the window cannot wait.
+        # A job with as many rounds as the window has left cannot wait.
         late = self.counts < int(self.p["window"]) - self.at
         by_left = np.where(has, 0, -left)
         return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
 
     def tell(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with the results of the windows."""
-        value = f"{self.windows:,} windows were planned, {self.relaxed:,} without the bound on the finish-time ratio"
+        """Return the outcome with a summary of the windows."""
+        value = f"{self.windows:,} windows planned, {self.relaxed:,} of them without the bound on the finish-time ratio"
         if self.p["solver"] == "program":
             value += (
                 f"; {self.programs:,} programs were solved, of which {self.stopped:,} hit the limit with the best "
@@ -337,73 +338,74 @@ class _Windows:
 
 
 class ShockwaveLike(Policy):
-    """Nash welfare over future rounds."""
+    """Rounds are planned by Nash welfare over a future window."""
 
     card: ClassVar[Card] = Card(
         name="shockwave-like",
-        title="rounds planned by Nash welfare over a future window and its longest job (after Shockwave)",
+        title="rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave)",
         rule=(
-            "Time is divided into rounds. When a job arrives or ends, or a window of rounds is over, the rounds "
-            "of the next window are planned. The plan makes the sum of the logarithms of the jobs' progress large "
-            "and the longest remaining run time short, which costs k per second. The sum is divided by the jobs "
-            "and the rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. "
-            "Every job's expected end after the window must be at most rhomax times its fair end. The fair end is "
-            "the time from submission that the job would take at a share of one GPU in as many as there are jobs, "
-            "at most a whole one, on average since it arrived. If that is impossible the bound is dropped, and "
-            "jobs beyond it get as weight their ratio to it, to the given power (100 with less than a round "
-            "left), at most 1e6. GPUs that are idle in a round go to the jobs with the longest remaining run "
-            "time. solver=program solves this with whole rounds; solver=greedy takes rounds by their gain per "
-            "GPU, for several bounds on the longest remaining run time. If all jobs fit, all run. A job is not "
-            "stopped before it has made progress. Run times are known. Gangs may be spread over nodes."
+            "Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the "
+            "next window are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short "
+            "longest remaining run time, which costs k per second. The sum is divided by the numbers of jobs and "
+            "rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's "
+            "expected end after the window must be at most rhomax times its fair end. The fair end is the submission "
+            "plus the run time times the number of jobs per GPU, on average since the job arrived and counted as at "
+            "least 1. If this bound cannot be met, it is dropped, and each job beyond it gets a weight: its ratio to "
+            "the bound, to the given power (100 with less than a round left), at most 1e6. GPUs that are idle in a "
+            "round go to the jobs with the longest remaining run time. solver=program solves this in whole rounds as "
+            "an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the longest "
+            "remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run "
+            "times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
-            Parameter("window", 20, "rounds planned at once", minimum=1, maximum=10_000),
+            Parameter("window", 20, "number of rounds planned at once", minimum=1, maximum=10_000),
             Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
             Parameter(
-                "rhomax", 1.0, "bound on the ratio of the expected to the fair time; inf: none [1]", maximum=math.inf
+                "rhomax", 1.0, "bound on the ratio of expected to fair time; inf: no bound [1]", maximum=math.inf
             ),
             Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
-            Parameter("solver", "greedy", "how windows are planned", ("greedy", "program")),
-            Parameter("limit", 15.0, "time limit of a program; then its best solution so far counts [s]"),
+            Parameter("solver", "greedy", "how to plan windows", ("greedy", "program")),
+            Parameter("limit", 15.0, "time limit of a program, after which its best solution counts [s]"),
             Parameter("gap", 0.001, "accepted gap of a program to the optimum, as a share [1]"),
             Parameter(
-                "cells", 2000, "most pairs of a job and a round in a program; larger windows are planned greedily"
+                "cells",
+                2000,
+                "maximum number of pairs of a job and a round in a program; larger windows are planned greedily",
             ),
             Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M9", "M4"),
         equal_to=(
             (
-                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of "
-                "progress grow most in sum."
+                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress "
+                "grow most in total."
             ),
             (
                 "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
                 "as possible."
             ),
-            "If all jobs fit: every job starts with the next round and none is stopped.",
+            "If all jobs fit: every job starts with the next round and no job is stopped.",
         ),
         sources=(
             (
-                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by "
-                "jobs per GPU whatever their gangs, the relaxed program and its weights, the jobs that get idle "
-                "GPUs, rounds of 120 s, windows of 20, gap and limit; k and power are those given for 32 GPUs "
-                "(elsewhere 10 and 5, 0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
+                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs "
+                "per GPU regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, "
+                "rounds of 120 s, windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs "
+                "(for 64, 128 and 256 GPUs: 10 and 5, 0.001 and 15, 1e5 and 5)."
             ),
             (
-                "Own choices: the greedy solver is the default, because programs over hundreds of jobs take "
-                "minutes; each job has one regime with a known run time, because no trace records batch sizes. "
-                "The paper's subject - efficiency that changes while a job runs, and its forecast - is therefore "
-                "missing here. Ratios use times since submission, while the code divides times since the log "
-                "began; the largest weight; a job that accepts several GPU models counts for the model in least "
-                "demand."
+                "Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; "
+                "each job has one regime with a known run time, because no trace records batch sizes. So the paper's "
+                "subject, efficiency that changes while a job runs and its forecast, is missing here. Ratios use times "
+                "since submission, while the code divides times since the start of the log; the maximum weight; a job "
+                "that accepts several GPU models counts towards the model in least demand."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by rounds."""
+        """Return the planner for rounds."""
         windows = _Windows(self.parameters, jobs, cluster, models)
         return Planner(
             windows.plan,

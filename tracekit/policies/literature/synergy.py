@@ -1,4 +1,4 @@
-"""Synergy: CPUs and memory by need, so GPUs do not wait for their input."""
+"""Synergy: jobs get CPUs and memory by need, so GPUs do not wait for input."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Hosts:
-    """CPUs and memory of N nodes, and the speed that families of jobs get from them."""
+    """CPUs and memory of N nodes, and the resulting speeds of job families."""
 
     supply: Floats
     """CPUs and memory [GB] of each node (N, 2)."""
     fair: Floats
-    """The same for each of its GPUs (N, 2)."""
+    """CPUs and memory [GB] per GPU of each node (N, 2)."""
     want: Floats
-    """CPUs and memory [GB] per GPU beyond which a family gets no faster (F, 2)."""
+    """CPUs and memory [GB] per GPU above which a family gets no faster (F, 2)."""
     models: Models
     names: list[str]
 
     def speed(self, family: int, share: tuple[float, float], fair: tuple[float, float]) -> int:
-        """Return the speed of a family with CPUs and memory for each GPU, over that with its fair share [ppm]."""
+        """Return the speed of a family with these CPUs and memory per GPU, relative to its fair share [ppm]."""
         name = self.names[family]
         usual = int(cpu_speed_ppm(self.models, name, fair[0], fair[1]))
         return max(int(cpu_speed_ppm(self.models, name, share[0], share[1])) * FULL // max(usual, 1), 1)
 
 
 def make_hosts(cluster: Cluster, models: Models) -> Hosts:
-    """Return the CPUs and memory of a cluster; M6's for each GPU if the cluster does not define them."""
+    """Return the CPUs and memory of a cluster; nodes without known values get those of M6 per GPU."""
     cpu, gpus = models.cpu, cluster.gpus.astype(np.float64)
     cores = np.where(cluster.cpu_milli > 0, cluster.cpu_milli / 1000, gpus * cpu.reference_cpus)
     memory = np.where(cluster.memory_mib > 0, cluster.memory_mib * 1.048576e-3, gpus * cpu.reference_memory_gb)
@@ -58,7 +58,7 @@ def make_hosts(cluster: Cluster, models: Models) -> Hosts:
 
 
 class _Rounds:
-    """Plans of one run at a time."""
+    """Divides CPUs and memory in rounds; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
         self.demand, self.hosts = Demand(jobs, cluster, models), make_hosts(cluster, models)
@@ -73,16 +73,16 @@ class _Rounds:
         self.left = self.hosts.supply.copy()
         self.where: dict[int, list[tuple[int, int]]] = {}
         self.at: dict[int, tuple[Ints, Ints]] = {}
-        """The same as nodes (m,) and GPUs on each (m, 1)."""
+        """Nodes of each running job (m,), and its GPUs on each node (m, 1)."""
         self.least: dict[int, Floats] = {}
-        """Guaranteed amounts of each job per GPU on its nodes (m, 2)."""
+        """Guaranteed CPUs and memory of each job per GPU on its nodes (m, 2)."""
         self.share: dict[int, Floats] = {}
-        """CPUs and memory for each GPU of every job on each of its nodes (nodes, 2)."""
+        """CPUs and memory of each job per GPU on its nodes (m, 2)."""
         self.on: list[set[int]] = [set() for _ in range(nodes)]
         self.rate: dict[int, int] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs run in the next round, where, and how fast."""
+        """Return the plan: the jobs that run in the next round, their nodes and their speeds."""
         job, running = view.job, view.running
         active = set(job[running].tolist())
         touched: set[int] = set()
@@ -104,7 +104,7 @@ class _Rounds:
         return job[np.lexsort((job, ~view.running, key))]
 
     def _stopped(self, view: View, ranked: list[int]) -> list[int]:
-        """Return running jobs whose GPUs jobs before them in the order need, by number."""
+        """Return running jobs whose GPUs are needed, by count, by jobs earlier in the order."""
         demand = self.demand
         left: dict[tuple[int, ...], int] = {}
         found = []
@@ -121,7 +121,7 @@ class _Rounds:
         return found
 
     def _start(self, view: View, ranked: list[int], touched: set[int]) -> list[int]:
-        """Place waiting jobs in the order; skip jobs that have no place."""
+        """Place waiting jobs in order; skip jobs that do not fit."""
         up, new, full = view.node_gpus > 0, [], set[tuple[int, int]]()
         for j in ranked:
             alike = self.demand.kind[j], self.family[j]
@@ -145,7 +145,7 @@ class _Rounds:
         return new
 
     def _place(self, j: int, room: Ints) -> list[tuple[int, int]] | None:
-        """Return where a job goes: where its need is free, otherwise its fair share, otherwise wherever GPUs are."""
+        """Return the nodes for a job: where its need is free, else its fair share, else any nodes with enough GPUs."""
         demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
         want = hosts.want[self.family[j]]
         narrow = gpus <= int(room.max(initial=0))
@@ -160,18 +160,18 @@ class _Rounds:
             if found is not None:
                 return found
         if self.mode == "greedy":
-            # Who needs more than a whole node has may have all of it.
+            # A job that needs more than a whole node has may use the whole node.
             whole = (want * gpus > hosts.supply.max(axis=0)).any()
             return demand.nodes_for(j, room) if whole or not narrow else None
         return demand.nodes_for(j, room)
 
     def _least(self, j: int, nodes: Ints) -> Floats:
-        """Return the guaranteed amounts of a job per GPU on its nodes (m, 2)."""
+        """Return the guaranteed CPUs and memory of a job per GPU on its nodes (m, 2)."""
         fair = self.hosts.fair[nodes]
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: Floats | None) -> None:
-        """Give a job CPUs and memory per GPU, instead of its previous ones; None for nothing."""
+        """Replace a job's CPUs and memory per GPU; None removes them."""
         nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
@@ -191,7 +191,7 @@ class _Rounds:
         return {node for node, _ in place}
 
     def _tune(self, touched: set[int], rank: dict[int, int]) -> list[int]:
-        """Divide CPUs and memory of some nodes again; return the jobs whose speed changes."""
+        """Redivide the CPUs and memory of these nodes; return the jobs whose speed changes."""
         near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
         if self.mode != "proportional":
             for j in near:
@@ -210,7 +210,7 @@ class _Rounds:
         return changed
 
     def _raise(self, j: int) -> None:
-        """Give a job all that it can use, if that is left on its nodes."""
+        """Give a job all that it can use, if its nodes have that much left."""
         nodes, gpus = self.at[j]
         want = np.maximum(self.hosts.want[self.family[j]], self.share[j])
         if (self.left[nodes] + _SLACK >= (want - self.share[j]) * gpus).all():
@@ -240,21 +240,21 @@ class _Rounds:
 
 
 class Synergy(Policy):
-    """CPUs and memory by need."""
+    """Jobs get CPUs and memory by need, not in proportion to GPUs."""
 
     card: ClassVar[Card] = Card(
         name="synergy",
-        title="CPUs and memory by need, not in proportion to GPUs",
+        title="jobs get CPUs and memory by need, not in proportion to GPUs",
         rule=(
-            "In rounds, jobs are taken in the order of base. With srtf and las, running jobs are stopped if "
-            "earlier jobs leave them no GPUs, in number. A job that does not fit is skipped. With "
-            "mode=proportional each GPU has its part of the node's CPUs and memory. With tune a job of one node "
-            "goes to a node where its need is free: the CPUs and memory beyond which it gets no faster. If there "
-            "is none, it goes where the smaller of need and fair part is free, otherwise to any node with its "
-            "GPUs. On nodes where a job arrived or left, every job first gets the smaller of need and fair part; "
-            "then, in order, the jobs whose full need is still free get it. So no job has less than its fair "
-            "part, or than it can use. With greedy a job waits until its need is free. Among suitable nodes the "
-            "one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
+            "In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if "
+            "earlier jobs leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional "
+            "each GPU has its share of the node's CPUs and memory. With tune a job that fits on one node goes to a "
+            "node where its need is free: the CPUs and memory above which it gets no faster. If there is no such node, "
+            "it goes where the smaller of need and fair share is free, otherwise to any node with enough GPUs. On "
+            "nodes where a job arrived or left, every job first gets the smaller of need and fair share; then, in "
+            "order, jobs get their full need if it is still free. So no job gets less than its fair share, unless it "
+            "needs less. With greedy a job waits until its need is free. Among suitable nodes the one with the fewest "
+            "free GPUs is taken. A job's speed is its speed by M6, divided by its speed with the fair share."
         ),
         parameters=(
             Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
@@ -265,20 +265,20 @@ class Synergy(Policy):
         assumptions=("D1", "M4", "M6", "M9"),
         equal_to=(
             "With mode=proportional, round=0: fifo,scan=skip.",
-            "If no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
+            "If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.",
         ),
         sources=(
-            "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, curves of the families.",
+            "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.",
             (
-                "Own choices: which jobs get more than the fair part is decided again, in order, on the nodes "
-                "that change, instead of taking from the fewest nodes; a job gets its whole need or the smaller "
-                "part, nothing in between; nodes without known CPUs and memory get M6's."
+                "Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, "
+                "instead of taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in "
+                "between; nodes without known CPUs and memory get those of M6."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans that name nodes and speeds."""
+        """Return the planner, which chooses nodes and speeds."""
         p = self.parameters
         rounds = _Rounds(p, jobs, cluster, models, seed)
         return Planner(

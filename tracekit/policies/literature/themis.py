@@ -1,4 +1,4 @@
-"""Themis: GPUs under leases, auctioned to the jobs whose finish-time fairness is worst."""
+"""Themis: GPUs are leased by auction to the jobs with the worst finish-time fairness."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1 none (k,).
+    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1: none (k,).
 
-    An integer program (HiGHS) decides. Of bidders with equal requests only those with the largest gains can win, so at
-    most as many as fit are considered. The best solution within the limit counts. The limit is a number of nodes, not a
-    time, so every machine gives the same result.
+    An integer program (HiGHS) decides. Among bidders with equal requests only those with the largest gains can win, so
+    at most as many as fit are considered. The best solution within the limit counts. The limit is a number of search
+    nodes, not a time, so every machine gives the same result.
 
     Parameters
     ----------
     gain : array (k,)
-        Gain of each if it wins, 0 or more.
+        Gain of each bidder if it wins, 0 or more.
     gpus : array (k,)
-        GPUs that each asks for: all or none.
+        GPUs that each bidder requests, all or none.
     may : array (k, P)
-        The pools it may use.
+        The pools that each bidder may use.
     free : array (P,)
-        GPUs to be had.
+        GPUs on offer in each pool.
     nodes : int
-        Most nodes of the program's search tree; 0 any number.
+        Maximum number of nodes of the program's search tree; 0: no limit.
     gap : float
-        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU win without a program if, as far as
-        they fit, they come this close to the sum for divisible gangs.
+        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU that fit win without a program if
+        their sum is this close to the bound for divisible gangs.
     """
     won = np.full(len(gain), -1, np.int64)
     may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
@@ -64,7 +64,7 @@ def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 
         return won
     row, pool = np.nonzero(may[some])
     if len(alike) == 1 and len(np.unique(pool)) == 1:
-        # One size and one pool: the bids with the largest gains, as many as fit.
+        # With one size and one pool, the bids with the largest gains win, as many as fit.
         won[some] = pool[0]
         return won
     bids = _Bids(gain[some][row], gpus[some][row], row, pool, free)
@@ -90,7 +90,7 @@ class _Bids:
     """GPUs of each pool."""
 
     def densest(self, gap: float) -> tuple[list[int], bool]:
-        """Return the bids that fit, most gain for a GPU first, and whether that is near enough to the most there is."""
+        """Return the bids that fit, the largest gain per GPU first, and whether their sum is within the gap."""
         left, total, bound = self.free.tolist(), float(self.free.sum()), 0.0
         had: set[int] = set()
         seen: set[int] = set()
@@ -108,7 +108,7 @@ class _Bids:
         return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
-        """Return the bids that win by the program; None if it found none within the limit."""
+        """Return the winning bids of the program; None if it found no solution within the limit."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -128,17 +128,17 @@ class _Bids:
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
-    """Return GPUs for bidders in their order, and what is left: first the minimum of each that fits, then one by one.
+    """Return the GPUs of bidders and the GPUs left: first each minimum that fits, in order, then GPUs one by one.
 
-    Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values as long as the
-    logarithm grows less with every GPU. A bidder whose minimum does not fit gets none.
+    Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values if the logarithm
+    grows less with every GPU. A bidder whose minimum does not fit gets no GPUs.
 
     Parameters
     ----------
     low, high : list of int
-        Least and most GPUs of each.
+        Minimum and maximum GPUs of each bidder.
     free : int
-        GPUs to be had.
+        GPUs on offer.
     value : callable
         Value of bidder i with n GPUs, above 0.
     """
@@ -166,7 +166,7 @@ _MINUTE = 60_000
 
 
 class _Auctions:
-    """Leases and finish-time fairness of one run at a time."""
+    """Leases and finish-time fairness; holds the state of one run."""
 
     def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
         self.models = models
@@ -182,15 +182,15 @@ class _Auctions:
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.lease_end_ms: Ints = np.zeros(len(self.submit_ms), np.int64)
-        """Until when each job may keep its GPUs; a past time if it has none [ms] (n,)."""
+        """End of each job's lease; a past time if the job has no GPUs [ms] (n,)."""
         self.last: Floats = np.ones(len(self.submit_ms))
-        """Ratio of each job when it last had GPUs, 1 before (n,)."""
+        """Ratio of each job when it last had GPUs; 1 if it never had any (n,)."""
         self.since_ms: Ints = self.submit_ms.copy()
-        """When that was [ms] (n,)."""
+        """Time at which each job last had GPUs [ms] (n,)."""
         self.draws = np.random.default_rng(0)
 
     def plan(self, view: View) -> Plan:
-        """Return which jobs have GPUs until the first of their leases ends."""
+        """Return the plan until the first lease ends."""
         job, held, now = view.job, view.held, view.now_ms
         running = self.turns.pools.held(view)
         age = (now - self.submit_ms[job]).astype(np.float64)
@@ -215,14 +215,14 @@ class _Auctions:
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
                 may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
-                # A running job bids only for its own pool, so no job moves without need.
+                # A running job bids only for its own pool, so no job moves unnecessarily.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
                 won = best_bundles(gain, gpus[bidders], may, free, self.nodes, self.gap)
                 chosen[bidders] = won
                 free -= np.bincount(won[won >= 0], gpus[bidders[won >= 0]], len(free)).astype(np.int64)
                 order = order[chosen[order] < 0]
-            # GPUs that bidders leave go to the others, the worst ratio first.
+            # GPUs left by the bidders go to the other jobs, the worst ratio first.
             if len(order) and (free > 0).any():
                 chosen[order] = self.turns.choose(job, order, running, free)[order]
             size = np.where(chosen >= 0, gpus, 0)
@@ -233,13 +233,13 @@ class _Auctions:
         return self._plan(job, held, running, chosen, size, wake)
 
     def _bidders(self, order: Ints, rho: Floats) -> Ints:
-        """Return the jobs with the worst ratio, drawn by lot among equals."""
+        """Return the jobs with the worst ratio; ties are broken at random."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]
 
     def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
-        """Let bidders have sizes whose speeds have the largest product; then the others, the worst ratio first."""
+        """Give bidders the sizes with the largest product of speeds; then the other jobs, the worst ratio first."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.most)
         kind = self.turns.pools.kind[job]
         left = free.astype(np.float64)
@@ -276,51 +276,50 @@ class _Auctions:
 
 
 class Themis(Policy):
-    """Leases and partial auctions."""
+    """GPUs are leased by partial auctions."""
 
     card: ClassVar[Card] = Card(
         name="themis",
-        title="GPUs under leases, auctioned to the jobs whose finish-time fairness is worst",
+        title="GPUs are leased by auction to the jobs with the worst finish-time fairness",
         rule=(
-            "A job that gets GPUs has them for a lease. When jobs arrive or end or leases are over, but at most "
-            "once every interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease "
-            "the (1 - f) * n with the largest ratio bid, at least one, by lot among equals. The ratio is the time "
-            "from submission to the expected end with the requested GPUs, over the work. For a waiting job it is "
-            "the ratio when it lost its GPUs, times the minutes since then plus one (waiting=released), or the "
-            "same estimate (waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for. An "
-            "integer program chooses the winners: the bids with the largest product of gains, where a gain "
-            "compares the value now with the value after another lease without GPUs, and a value is the inverse "
-            "of the ratio. In the elastic form each bidder gets its minimum number of GPUs, the worst ratio "
-            "first, and then every GPU goes where the logarithm of the speed grows most; bids cost nothing. GPUs "
-            "that bidders leave go to the other jobs, the worst ratio first. A job whose lease is renewed stays "
-            "where it is. Gangs may be spread over nodes."
+            "A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every "
+            "interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n "
+            "with the largest ratio bid, at least one; ties are broken at random. The ratio is the time from "
+            "submission to the expected end with the requested GPUs, over the work. For a waiting job it is the ratio "
+            "when it lost its GPUs, times the minutes since then plus one (waiting=released), or the same estimate "
+            "(waiting=estimate). In the rigid form a job bids for all GPUs that it requests. An integer program "
+            "chooses the winners: the bids with the largest product of gains, where a gain compares the current value "
+            "with the value after another lease without GPUs, and a value is the inverse of the ratio. In the elastic "
+            "form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes where "
+            "the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, "
+            "the worst ratio first. A job whose lease is renewed keeps its GPUs. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter(
                 "form",
                 "rigid",
-                "jobs keep the GPUs that they ask for, or change them with each lease",
+                "whether jobs run on the GPUs they request, or change their number with each lease",
                 ("rigid", "elastic"),
             ),
-            Parameter("f", 0.8, "share of the jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
+            Parameter("f", 0.8, "share of jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
             Parameter("lease", 1200.0, "length of a lease [s]", minimum=0.001),
-            Parameter("waiting", "released", "ratio of a waiting job", ("released", "estimate")),
-            Parameter("interval", 60.0, "least time between two auctions [s]"),
-            Parameter("bidders", 64, "most jobs that bid at once", minimum=1, maximum=10_000),
+            Parameter("waiting", "released", "how to compute the ratio of a waiting job", ("released", "estimate")),
+            Parameter("interval", 60.0, "minimum time between two auctions [s]"),
+            Parameter("bidders", 64, "maximum number of jobs that bid at once", minimum=1, maximum=10_000),
             Parameter(
                 "gap", 0.01, "accepted gap of the program to the largest product, as a share of its logarithm [1]"
             ),
             Parameter(
                 "limit",
                 1000,
-                "most nodes that the program's search visits; then its best solution so far counts; 0: no limit",
+                "maximum number of search nodes of the program, after which its best solution counts; 0: no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
             Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
         equal_to=(
-            "If all jobs fit, with form=rigid: every job starts at the next auction and none is stopped.",
+            "If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.",
             (
                 "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
                 "fifo,scan=skip, except for the order of jobs that arrive together."
@@ -329,20 +328,20 @@ class Themis(Policy):
         sources=(
             (
                 "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
-                "simulator: the ideal time is the work at full size without a factor for contention; a waiting "
-                "job's ratio; the number of bidders and the lot; the product of speeds; no payments and no cost "
-                "of leases."
+                "simulator: the ideal time is the work at full size without a factor for contention; a waiting job's "
+                "ratio; the number of bidders and random ties; the product of speeds; no payments and no cost of "
+                "leases."
             ),
             (
-                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, because "
-                "units are not given; the value of a rigid bid; interval, bidders. We leave out the released "
-                "lease test, which ends the lease of a spread job sooner, because it is a fault."
+                "Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, "
+                "because units are not given; the value of a rigid bid; interval; bidders. We leave out the released "
+                "lease test, which ends the leases of spread jobs sooner, because it is a bug."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by auctions."""
+        """Return the planner, which holds auctions."""
         p = self.parameters
         auctions = _Auctions(p, jobs, cluster, models)
         return Planner(

@@ -1,4 +1,4 @@
-"""Gangs near each other: waits for tiers (Dally), links in an order (Crux) or by allocation (vClos), samples (FfDL)."""
+"""Gang placement: waiting for tiers (Dally), link priorities (Crux), link allocation (vClos) and sampling (FfDL)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Planner, View
 
 
-# Dally, as far as its rule is known: waits for tiers with self-tuning timers, and moves to nearer GPUs.
+# After Dally, as far as its rule is known: gangs wait for tiers with self-tuning timers, and move closer together.
 
 _REFERENCE = 0.3
-"""Slowdown from one tier to the next from which on a gang waits for the whole timer."""
+"""Slowdown from one tier to the next at or above which a gang waits for the whole timer."""
 _KNOWN = 5
-"""Number of known waits that tuning a timer needs."""
+"""Minimum number of known waits for tuning a timer."""
 
 
 class _Tiers(Gangs):
-    """Gangs that wait for tiers, and move to nearer ones."""
+    """Gangs that wait for tiers and move to closer tiers."""
 
     def __init__(
         self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any], move_ms: Ints
@@ -50,12 +50,12 @@ class _Tiers(Gangs):
         self.patience = np.minimum(slower / _REFERENCE, 1.0)
 
     def begin(self, view: View) -> None:
-        """Begin a run, in which no waits and moves are known."""
+        """Begin a run; no waits and moves are known yet."""
         super().begin(view)
         self.waits, self.moved_ms = Waits(), dict[int, int]()
 
     def _timer_ms(self, job: int, tier: int) -> float:
-        """Return how long a job waits for a tier before it takes the next one [ms]."""
+        """Return the time that a job waits for a tier before it accepts the next tier [ms]."""
         patience = float(self.patience[job, tier])
         if patience <= 0:
             return 0.0
@@ -66,7 +66,7 @@ class _Tiers(Gangs):
         return timer * patience
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs of a tier for which the job has waited long enough."""
+        """Return the closest free GPUs whose tier the job already accepts."""
         best = int(self.best[job])
         due = float(self.arrival_ms[job])
         dues = [due, due, due]
@@ -84,13 +84,13 @@ class _Tiers(Gangs):
         return None
 
     def started(self, job: int, spot: Spot) -> None:
-        """Note how long a gang waited for its tier; jobs of one GPU have nothing to wait for."""
+        """Record how long a gang waited for its tier; one-GPU jobs do not wait for tiers."""
         if self.tune and self.gpus[job] > 1:
             wait = float(self.now_ms - self.arrival_ms[job])
             self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
 
     def moves(self) -> dict[int, Spot]:
-        """Return the gangs that move to a nearer tier, those with the least work done for their time first."""
+        """Return the gangs that move to a closer tier, those with the least work done for their run time first."""
         if not self.migrate:
             return {}
         far = [j for j, spot in self.spots.items() if len(spot.nodes) > 1 and self.tier_of(spot.nodes) > self.best[j]]
@@ -106,12 +106,12 @@ class _Tiers(Gangs):
         return found
 
     def _progress(self, table: NDArray[np.void], job: int) -> float:
-        """Return the work that a job has done over the time for which it ran."""
+        """Return the work that a job has done, divided by its run time so far."""
         done = float(self.jobs.work_ms[job]) - float(table["remaining"][job]) / PPM
         return done / max(float(table["ran"][job]), 1.0)
 
     def _nearer(self, job: int, old: Spot) -> Spot | None:
-        """Return the new place of a running gang if a move pays, and move it there."""
+        """Move a running gang if that pays; return its new spot, or None."""
         tier = self.tier_of(old.nodes)
         self.places.give(old)
         for near in range(FEWEST, ANYWHERE):
@@ -127,7 +127,7 @@ class _Tiers(Gangs):
         return None
 
     def _speeds(self, job: int, old: Spot, new: Spot) -> tuple[int, int]:
-        """Return the speed of a gang at its place and at a possible new one, where its traffic uses the new links."""
+        """Return the speeds of a gang on its old and new spot, and move its traffic to the new links."""
         if not self.links:
             return self.speed_on(job, old), self.speed_on(job, new)
         now = self.network.speed(job)
@@ -143,30 +143,30 @@ class _Tiers(Gangs):
 
 
 class DallyLike(Policy):
-    """Waits for tiers with timers that tune themselves, and migration to nearer ones."""
+    """Gangs wait for closer tiers with self-tuning timers, and migrate to closer tiers."""
 
     card: ClassVar[Card] = Card(
         name="dally-like",
-        title="gangs wait for nearby tiers with self-tuning timers, and move closer if that pays (after Dally)",
+        title="gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally)",
         rule=(
-            "Jobs are considered in the order of their submission, and no job holds up others. A gang takes GPUs "
-            "of one node at once, of one rack after `node` seconds, and of any nodes of one GPU model after "
-            "another `rack` seconds. A gang wider than a tier begins with the next tier. If racks are not known, "
-            "all nodes are in one rack. Timers are multiplied by the gang's slowdown from one tier to the next "
-            "over 0.3, at most by 1, so gangs with little communication do not wait. With tune=on a timer is the "
-            "mean plus one standard deviation of the last 20 waits of gangs that got its tier and ask for the "
-            "same GPU model, once five are known, and at most `most`. With migrate=on running gangs that could "
-            "have a closer tier move, those with the least work done for their run time first, if the move saves "
-            "more of the remaining time than it costs. A gang that has moved stays for `quantum` seconds. Speeds "
-            "depend on the tiers and on other traffic on the same links."
+            "Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of "
+            "one node. After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any "
+            "nodes of one GPU model. A gang too large for a tier begins with the next tier. If racks are not known, "
+            "all nodes count as one rack. Timers are multiplied by the gang's slowdown from one tier to the next over "
+            "0.3, at most by 1, so gangs with little communication hardly wait. With tune=on, once five waits are "
+            "known, a timer is the mean plus one standard deviation of the last 20 waits of gangs that got its tier "
+            "and requested the same GPU model, at most `most`. With migrate=on running gangs move to a closer tier if "
+            "the move saves more of the remaining time than it costs, those with the least work done for their run "
+            "time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers and on other "
+            "traffic on the same links."
         ),
         parameters=(
-            Parameter("node", 600.0, "initial wait for one node, inf forever [s]"),
-            Parameter("rack", 1200.0, "initial further wait for one rack, inf forever [s]"),
+            Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
+            Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
             Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
-            Parameter("tune", True, "timers follow the waits of other gangs"),
-            Parameter("migrate", True, "running gangs move to closer GPUs if that pays"),
-            Parameter("quantum", 1800.0, "least time between two moves of a gang [s]"),
+            Parameter("tune", True, "tune timers by the waits of other gangs"),
+            Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
+            Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
             Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
             LINKS,
             GAP,
@@ -186,24 +186,24 @@ class DallyLike(Policy):
                 "network-sensitive preemption, self-tuning timers."
             ),
             (
-                "Own choices, because we could not read the formulas: every number and test above; preemption is "
-                "a migration to free GPUs, and no job is stopped for another; a move costs what M9 says."
+                "Our choices, because we could not read the formulas: every number and test above; preemption is a "
+                "migration to free GPUs, and no job is stopped for another; the cost of a move comes from M9."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans by timers and moves."""
+        """Return the planner with timers and moves."""
         p = self.parameters
         move_ms = overheads(models, p["overhead"], jobs.devices)
         return _Tiers(jobs, cluster, models, seed, p, move_ms).planner(p["gap"], move_ms)
 
 
-# Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
+# After Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
 
 
 def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
-    """Return the GPU time of an iteration over the time that its traffic takes on a node's link, alone (n,).
+    """Return the GPU time of an iteration, divided by the time of its traffic alone on a node's link (n,).
 
     Infinite without traffic.
     """
@@ -215,26 +215,26 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
 
 
 class CruxLike(Policy):
-    """Links by the intensity of gangs."""
+    """Gangs with a high GPU intensity get priority on links."""
 
     card: ClassVar[Card] = Card(
         name="crux-like",
         title="gangs with much computation for their traffic go first on links (after Crux)",
         rule=(
-            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
-            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip "
-            "later jobs may overtake a job that cannot start. With priority=intensity the gangs on a link send in "
-            "the order of their intensity: GPUs times the computing time of an iteration, divided by the time of "
-            "its traffic on a node's link. The first gang has the whole link. Each later gang has what is left "
-            "after the part of an iteration in which each gang before it sends, but at least the part of M38. "
-            "Over parallel links these parts spread evenly. With levels, intensities within a factor of two have "
-            "the same priority, counted down from the highest job on the list, and within a priority the earlier "
-            "job goes first. With priority=none gangs share links evenly. If racks are not known, all nodes are "
-            "in one rack, and gangs wider than a tier send beyond it."
+            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
+            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake "
+            "a job that cannot start. With priority=intensity the gangs on a link send in the order of their "
+            "intensity: GPUs times the computing time of an iteration, divided by the time of its traffic on a node's "
+            "link. The first gang gets the whole link. Each later gang gets the part of the time in which no gang "
+            "before it sends, but at least the part of M38. Traffic is spread evenly over parallel links. With levels, "
+            "intensities within a factor of two have the same priority, counted down from the highest intensity of all "
+            "jobs, and within a priority the earlier job goes first. With priority=none gangs share links evenly. If "
+            "racks are not known, all nodes count as one rack, and gangs too large for a tier use the links of the "
+            "next tier."
         ),
         parameters=(
-            Parameter("priority", "intensity", "which gang goes first on a link", ("intensity", "none")),
-            Parameter("levels", 8, "number of priorities that links support; 0: one per job", maximum=64),
+            Parameter("priority", "intensity", "order in which gangs send on a link", ("intensity", "none")),
+            Parameter("levels", 8, "number of priority levels on links; 0: one per job", maximum=64),
             scan("skip"),
             GAP,
         ),
@@ -247,15 +247,15 @@ class CruxLike(Policy):
         sources=(
             "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
             (
-                "Own choices: intensity from the assumed traffic and a single link speed, so it does not depend "
-                "on the placement; levels of a factor of two; what a lower priority gets; no choice of paths and "
+                "Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the "
+                "placement; levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and "
                 "no time shift of iterations, which a replay of jobs cannot show."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in order of submission."""
+        """Return the planner, which considers jobs in submission order."""
         p = self.parameters
         priority = None
         if p["priority"] == "intensity":
@@ -267,7 +267,7 @@ class CruxLike(Policy):
 
 
 def _levels(values: Floats, levels: int) -> Floats:
-    """Return priorities 0 to levels - 1, the highest for the largest finite value and for infinite ones."""
+    """Return priorities from 0 to levels - 1; the largest finite value and infinite values get the highest."""
     finite = values[np.isfinite(values) & (values > 0)]
     if not len(finite):
         return np.full(len(values), levels - 1.0)
@@ -276,19 +276,19 @@ def _levels(values: Floats, levels: int) -> Floats:
     return found
 
 
-# vClos, as far as its rule is known: links are allocated with the GPUs, and no gang meets another.
+# After vClos, as far as its rule is known: links are allocated with the GPUs, so gangs do not slow each other.
 
 
 class _Isolated(Gangs):
-    """Gangs with links of their own."""
+    """Gangs that do not share links."""
 
     def order(self, waiting: Ints) -> Ints:
-        """Return the order of submission; jobs that found no links in the last plan are tried again."""
+        """Return jobs in submission order; jobs that found no links in the last plan are tried again."""
         self._none: set[int] = set()
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs whose links are free."""
+        """Return the GPUs closest together whose links are free."""
         kind = int(self.places.kind[job])
         if kind in self._none:
             return None
@@ -300,7 +300,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the nearest GPUs on several nodes whose links are free; those of a rack, if racks are left."""
+        """Return the closest GPUs on several nodes whose node links, and rack links if needed, are free."""
         network = self.network
         has = np.array([len(network.on.get(link, ())) for link in range(len(network.lanes))]) < network.lanes
         nodes, racks = has[: network.nodes], has[network.nodes :]
@@ -313,23 +313,22 @@ class _Isolated(Gangs):
 
 
 class VclosLike(Policy):
-    """GPUs and links together."""
+    """Links are allocated together with GPUs."""
 
     card: ClassVar[Card] = Card(
         name="vclos-like",
-        title="links are allocated with GPUs, and no gang slows another (after vClos)",
+        title="links are allocated with GPUs, so no gang slows another (after vClos)",
         rule=(
-            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
-            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a "
-            "gang on several nodes has their links to the rack to itself, and a gang over several racks also has "
-            "one link of each rack to the spine. If GPUs are free but such links are not, it waits, and with "
-            "scan=skip later jobs may overtake it. So every gang runs as if it were alone. With isolate=off no "
-            "links are allocated: gangs share links, and each gang is equally likely to use any of a rack's "
-            "parallel links. If racks are not known, all nodes are in one rack, and then only the links of nodes "
-            "count."
+            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
+            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several "
+            "nodes gets exclusive use of their links to the rack, and a gang over several racks also of one link from "
+            "each rack to the spine. If GPUs are free but such links are not, it waits, and with scan=skip later jobs "
+            "may overtake it. So every gang runs as if alone. With isolate=off no links are allocated: gangs share "
+            "links, and each gang is equally likely to use any of a rack's parallel links. If racks are not known, all "
+            "nodes count as one rack, and only the links of nodes count."
         ),
         parameters=(
-            Parameter("isolate", True, "gangs have links to themselves, or share them"),
+            Parameter("isolate", True, "give gangs exclusive links; off: gangs share links"),
             scan("skip"),
             GAP,
         ),
@@ -345,44 +344,44 @@ class VclosLike(Policy):
                 "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
             ),
             (
-                "Own choices: one link from a gang to the spine for each of its racks, each node link for one "
-                "gang, placement as in delay scheduling without patience, no optical switches; sharing by ECMP is "
-                "the mean over the links that gangs may be hashed to."
+                "Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as "
+                "in delay scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links "
+                "that gangs may be hashed to."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in order of submission."""
+        """Return the planner, which considers jobs in submission order."""
         p = self.parameters
         kind = _Isolated if p["isolate"] else Gangs
         return kind(jobs, cluster, models, seed, stop=p["scan"] == "stop").planner(p["gap"])
 
 
-# FfDL: gangs in order, packed or spread by biased sampling of placements.
+# FfDL: gangs start in order, packed or spread by biased sampling of placements.
 
 _STREAM = 36
 """Seed of the random numbers."""
 
 
 class _Sampled(Gangs):
-    """Gangs on the best of some placements drawn at random."""
+    """Gangs that take the best of several random placements."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
         super().__init__(jobs, cluster, models, seed, links=p["links"], stop=p["scan"] == "stop")
         self.pack, self.samples, self.most_nodes, self.seed = p["place"] == "pack", p["samples"], p["nodes"], seed
 
     def begin(self, view: View) -> None:
-        """Begin a run, with the same random numbers as every run."""
+        """Begin a run; every run uses the same random numbers."""
         super().begin(view)
         self.draws = np.random.default_rng((self.seed % 2**64, _STREAM))
 
     def order(self, waiting: Ints) -> Ints:
-        """Return the order of submission, and of jobs submitted at once the largest gang first."""
+        """Return jobs in submission order; among jobs submitted at once, the largest gang goes first."""
         return waiting[np.lexsort((waiting, -self.gpus[waiting], self.jobs.arrival_ms[waiting]))]
 
     def choose(self, job: int) -> Spot | None:
-        """Return the best placement that was drawn on nodes of the first GPU model with enough free GPUs."""
+        """Return the best of the placements drawn on nodes of the first GPU model with enough free GPUs."""
         for nodes, free in self.with_room(job):
             some = np.flatnonzero(free)
             return self._drawn(nodes[some], free[some], int(self.gpus[job]))
@@ -393,11 +392,11 @@ class _Sampled(Gangs):
         best = _best_first(free, gpus, pack=self.pack)
         if self.samples == 0:
             return _given(nodes, free, best, gpus, pack=self.pack)
-        # As many of the best nodes as may be drawn, and those needed to have enough.
+        # Draw from this many of the best nodes, or from more if the gang needs them.
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # The order of exponential times over weights equals drawing one node after the other by weight.
+        # Sorting exponential times divided by weights is equivalent to drawing nodes one by one by weight.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
@@ -405,7 +404,7 @@ class _Sampled(Gangs):
 
 
 def _least(times: Floats, count: int) -> NDArray[np.intp]:
-    """Return the columns of the smallest numbers of each row, ascending (rows, count)."""
+    """Return the columns of the smallest values of each row, in ascending order of value (rows, count)."""
     if count == 1:
         first: NDArray[np.intp] = np.argmin(times, axis=1, keepdims=True)
         return first
@@ -415,24 +414,24 @@ def _least(times: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
-    """Return the best row of nodes, given by their free GPUs in the order drawn: fewest nodes, or most room left."""
+    """Return the best row of nodes, given as free GPUs in the order drawn: fewest nodes, or most room left."""
     if not pack:
-        # One GPU of each; if gangs have several of all nodes, all orders are equal.
+        # If the gang gets one GPU per node, compare the fullest node; otherwise all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
     used = np.cumsum(room, axis=1) - room < gpus
     return int(np.lexsort(((room * used).sum(axis=1), used.sum(axis=1)))[0])
 
 
 def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
-    """Return nodes as a rule without chance takes them: the tightest that has room for all first, or the emptiest."""
+    """Return nodes in the order used without sampling: the tightest node with enough room first, or the emptiest."""
     if not pack:
         return np.argsort(-free, kind="stable")
-    # Nodes with room for all come first, the tightest at the head; then the others by most room.
+    # Nodes with room for the whole gang come first, the tightest at the head; then the other nodes, most room first.
     return np.lexsort((np.where(free >= gpus, free, -free), free < gpus))
 
 
 def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack: bool) -> Spot:
-    """Return the GPUs of nodes in an order: all of each node, or one of each, again and again."""
+    """Return the gang's GPUs from nodes in an order: all of each node, or one of each node in turn."""
     if pack:
         return gathered(nodes, free, order, gpus)
     left, share = gpus, np.zeros(len(order), np.int64)
@@ -447,28 +446,28 @@ def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack:
 
 
 class Ffdl(Policy):
-    """Gangs, first come, first served, packed or spread."""
+    """Gangs start first come, first served, packed or spread."""
 
     card: ClassVar[Card] = Card(
         name="ffdl",
-        title="gangs in order, packed or spread by biased sampling (FfDL)",
+        title="gangs in submission order, packed or spread by biased sampling (FfDL)",
         rule=(
-            "Jobs start in the order of their submission, and of those submitted at once the largest gang first. "
-            "Each gang starts whole on any nodes of one GPU model and runs to its end. The policy draws as many "
-            "placements as samples says and takes the best. It draws nodes one after the other, with place=pack "
-            "by the share of their GPUs in use, with place=spread by the share that is free. Packed, a gang takes "
-            "all free GPUs of a node before the next node; fewer nodes are better, then less room left on them. "
-            "Spread, it takes one GPU of each node in turn; more room left on the fullest node is better. Nodes "
-            "are drawn from the best ones; nodes says how many. With samples=0 nothing is drawn: a packed gang "
-            "takes the tightest node with enough room, otherwise the nodes with the most room; a spread gang "
-            "takes the nodes with the most room. With scan=stop a gang that finds too few GPUs holds up all later "
-            "ones. Speeds depend on the tiers and on other traffic on the same links. If racks are not known, all "
-            "nodes are in one rack, and gangs wider than a tier go beyond it."
+            "Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets "
+            "all its GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` "
+            "placements and takes the best. It draws nodes one by one, with place=pack weighted by the share of their "
+            "GPUs in use, with place=spread by the share that is free. Packed, a gang takes all free GPUs of a node "
+            "before the next node; fewer nodes are better, then less room left on them. Spread, it takes one GPU of "
+            "each node in turn; more room left on the fullest node is better. Nodes are drawn from the `nodes` best "
+            "ones. With samples=0 no placements are drawn: a packed gang takes the tightest node with enough room, "
+            "otherwise the nodes with the most room; a spread gang takes the nodes with the most room. With scan=stop "
+            "a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on other traffic "
+            "on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier "
+            "use the next tier."
         ),
         parameters=(
-            Parameter("place", "pack", "kind of placement", ("pack", "spread")),
+            Parameter("place", "pack", "whether to pack or spread gangs", ("pack", "spread")),
             Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
-            Parameter("nodes", 64, "number of nodes to draw from", minimum=1, maximum=100_000),
+            Parameter("nodes", 64, "number of best nodes to draw from", minimum=1, maximum=100_000),
             scan("stop"),
             LINKS,
             GAP,
@@ -491,12 +490,12 @@ class Ffdl(Policy):
                 "pack is the default."
             ),
             (
-                "Own choices, because the sampler is not released: weights and scores, 100 samples, the nodes "
-                "drawn from; one GPU per learner; no quotas, so no job is evicted."
+                "Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to "
+                "draw from; one GPU per learner; no quotas, so no job is evicted."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in order."""
+        """Return the planner, which considers gangs in order."""
         return _Sampled(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

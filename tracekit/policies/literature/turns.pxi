@@ -1,4 +1,4 @@
-# Turns: who runs next, where every job has its nodes.
+# Turns: choose the jobs that run next; every job has fixed nodes.
 
 
 def take_homes(
@@ -10,9 +10,9 @@ def take_homes(
     int64_t[::1] free,
     uint8_t[::1] chosen,
 ):
-    """Let jobs run in an order, each if all of its nodes have the GPUs that it needs there; `free` is what is left.
+    """Choose jobs in an order if all their nodes have enough free GPUs; reduce `free` by the GPUs taken.
 
-    Job j has the rows from first[j] on, rows[j] of them; `chosen` is by place in the order.
+    Job j has rows[j] rows, starting at first[j]; `chosen` is indexed by position in the order.
     """
     cdef int64_t i, j, at
     cdef bint fits
@@ -28,7 +28,7 @@ def take_homes(
                 free[node[at]] -= gpus[at]
 
 
-# Gavel: who runs on which GPU type in the next round.
+# Gavel: choose the jobs that run in the next round, and their GPU types.
 
 
 def choose_types(
@@ -41,9 +41,9 @@ def choose_types(
     int64_t[::1] chosen,
     int64_t[::1] partner,
 ):
-    """Give jobs GPUs in the order of their entries, each on one type, passing over those for which none is free.
+    """Give jobs GPUs in the order of their entries, each on one type; skip jobs for which too few GPUs are free.
 
-    An entry is a job alone (`place_other` is NONE) or a pair of jobs that have the same GPUs.
+    An entry is a single job (`place_other` is NONE) or a pair of jobs that share the same GPUs.
     """
     cdef int64_t i, place, other, pool
     for i in range(len(order)):

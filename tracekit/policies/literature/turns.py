@@ -1,7 +1,7 @@
-"""Turns: GPUs handed out for a time, by slices of one clock or by leases of the jobs.
+"""Turns: GPUs allocated for a limited time, by common slices or by a lease per job.
 
-A policy ranks the jobs that may have GPUs next. This module derives from the rank which jobs get them in which pool,
-and the plan that names only the jobs that change.
+A policy ranks the jobs that may get GPUs next. From the ranking, this module chooses the jobs that get GPUs and their
+pools, and makes the plan, which lists only jobs that change.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def next_slice(now_ms: int, slice_ms: int) -> int:
 
 
 class Turns:
-    """Pools of GPUs, and which jobs get which by rank.
+    """Assigns the GPUs of pools to jobs by rank.
 
     Parameters
     ----------
     jobs, cluster, models
-        The parameters as a policy gets them.
+        As passed to the policy.
     any_model : bool
-        Whether jobs also run on GPU models that they do not ask for, if the speed there is known (D6).
+        Whether jobs also run on GPU models that they did not request, if their speed there is known (D6).
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = False) -> None:
@@ -43,26 +43,26 @@ class Turns:
         """Speed of each kind of demand in each pool [ppm]; 0 if it does not run there (K, P)."""
         faster = np.argsort(-self.speed, axis=1, kind="stable")
         self.rank: Ints = np.argsort(faster, axis=1, kind="stable").astype(np.int64)
-        """Place of each pool in the order of a kind's speed (K, P)."""
+        """Rank of each pool by a kind's speed, the fastest first (K, P)."""
 
     def choose(self, job: Ints, order: Ints, running: Ints, free: Ints, only: Ints | None = None) -> Ints:
-        """Return the pool that each job gets, in an order, skipping jobs for which no pool has room; -1 none (k,).
+        """Assign pools to jobs in an order, skipping jobs that fit in no pool; return each job's pool, -1: none (k,).
 
-        A job stays in its pool if it can, otherwise it gets the fastest pool with room. `free` is what is left
-        afterwards.
+        A job stays in its pool if possible, otherwise it gets the fastest pool with room. `free` is reduced by the GPUs
+        taken.
 
         Parameters
         ----------
         job : array (k,)
             Jobs.
         order : array
-            Places in `job`: the jobs to consider, first to last.
+            Indices into `job`: the jobs to consider, first to last.
         running : array (k,)
-            Current pool of each, -1 none.
+            Current pool of each job; -1: none.
         free : array (P,)
-            GPUs of each pool that may be handed out.
+            GPUs of each pool that may be allocated.
         only : array (k,), optional
-            The one pool that each may have; -1 any.
+            The only pool allowed for each job; -1: any pool.
         """
         from tracekit.replay.kernel import choose_types
 
