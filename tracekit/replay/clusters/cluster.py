@@ -46,7 +46,7 @@ class Cluster:
     tenants: list[str]
     """Virtual clusters with a quota."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` apply [ms after the jobs' origin] (Q,), ascending; before, the first applies."""
+    """Times from which the rows of `quota` apply [ms after the origin] (Q,), ascending; earlier, the first applies."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, tenants)."""
     change_ms: NDArray[np.int64]
