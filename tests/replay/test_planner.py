@@ -58,7 +58,7 @@ FAULTS = {
     "lost": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(-1)), "gave a lost time that is negative"),
     "lost for ever": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(2**62)), "or longer than a century"),
     "lengths": (lambda v: Plan(ints(0), ints(1, 1)), "columns differ in length"),
-    "fractions": (lambda v: Plan(ints(0), np.array([0.5])), "gpus are no list of whole numbers"),
+    "fractions": (lambda v: Plan(ints(0), np.array([0.5])), "gpus are not a list of whole numbers"),
     "nothing": (lambda v: None, "returned NoneType at 0 s, not a Plan"),
     "raises": (lambda v: v.job[99], "failed at 0 s: IndexError: index 99 is out of bounds"),
 }

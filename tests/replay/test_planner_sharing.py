@@ -259,7 +259,7 @@ FAULTS: dict[str, tuple[Plan, str]] = {
         "put a job next to job j1, whose nodes it may not use: job j4",
     ),
     "lengths": (Plan(ints(1, 2), ints(1, 1), beside=ints(-1)), "columns differ in length"),
-    "fractions": (Plan(ints(1), ints(1), beside=np.array([-1.0])), "beside are no list of whole numbers"),
+    "fractions": (Plan(ints(1), ints(1), beside=np.array([-1.0])), "beside are not a list of whole numbers"),
     "both": (
         Plan(ints(1, 2), ints(1, 1), place=ints((1, 0, 1)), beside=ints(-1, 1)),
         "named nodes and a job to sit beside at once: job j2",
