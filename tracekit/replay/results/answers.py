@@ -143,7 +143,7 @@ def _beyond_share(result: ReplayResult) -> float | None:
 
 
 def _supported_by_quotas(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
-    """Return for each policy whether the log supports its effect against the first with the same treatment of quotas."""
+    """Return for each policy whether the log supports its effect against the first that treats quotas the same."""
     first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
