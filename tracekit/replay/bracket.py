@@ -179,7 +179,7 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
             raise UsageError(f"no job ends under {policies[means.index(None)]}, so there is nothing to compare")
         found = {}
         for policy, result, mean in zip(policies[1:], results[1:], means[1:], strict=True):
-            headline = f"mean JCT of {policy} less that of {policies[0]} [s]"
+            headline = f"mean JCT of {policy} minus that of {policies[0]} [s]"
             found[headline] = mean - means[0]
             support = support_between(results[0], result, scenario.measured)
             if support.reason is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Scenario", "cluster_for", "placement_named", "spread_table"]
 
 _WIDEST = 512
-"""Largest number of nodes of a job that is told apart; larger jobs count as this many."""
+"""Largest number of nodes that is distinguished; jobs on more nodes count as this many."""
 
 
 def placement_named(name: str) -> str:
@@ -209,7 +209,7 @@ class Scenario:
             value = self.outages.origin
             if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
                 day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
-                value += f"; none after day {day}, while the replay ends on day {last}: less is lost than would be"
+                value += f"; none after day {day}, although the replay ends on day {last}, so it loses too little"
             found["outages"] = {"title": "outages of nodes", "value": value, "source": "the input"}
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
             found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}

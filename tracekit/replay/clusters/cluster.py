@@ -66,8 +66,7 @@ class Cluster:
     for regular work, and the two are never present at the same time. None if no spare is lent."""
     lendable: bool = False
     """Whether a policy that lends quotas may use the nodes of all domains as one: True if the domains come from the
-    source
-    and not from the user."""
+    source and not from the user."""
     without_gpus: int = 0
     """Nodes of the Trace that are excluded because they have no GPUs."""
 

@@ -240,7 +240,7 @@ def cluster_of_trace(
         ]
         origin = f"{NODE_GPUS}-GPU nodes of each VC from its quota"
         if partitioned is None:
-            origin += ", a partition by the source"
+            origin += ", which the source calls a partition"
         made = _with_quotas(nodes, grown, trace, name, origin, factor)
         return replace(made, lendable=partitioned is None)
     whole = _grown(total.gpus, factor)
@@ -251,11 +251,11 @@ def cluster_of_trace(
         # Whole nodes are scaled; quotas follow, so that they still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
-    origin = f"{NODE_GPUS}-GPU nodes from the stated total of the Trace"
+    origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
     if total.of_quotas:
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
-            f"{NODE_GPUS}-GPU nodes from the sum of the quotas of the VCs, which share them; the quotas are no"
+            f"{NODE_GPUS}-GPU nodes for the sum of the VC quotas, shared by all VCs; quotas are not"
             f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
@@ -314,7 +314,7 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs that jobs that ended held at one time{', by VC' if partitioned else ''}; {sizes}"
+    origin = f"observed: the most GPUs that finished jobs held at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -340,12 +340,12 @@ def _of_nodes(
         )
     origin = "nodes of the Trace"
     if inferred:
-        origin += f" ({counted(inferred, 'nodes')} of no stated model with that of most of the GPU-hours on them)"
+        origin += f" ({counted(inferred, 'nodes')} without a listed model, with the model that most GPU-hours on them requested)"
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:
         # Estimated quotas are shares of all nodes, including those that are away at first.
-        origin = f"{made.origin}; away while its node events say so"
+        origin = f"{made.origin}; nodes are away during their node events"
         made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
     return replace(made, without_gpus=_nodes_without_gpus(trace, cluster))
 
@@ -480,6 +480,6 @@ def _with_quotas(
         shares = shares_of(weights, total).reshape(1, -1)
         quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
         origin += (
-            "; quotas estimated: what each VC held at most in 95 % of the time, rescaled to the GPUs of the cluster"
+            "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
         )
     return make_cluster(nodes, quotas, origin)

@@ -122,10 +122,10 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
         The tasks.
     capacity_milli : int
         GPUs of the cluster [milli-GPU].
-    Total GPUs requested at the end, as a share of the capacity.
-        GPUs requested at the end, as a share of the capacity.
-    Random number generator.
-        Source of what is drawn.
+    load : float
+        Total GPUs requested at the end, as a share of the capacity.
+    random : numpy Generator
+        Random number generator.
 
     Raises
     ------
@@ -325,5 +325,5 @@ def _notes(tasks: Jobs, cluster: Cluster, nodes: Supply, *, knows_cpu: bool, kno
         found.append(f"{' and '.join(unknown)} of some nodes is unknown, so it is ignored")
     wide = int((tasks.devices > int(nodes.gpus.max(initial=0))).sum())
     if wide:
-        found.append(f"{counted(wide, 'tasks')} asking for more GPUs than any node has: never placed")
+        found.append(f"{counted(wide, 'tasks')} with more GPUs than any node has: never placed")
     return found

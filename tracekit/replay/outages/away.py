@@ -188,7 +188,7 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: b
         for node in leaving:
             changes += reserve.leave(time, node)
         spans.append((time, set(reserve.standing_by)))
-    held = f"; {spares:,} of them held as spares" if spares else ""
+    held = f"; {spares:,} of them kept as spares" if spares else ""
     made = replace(cluster, absent=np.array([not works for works in reserve.begins], np.int8))
     if not (lend and spares):
         return _changed(made, changes, cluster.origin + held)
@@ -200,7 +200,7 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: b
         if time > 0:
             changes += [(time, twin_of[node], False, True)] * (not joins) + [(time, twin_of[node], joins, False)]
     absent = np.array([row not in begins if own else gone for row, (own, gone) in enumerate(_rows(made))], np.int8)
-    return _changed(replace(made, absent=absent), changes, f"{cluster.origin}{held}, lent to jobs that may be stopped")
+    return _changed(replace(made, absent=absent), changes, f"{cluster.origin}{held}, lent to preemptible jobs")
 
 
 def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:

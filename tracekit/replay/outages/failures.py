@@ -26,7 +26,7 @@ NO_END = 1 << 62
 """End of an outage whose end is unknown [ms]."""
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
-_RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages a node and day; hours)"
+_RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages per node and day; hours)"
 _MOST_DRAWN = 20_000_000
 """Largest number of sampled outages; each takes about 25 bytes and is an event of the replay."""
 _SPANS = 3
@@ -126,9 +126,9 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
         )
     since, until = events["since"].to_numpy()[known], events["until"].to_numpy()[known]
     left_out = int((~known).sum())
-    origin = f"{int(known.sum()):,} recorded times away"
+    origin = f"{int(known.sum()):,} recorded absences"
     if left_out:
-        origin += f"; {left_out:,} of nodes that this cluster does not have are left out"
+        origin += f"; {left_out:,} more of nodes that this cluster does not have are excluded"
     silent = cluster.nodes - len(np.unique(node[known]))
     if silent:
         origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
@@ -161,7 +161,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
     lots = rng.integers(len(names), size=cluster.nodes)
     drawn = pl.DataFrame({"node": np.arange(cluster.nodes, dtype=np.int32), "node_id": np.array(names)[lots]})
     joined = drawn.join(events, on="node_id")
-    _check_number(joined.height * (end / span + 2), "the log gone round")
+    _check_number(joined.height * (end / span + 2), "repeating the log")
     rounds = pl.DataFrame({"round": np.arange(-1, end // span + 1) * span})
     found = (
         joined.select(
@@ -176,11 +176,11 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         .sort("since", "node", "length", "kills")
     )
     origin = (
-        f"drawn from the log: each node has the outages of one of its {len(names):,} nodes by lot, the log turned by "
-        f"{turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and gone round"
+        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is shifted by "
+        f"{turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
     )
     if not trace.has("nodes"):
-        origin += "; nodes of the log without outages are not known, so that there are too many"
+        origin += "; the log does not list nodes without outages, so there are too many outages"
     since = found["since"].to_numpy()
     return Outages(
         found["node"].to_numpy(),
@@ -225,8 +225,8 @@ def drawn_at_rate(
         now = begin + np.maximum(np.floor(length), 1)
         parts.append(np.stack([node, begin, now]).astype(np.int64))
     rows = np.concatenate(parts, axis=1)
-    lasting = "as long as those of the log" if by_lot else f"{repair:g} h on average"
-    origin = f"drawn at a rate of {rate:g} a node and day, {lasting}"
+    lasting = "as long as in the log" if by_lot else f"{repair:g} h on average"
+    origin = f"sampled at a rate of {rate:g} per node and day, {lasting}"
     kills = np.ones(rows.shape[1], np.bool_)
     return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin, end_ms)
 

@@ -11,7 +11,7 @@ from tracekit.errors import UsageError, nearest
 __all__ = ["CheckpointsAsked", "OutagesAsked", "read_checkpoints", "read_outages"]
 
 _KINDS = ("recorded", "model", "rate")
-_OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages a node and day; hours)"
+_OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"
 
 
@@ -47,7 +47,7 @@ class CheckpointsAsked:
         if self.interval_s == "none":
             every = "no checkpoints: an outage costs all work"
         elif isinstance(self.interval_s, str):
-            every = f"at the interval of Daly for a cost of {self.cost_s:g} s"
+            every = f"at Daly's interval for a cost of {self.cost_s:g} s"
         else:
             every = f"every {self.interval_s:g} s of work at a cost of {self.cost_s:g} s"
         return f"{every}; restart in {self.restart_s:g} s"

@@ -166,7 +166,7 @@ def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDA
         msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
         raise ValueError(msg)
     if mechanism.across == "stop" and mechanism.order.scan != "stop":
-        msg = "where the pass ends at the first tenant that cannot start, a tenant's first job counts: set scan='stop'"
+        msg = "if the pass ends at the first tenant that cannot start, its first job decides: set scan='stop'"
         raise ValueError(msg)
     queues, count = state.queues, mechanism.quota.shape[1]
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
