@@ -34,7 +34,7 @@ class Part:
         """Name of the cluster, with its share of the waiting hours."""
         name = shorten(self.cluster, 30)
         if self.waiting_share is None:
-            return f"{name}, one of {counted(len(self.others) + 1, 'clusters')}; no wait is known in any of them"
+            return f"{name}, one of {counted(len(self.others) + 1, 'clusters')}, none of which has a known wait"
         return f"{name}, with {percent(self.waiting_share)} of the waiting hours of all clusters"
 
     @property

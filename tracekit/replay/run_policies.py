@@ -78,8 +78,7 @@ class PolicyComparison:
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
     speeds: dict[str, EngineSpeed]
-    """How long the engine took for each policy; it depends on the machine, so it is not part of the comparison
-    files."""
+    """How long the engine took for each policy. It depends on the machine, so the comparison files do not have it."""
 
 
 def run_policies(

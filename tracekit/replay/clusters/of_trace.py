@@ -340,7 +340,7 @@ def _of_nodes(
         )
     origin = "nodes of the Trace"
     if inferred:
-        origin += f" ({counted(inferred, 'nodes')} without a listed model, with the model that most GPU-hours on them requested)"
+        origin += f" ({counted(inferred, 'nodes')} without a model; most GPU-hours on them set it)"
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:
@@ -479,7 +479,5 @@ def _with_quotas(
         weights = np.array([held.p95(vc) for vc in held.names], dtype=np.int64)
         shares = shares_of(weights, total).reshape(1, -1)
         quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
-        origin += (
-            "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
-        )
+        origin += "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
     return make_cluster(nodes, quotas, origin)

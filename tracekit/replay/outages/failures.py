@@ -30,7 +30,7 @@ _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (out
 _MOST_DRAWN = 20_000_000
 """Largest number of sampled outages; each takes about 25 bytes and is an event of the replay."""
 _SPANS = 3
-"""Factor for the sampling window: times the span from first to last submission plus the longest run time."""
+"""The sampling window is this many times the span from first to last submission plus the longest run time."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         .sort("since", "node", "length", "kills")
     )
     origin = (
-        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is shifted by "
-        f"{turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
+        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is "
+        f"shifted by {turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
     )
     if not trace.has("nodes"):
         origin += "; the log does not list nodes without outages, so there are too many outages"
