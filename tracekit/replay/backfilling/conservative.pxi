@@ -252,7 +252,7 @@ cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d)
 
 
 cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
-    """Open queues again that may have got room; return the number of waiting jobs."""
+    """Open queues again that may have room now; return the number of waiting jobs."""
     cdef int64_t q
     cdef Queue* queue
     cdef Domain* domain = &s.domains[d]

@@ -340,7 +340,7 @@ def _of_nodes(
         )
     origin = "nodes of the Trace"
     if inferred:
-        origin += f" ({counted(inferred, 'nodes')} without a model; most GPU-hours on them set it)"
+        origin += f" ({counted(inferred, 'nodes')} with a model inferred from most of the GPU-hours there)"
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:

@@ -40,7 +40,7 @@ def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instan
 
 
 def settle_running(State s):
-    """Record the progress of the running jobs until now; exactly the running jobs have an entry among the events."""
+    """Record the progress of the running jobs until now; only running jobs have entries among the events."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     for i in range(g.event_size):

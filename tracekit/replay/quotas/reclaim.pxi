@@ -262,7 +262,7 @@ cdef inline bint attempt(
 
 
 cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, bint allowed):
-    """Return whether a job may evict at all, and whether this could free enough GPUs."""
+    """Return whether a job may evict at all and could free enough GPUs in this way."""
     cdef int64_t v
     cdef TenantRules* rules = &books.rules[0]
     cdef Account* account = &books.accounts[a]
