@@ -205,4 +205,4 @@ def test_a_job_that_outlives_the_drawn_outages_is_said(make_trace: MakeTrace) ->
     # Three times the ten hours of the job, in which it never had ten hours of peace.
     assert found.summary["makespan_s"] > 30 * 3600
     value = found.summary["assumptions"]["outages"]["value"]
-    assert "; none after day 1.25, while the replay ends on day " in value
+    assert "; none after day 1.25, although the replay ends on day " in value
