@@ -113,8 +113,8 @@ def test_a_bracket_tells_whether_the_assumptions_decide(traces: Path, tmp_path: 
     arguments = ("replay", traces / "philly", "--limit", "50", "--bracket", "-o", tmp_path / "out")
     result = run(*arguments, "-p", "sjf", "-p", "sjf-ffs")
     assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if "mean JCT of sjf-ffs less that of sjf [s]" in line]
-    shown = dict(line.split(": mean JCT of sjf-ffs less that of sjf [s] ") for line in lines[:-1])
+    lines = [line for line in result.stdout.splitlines() if "mean JCT of sjf-ffs minus that of sjf [s]" in line]
+    shown = dict(line.split(": mean JCT of sjf-ffs minus that of sjf [s] ") for line in lines[:-1])
     pairs = [f"c={c} m={m}" for c in ("0.367", "0.5", "0.63") for m in ("0.45", "0.55")]
     assert list(shown) == [*pairs, "as assumed", "u=0.3", "u=0.9", "spread=0.05", "spread=1.4"]
     values = {pair: float(value.replace(",", "")) for pair, value in shown.items()}
@@ -124,7 +124,7 @@ def test_a_bracket_tells_whether_the_assumptions_decide(traces: Path, tmp_path: 
     assert values["as assumed"] == values["c=0.5 m=0.45"]
     signs = {(value > 0) - (value < 0) for value in values.values()} - {0}
     expected = "undecided" if len(signs) > 1 else {1: "higher", -1: "lower", 0: "equal"}[sum(signs)]
-    assert lines[-1] == f"mean JCT of sjf-ffs less that of sjf [s]: {expected}"
+    assert lines[-1] == f"mean JCT of sjf-ffs minus that of sjf [s]: {expected}"
     single = run(*arguments, "-p", "fifo", "--force")
     golden(single.stderr.splitlines()[-1])
 
@@ -163,7 +163,7 @@ class Greedy(Policy):
         (["-p", "fifo,relax=-5"], "relax=-5 is out of range"),
         (["-p", "fifo,relax=1e300"], "relax=1e300 is out of range"),
         (["-p", "fifo", "-p", "fifo"], "two results are called 'fifo'"),
-        (["-p", "over.py"], "the policy greedy asked for more GPUs than the cluster has"),
+        (["-p", "over.py"], "the policy greedy requested more GPUs than the cluster has"),
         (["--placement", "consolidat"], "did you mean 'consolidate'?"),
         (["--cluster", "bad.toml"], "bad.toml, line 3: "),
         (["--cluster", "none.toml"], "none.toml: "),

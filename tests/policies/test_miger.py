@@ -119,4 +119,4 @@ def test_what_cannot_be_is_refused(tmp_path: object) -> None:
         run_engine(make_jobs([(0, 1, 1)]), make_cluster((1,)), "miger-like,mps=0")
     assert run_engine(make_jobs([(0, 1, 1), (0, 2, 1)]), make_cluster((1,)), "miger-like").end_ms.tolist() == [1000, -1]
     faults = dict(replace(MODELS.slices, compute=9).faults())
-    assert faults == {"profiles": "has no slice that is the whole GPU"}
+    assert faults == {"profiles": "has no slice that covers the whole GPU"}

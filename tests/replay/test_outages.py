@@ -330,7 +330,7 @@ def test_the_auditor_sees_what_is_wrong_with_an_outage(fault: str) -> None:
     [
         (None, "every 3600 s of work at a cost of 0 s; restart in 300 s"),
         ("interval=60,cost=2,restart=0", "every 60 s of work at a cost of 2 s; restart in 0 s"),
-        ("interval=daly,cost=30", "at the interval of Daly for a cost of 30 s; restart in 300 s"),
+        ("interval=daly,cost=30", "at Daly's interval for a cost of 30 s; restart in 300 s"),
         ("interval=none", "no checkpoints: an outage costs all work; restart in 300 s"),
     ],
 )

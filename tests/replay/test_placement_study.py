@@ -133,8 +133,8 @@ def test_what_is_left_out_is_reported(make_trace: Callable[..., Trace], tmp_path
     notes = [line.removeprefix("note: ") for line in result.stderr.splitlines()]
     assert notes[1:] == [
         "1 job left out: no GPU count",
-        "memory of some node is unknown, so that is not looked at",
-        "1 task asking for more GPUs than any node has: never placed",
+        "memory of some nodes is unknown, so it is ignored",
+        "1 task with more GPUs than any node has: never placed",
     ]
 
 

@@ -36,10 +36,10 @@ def ints(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 FAULTS = {
-    "too many": (lambda v: Plan(v.job, v.job * 0 + 5), "asked for more GPUs than the cluster has, or fewer than 0 (5)"),
+    "too many": (lambda v: Plan(v.job, v.job * 0 + 5), "requested more GPUs than the cluster has, or fewer than 0 (5)"),
     "sum too large": (
         lambda v: Plan(v.job, v.job * 0 + 3),
-        "asked for more GPUs than the cluster has, or fewer than 0 (3)",
+        "requested more GPUs than the cluster has, or fewer than 0 (3)",
     ),
     "fewer than 0": (lambda v: Plan(ints(0), ints(-1)), "fewer than 0 (-1): job j0"),
     "twice": (lambda v: Plan(ints(1, 1), ints(1, 1)), "named a job twice in a plan: job j1, at 0 s"),
@@ -58,7 +58,7 @@ FAULTS = {
     "lost": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(-1)), "gave a lost time that is negative"),
     "lost for ever": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(2**62)), "or longer than a century"),
     "lengths": (lambda v: Plan(ints(0), ints(1, 1)), "columns differ in length"),
-    "fractions": (lambda v: Plan(ints(0), np.array([0.5])), "gpus are no list of whole numbers"),
+    "fractions": (lambda v: Plan(ints(0), np.array([0.5])), "gpus are not a list of whole numbers"),
     "nothing": (lambda v: None, "returned NoneType at 0 s, not a Plan"),
     "raises": (lambda v: v.job[99], "failed at 0 s: IndexError: index 99 is out of bounds"),
 }

@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[Callable[[View], Any], str]] = {
         lambda _: Plan(ints(0, 1), ints(3, 2), place=ints((0, 0, 3), (1, 0, 2))),
         "named 2 GPUs of node n0, which has 1 free: job j1",
     ),
-    "beside": (lambda _: Plan(ints(0), ints(1), beside=ints(0)), "needs a Planner with a share of 2 or more"),
+    "beside": (lambda _: Plan(ints(0), ints(1), beside=ints(0)), "needs a Planner with a share of at least 2"),
 }
 
 

@@ -240,11 +240,11 @@ FAULTS: dict[str, tuple[Plan, str]] = {
     "below": (Plan(ints(1), ints(1), beside=ints(-2)), f"put a job next to the job at -2, {NEITHER}: job j1"),
     "size": (
         Plan(ints(1, 2), ints(2, 1), beside=ints(-1, 1)),
-        "put a job of 1 GPUs next to job j1, which has another number: job j2, at 1 s",
+        "put a job of 1 GPUs next to job j1, which has a different number: job j2, at 1 s",
     ),
     "size of one that is kept": (
         Plan(ints(2), ints(2), beside=ints(0), keep=True),
-        "put a job of 2 GPUs next to job j0, which has another number: job j2",
+        "put a job of 2 GPUs next to job j0, which has a different number: job j2",
     ),
     "crowd": (
         Plan(ints(1, 2, 3), ints(1, 1, 1), beside=ints(1, 1, 1)),
@@ -259,10 +259,10 @@ FAULTS: dict[str, tuple[Plan, str]] = {
         "put a job next to job j1, whose nodes it may not use: job j4",
     ),
     "lengths": (Plan(ints(1, 2), ints(1, 1), beside=ints(-1)), "columns differ in length"),
-    "fractions": (Plan(ints(1), ints(1), beside=np.array([-1.0])), "beside are no list of whole numbers"),
+    "fractions": (Plan(ints(1), ints(1), beside=np.array([-1.0])), "beside are not a list of whole numbers"),
     "both": (
         Plan(ints(1, 2), ints(1, 1), place=ints((1, 0, 1)), beside=ints(-1, 1)),
-        "named nodes and a job to sit beside at once: job j2",
+        "named both nodes and a job to sit next to: job j2",
     ),
     "no such GPU": (
         Plan(ints(1), ints(2), place=ints((0, 0, 2, 3))),
@@ -274,7 +274,7 @@ FAULTS: dict[str, tuple[Plan, str]] = {
     "columns": (Plan(ints(1), ints(1), place=ints((0, 0))), "not in rows of 3 or 4 whole numbers"),
     "too many alone": (
         Plan(ints(1, 2, 3), ints(4, 2, 4), beside=ints(-1, -1, 1)),
-        "asked for more GPUs than the cluster has, or fewer than 0 (2): job j2",
+        "requested more GPUs than the cluster has, or fewer than 0 (2): job j2",
     ),
 }
 

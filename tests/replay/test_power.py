@@ -63,7 +63,7 @@ def test_the_lowest_clock_is_the_last_and_time_above_the_cap_is_reported() -> No
     assert told is not None
     assert told.peak_w == pytest.approx(526.08)
     assert (told.over_ms, told.slowed_ms, told.changes) == (25_000, 25_000 + 11_112, 4)
-    assert "0.5 kW were drawn" in result.summary["assumptions"]["power cap"]["value"]
+    assert "the peak was 0.5 kW" in result.summary["assumptions"]["power cap"]["value"]
     energy = 25 * at_04 + 75 * 300 + 11.112 * at_09
     assert result.outcome.energy_kwh == pytest.approx(energy / 3.6e6, rel=1e-9)
 

@@ -127,8 +127,8 @@ def test_in_a_twin_no_policy_is_ranked_and_the_log_is_next_to_it(golden: Golden)
     assert "las" not in text
 
 
-WHY = "a replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be told"
-LONGER = "jobs wait longer under las than they did by the log (2.10 h against 2.00 h); the effect cannot be told"
+WHY = "a replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be estimated"
+LONGER = "jobs wait longer under las than in the log (2.10 h against 2.00 h); the effect cannot be estimated"
 
 
 def test_effects_that_the_log_does_not_carry_are_not_ranked(golden: Golden) -> None:

@@ -112,7 +112,7 @@ def test_nothing_to_change_does_not_appear_next_to_a_problem_that_was_found(gold
 
 
 def test_advice_whose_effect_the_log_does_not_carry_says_so_and_is_ranked_by_nothing() -> None:
-    why = "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
+    why = "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be estimated."
     untold = {**_entry("untold"), "no_effect": why, "record": {"carried": False}}
     untried = {**_entry("untried"), "no_effect": "Not replayed, since no policy decides."}
     changes = summary({}, {"guidelines": [untried, untold]})["changes"]

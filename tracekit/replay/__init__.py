@@ -1,6 +1,6 @@
-"""What-if replay: the jobs of a Trace under another policy, on this or another cluster.
+"""What-if replay: run the jobs of a Trace under another policy, on the same or another cluster.
 
-The package can be called: `tracekit.replay(trace, policy="srtf")` (see `tracekit.replay.api.replay`).
+You can call the package itself: `tracekit.replay(trace, policy="srtf")` (see `tracekit.replay.api.replay`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Replay:
     """A replayed schedule."""
 
     result: ReplayResult
-    """Jobs, outcome and summary."""
+    """The jobs, outcome and summary of the replay."""
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -43,11 +43,11 @@ class Replay:
         return dict(self.result.summary)
 
     def jobs(self) -> pl.DataFrame:
-        """Return the table of jobs.parquet, one row a job."""
+        """Return the table of jobs.parquet, one row per job."""
         return jobs_table(self.result.jobs, self.result.outcome)
 
     def timeline(self) -> pl.DataFrame:
-        """Return running and waiting jobs, free and fragmented GPUs through time."""
+        """Return running and waiting jobs, and free and fragmented GPUs, over time."""
         return timeline_table(self.result.jobs, self.result.outcome)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Replay:
 
 
 def _times(summary: dict[str, Any], what: str) -> str | None:
-    """Return mean, median and 95th percentile of a time in words; None where no job tells it."""
+    """Return the mean, median and 95th percentile of a time in words, or None if no job has a value."""
     mean, median, high = (summary[f"{of}_{what}"] for of in ("avg", "median", "p95"))
     if mean is None:
         return None
@@ -93,14 +93,14 @@ def scenario_of(
     settings: ReplaySettings | None = None,
     **changes: Any,
 ) -> Scenario:
-    """Return the scenario that policies run on: the jobs of a Trace, on a cluster, under stated assumptions.
+    """Return the scenario on which policies run: the jobs of a Trace, a cluster and the assumptions.
 
     Parameters
     ----------
     trace : Trace or path
-        Jobs with submission, run time and number of GPUs.
+        Jobs with submission time, run time and number of GPUs.
     settings : ReplaySettings, optional
-        Which jobs are replayed on what.
+        Which jobs to replay, and on which cluster.
     **changes
         Settings by name, such as ``cluster="auto"`` or ``limit=1000``; times are UTC.
 
@@ -109,9 +109,9 @@ def scenario_of(
     EngineMissingError
         This installation cannot replay.
     TracekitError
-        The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
+        The Trace, the cluster or an option cannot be used, or the replay would be meaningless on this cluster.
     """
-    kernel()  # fails before a Trace is read in vain
+    kernel()  # fails early, before the Trace is read
     chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace).ingested
     busiest = busiest_cluster(opened) if chosen.cluster_name is None else None
     name = chosen.cluster_name or busiest
@@ -147,13 +147,13 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
     trace : Trace or path
         The recorded jobs.
     policy : str or Policy
-        A policy and its parameters, as on the command line; see 'tracekit policies'.
+        A policy and its parameters, written as on the command line; see 'tracekit policies'.
     **options
-        Settings by name, see `tracekit.settings.ReplaySettings`; `cluster` above all.
+        Settings by name, most often `cluster`; see `tracekit.settings.ReplaySettings`.
 
     Raises
     ------
     TracekitError
-        See `scenario_of`; or there is no such policy or parameter.
+        See `scenario_of`; also if the policy or one of its parameters does not exist.
     """
     return Replay(scenario_of(trace, **options).run(policy))

@@ -1,6 +1,6 @@
-"""Results of policies under the bracket of assumptions: what no trace records, between its least and its most.
+"""Compare policies across the bracket of assumptions: the range of plausible values for what no trace records.
 
-A headline that changes its sign inside the bracket depends on what no trace records, and is called undecided.
+If a headline changes sign inside the bracket, it depends on what no trace records and is called undecided.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _LEVEL = "bracket"
 
 
 class Point(NamedTuple):
-    """Assumptions inside the bracket."""
+    """One choice of assumptions inside the bracket."""
 
     label: str
-    """What is assumed other than in the models given, such as 'c=0.5 m=0.45'."""
+    """What differs from the given models, such as 'c=0.5 m=0.45'."""
     models: Models
 
 
 def points(models: Models, ids: Collection[str]) -> list[Point]:
-    """Return the points of the bracket, from the ranges that models.toml states.
+    """Return the points of the bracket, from the ranges in models.toml.
 
-    Interference and memory of shared GPUs are tried together, since one decides whether the other matters; everything
-    else is tried alone, with the rest as in `models`, which are a point of their own then.
+    Interference and memory of shared GPUs are varied together, because one decides whether the other matters. Every
+    other assumption is varied alone, with the rest as in `models`; then `models` itself is a point too.
 
     Parameters
     ----------
     models : Models
-        Assumptions; at each point some are replaced.
+        The assumptions; each point replaces some of them.
     ids : collection of str
-        Assumptions that are used, such as 'M4'. Others are not varied.
+        Assumptions that the policies use, such as 'M4'. Only these are varied.
     """
     sections = {models.ids[id_] for id_ in ids}
     shared = list(_shared(models)) if {"interference", "memory"} & sections else []
@@ -53,7 +53,7 @@ def points(models: Models, ids: Collection[str]) -> list[Point]:
 
 
 def _shared(models: Models) -> Iterator[Point]:
-    """Yield other strengths c of interference with other memory m of a job, as a share of a GPU's."""
+    """Yield points that combine interference strengths c with job memory m, as a share of a GPU's memory."""
     strengths, memories = sorted(models.interference.levels.values()), sorted(models.memory.levels.values())
     for c, m in product(strengths, memories):
         interference = replace(models.interference, rule="product", level=_LEVEL, levels={_LEVEL: c})
@@ -105,23 +105,23 @@ _ALONE: dict[str, Callable[[Models], Iterator[Point]]] = {
     "contention": _contention,
     "switching": _wake,
 }
-"""What is varied alone, by the section of models.toml."""
+"""How to vary each assumption that is varied alone, by its section in models.toml."""
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """One headline, a signed difference such as the mean completion time minus that without sharing."""
+    """One headline: a signed difference, such as the mean completion time minus that without sharing."""
 
     headline: str
-    """What the numbers are."""
+    """Name of the headline."""
     values: Mapping[str, float]
-    """The headline by the label of the point."""
+    """Value of the headline at each point, by the point's label."""
     reason: str | None = None
-    """Why the log does not support the difference at one of the points; None where it does at all."""
+    """Why the log does not support the difference at one of the points; None if the log supports it at all points."""
 
     @property
     def verdict(self) -> str:
-        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided', or the reason."""
+        """'lower', 'higher' or 'equal' if all points agree (ignoring equal ones); else 'undecided', or the reason."""
         if self.reason is not None:
             return self.reason
         signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
@@ -130,7 +130,7 @@ class Bracket:
         return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
 
     def lines(self) -> list[str]:
-        """Return one line a point and the verdict last; where there is a reason, that line alone."""
+        """Return one line per point, then the verdict; if there is a reason, return only the reason."""
         if self.reason is not None:
             return [f"{self.headline}: {self.reason}"]
         rows = [f"{label}: {self.headline} {value:+,.6g}" for label, value in self.values.items()]
@@ -138,14 +138,14 @@ class Bracket:
 
 
 def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, float]]) -> list[Bracket]:
-    """Return each headline at every point.
+    """Return every headline at every point.
 
     Parameters
     ----------
     tried : sequence of Point
-        The points.
+        The points to try.
     headlines : callable
-        Replays under the models given and returns signed differences by name, the same names each time.
+        Replays under the given models and returns signed differences by name; the names are the same each time.
     """
     found: dict[str, dict[str, float]] = {}
     for point in tried:
@@ -155,15 +155,15 @@ def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, f
 
 
 def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
-    """Return the mean job completion time [s] of each policy less that of the first, at every point of the bracket.
+    """Return the mean job completion time [s] of each policy minus that of the first, at every point of the bracket.
 
     Raises
     ------
     UsageError
-        Fewer than two policies are named, one ends no job, or none of their assumptions has a range.
+        Fewer than two policies are named, no job ends under one of them, or none of their assumptions has a range.
     """
     if len(policies) < 2:
-        raise UsageError("--bracket compares policies", hint="name two or more with -p, the baseline first")
+        raise UsageError("--bracket compares policies", hint="name at least two with -p, the baseline first")
 
     used = {id_ for text in policies for id_ in named_policy(text).card.assumptions}
     tried = points(scenario.models, used)
@@ -179,7 +179,7 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
             raise UsageError(f"no job ends under {policies[means.index(None)]}, so there is nothing to compare")
         found = {}
         for policy, result, mean in zip(policies[1:], results[1:], means[1:], strict=True):
-            headline = f"mean JCT of {policy} less that of {policies[0]} [s]"
+            headline = f"mean JCT of {policy} minus that of {policies[0]} [s]"
             found[headline] = mean - means[0]
             support = support_between(results[0], result, scenario.measured)
             if support.reason is not None:

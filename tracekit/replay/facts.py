@@ -1,4 +1,4 @@
-"""What the result of a replay depends on, for ledgers of runs: the Trace, the policy and the program."""
+"""What the result of a replay depends on, for run ledgers: the Trace, the policy and the program."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _ROOMS = (
     "toml_text",
     "trace",
 )
-"""Packages and modules whose code decides the result of any replay."""
+"""Packages and modules whose code affects the result of any replay."""
 
 
 def replay_facts(what: str, trace: str | Path, *rooms: str) -> dict[str, Any]:
-    """Return the facts that runs of one kind have in common.
+    """Return the facts shared by all runs of one kind.
 
     Parameters
     ----------
     what : str
-        The kind.
+        The kind of run.
     trace : path
-        The folder of the Trace; its contents count, not where it is.
+        The folder of the Trace; only its contents matter, not its location.
     *rooms : str
-        Packages and modules besides the engine whose code decides a result.
+        Further packages and modules whose code affects the result.
     """
     code = code_of(*_ROOMS, *rooms, compiled=kernel().SOURCES)
     return {"what": what, "trace": content_of_trace(trace), "code": code}
 
 
 def content_of_trace(folder: str | Path) -> str:
-    """Return a digest of what a Trace holds."""
+    """Return a digest of the contents of a Trace."""
     return content_of(str(place_of(str(folder)) / MANIFEST_NAME))
 
 
 def policy_facts(policy: str) -> tuple[str, str]:
-    """Return a policy as written, less the folder of a user's file, and the digest of the file that it comes from."""
+    """Return a policy as written, without the folder of a user's file, and the digest of the file that defines it."""
     name = policy.partition(",")[0]
     path = name.rpartition(":")[0] or name
     short = policy[len(path) :] if path.endswith(".py") else policy

@@ -1,4 +1,4 @@
-"""A scenario whose nodes fail, as settings ask for it."""
+"""Build a scenario whose nodes fail, as the settings request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["failing"]
 
 
 def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
-    """Return a scenario with the outages, checkpoints and spares that settings ask for; itself where they ask for none.
+    """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.
 
-    Drawn outages take the place of those that the log recorded of its nodes.
+    Sampled outages replace the outages that the log recorded.
 
     Raises
     ------
     UsageError
-        What is asked for cannot be read, or cannot be had from this log.
+        The request cannot be parsed, or this log cannot provide it.
     """
     if settings.outages is None:
         if settings.checkpoint is not None or settings.spares or settings.lend_spares:
@@ -48,7 +48,7 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
     if settings.lend_spares and not settings.spares:
         raise UsageError("needs spares to lend", where="--lend-spares", hint="add --spares N")
     if settings.lend_spares and not (scenario.jobs.preemptible == 1).any():
-        raise UsageError("the log has no job that may be stopped", where="--lend-spares", hint="leave it out")
+        raise UsageError("the log has no preemptible job", where="--lend-spares", hint="leave it out")
     cluster = with_outages(cluster, outages, settings.spares, lend=settings.lend_spares)
     assignment = assign(scenario.jobs, cluster)
     return replace(scenario, cluster=cluster, assignment=assignment, outages=outages, saving=saving)

@@ -1,6 +1,6 @@
-"""The jobs of a replay: flat arrays, one element a job, ordered by the time from which they compete for GPUs.
+"""The jobs of a replay: flat arrays with one element per job, sorted by the time at which a job starts to compete.
 
-That is their submission, unless the jobs are held back.
+A job competes for GPUs from its submission, unless it is held back.
 
 Times are integer milliseconds after `origin`; a GPU is 1,000 milli-GPUs.
 """
@@ -21,107 +21,107 @@ __all__ = ["Jobs", "LeftOut", "naive_utc"]
 
 
 def naive_utc(time: dt.datetime) -> dt.datetime:
-    """Return a time in UTC without its zone; one that names no zone is UTC already."""
+    """Return a time in UTC without its time zone; a time without a zone is taken as UTC."""
     return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Jobs of a trace that a replay cannot run, by reason."""
+    """Jobs of a trace that cannot be replayed, for one reason."""
 
     reason: str
     """What the jobs lack, in a few words, such as 'no run time'."""
     jobs: int
-    """How many jobs."""
+    """Number of these jobs."""
     gpu_hours: float | None
-    """Their GPU-hours by the log [GPU*h]; None unknown."""
+    """Their GPU-hours in the log [GPU*h]; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Jobs:
     """The jobs of a replay, sorted by arrival (see `arrival_ms`); ties keep the order of the trace.
 
-    All arrays have the shape (n,). Indices into the name lists are -1 where unknown.
+    All arrays have shape (n,). An index into a name list is -1 if the name is unknown.
     """
 
     origin: dt.datetime
-    """The first submission; every time counts from here."""
+    """First submission; all times count from here."""
     job_id: pl.Series
-    """Names of the jobs (String)."""
+    """Job names (String)."""
     submit_ms: NDArray[np.int64]
-    """Submission [ms]."""
+    """Submission time [ms]."""
     work_ms: NDArray[np.int64]
-    """Run time on the recorded GPUs, queueing and suspension left out (D1) [ms]."""
+    """Run time on the recorded GPUs, without queueing and suspension (D1) [ms]."""
     devices: NDArray[np.int32]
-    """GPUs that the gang touches, at least 1."""
+    """Number of GPUs that the job uses, at least 1."""
     milli: NDArray[np.int32]
-    """What it asks of each of them, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
+    """What the job requests of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
     tenant: NDArray[np.int32]
     """Index into `tenants` (virtual clusters)."""
     user: NDArray[np.int32]
     """Index into `users`."""
     model: NDArray[np.int32]
-    """GPU model asked for, index into `models`; -1 takes any."""
+    """Requested GPU model, index into `models`; -1 accepts any."""
     name: NDArray[np.int32]
-    """Job name or recurrence group, equal numbers for equal names; -1 unknown."""
+    """Job name or recurrence group: equal numbers for equal names; -1 if unknown."""
     priority: NDArray[np.int32]
-    """Larger is more urgent; 0 unknown."""
+    """Priority; a larger number is more urgent; 0 if unknown."""
     preemptible: NDArray[np.int8]
-    """1 yes, 0 no, -1 unknown."""
+    """1 if the job is preemptible, 0 if not, -1 if unknown."""
     cpu_milli: NDArray[np.int64]
-    """CPU request of the whole job [milli-cores]; -1 unknown."""
+    """CPU request of the whole job [milli-cores]; -1 if unknown."""
     memory_mib: NDArray[np.int64]
-    """Host memory request of the whole job [MiB]; -1 unknown."""
+    """Host memory request of the whole job [MiB]; -1 if unknown."""
     limit_ms: NDArray[np.int64]
-    """Time limit [ms]; -1 unknown."""
+    """Time limit [ms]; -1 if unknown."""
     utilization: NDArray[np.float64]
-    """Mean GPU utilization [0..1]; NaN unknown."""
+    """Mean GPU utilization [0..1]; NaN if unknown."""
     recorded_start_ms: NDArray[np.int64]
-    """First start in the log [ms]; -1 unknown."""
+    """First start in the log [ms]; -1 if unknown."""
     recorded_end_ms: NDArray[np.int64]
-    """End in the log [ms]; -1 unknown."""
+    """End in the log [ms]; -1 if unknown."""
     partition: NDArray[np.int32] | None = None
-    """Index into `partitions`; None where the log knows none."""
+    """Index into `partitions`; None if the log has no partitions."""
     tenants: list[str] = field(default_factory=list)
-    """Names of the virtual clusters, sorted."""
+    """Virtual cluster names, sorted."""
     users: list[str] = field(default_factory=list)
-    """Names of the users, sorted."""
+    """User names, sorted."""
     partitions: list[str] = field(default_factory=list)
-    """Names of the partitions or queues that jobs were submitted to, sorted."""
+    """Names of the partitions or queues to which jobs were submitted, sorted."""
     models: list[str] = field(default_factory=list)
-    """Names of the GPU models asked for, sorted."""
+    """Requested GPU models, sorted."""
     left_out: tuple[LeftOut, ...] = ()
-    """Jobs of the trace that are not here."""
+    """Jobs of the trace that are excluded from the replay."""
     held_ms: NDArray[np.int64] | None = None
-    """Time after its submission for which a job does not compete for GPUs [ms]; None where every job does at once."""
+    """How long after its submission each job starts to compete for GPUs [ms]; None if all compete at once."""
 
     @property
     def arrival_ms(self) -> NDArray[np.int64]:
-        """When each job begins to compete for GPUs [ms], ascending (n,)."""
+        """When each job starts to compete for GPUs [ms], ascending (n,)."""
         return self.submit_ms if self.held_ms is None else self.submit_ms + self.held_ms
 
     def held_back(self, held_ms: NDArray[np.int64]) -> tuple[Jobs, NDArray[np.int64]]:
-        """Return these jobs, each competing only so long after its submission, and the place where each stood before.
+        """Return the jobs, each held back for a time after its submission, and each job's previous index.
 
-        Jobs are sorted by the time from which they compete; ties keep their order.
+        Jobs are sorted by the time at which they start to compete; ties keep their order.
 
         Parameters
         ----------
         held_ms : array of int, shape (n,)
-            At least 0 [ms].
+            How long each job is held back, at least 0 [ms].
         """
         order = np.argsort(self.submit_ms + held_ms, kind="stable")
         return replace(self, held_ms=held_ms).rows(order), order
 
     def rows(self, chosen: NDArray[np.int64]) -> Jobs:
-        """Return some of the jobs, or all, in the order given; what was left out of the trace stays as it was."""
+        """Return the chosen jobs in the given order; `left_out` stays as it was."""
         arrays: dict[str, Any] = {
             f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)
         }
         return replace(self, job_id=self.job_id.gather(chosen), **arrays)
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
-        """Return what is left out, each with its share of all GPU-hours known of [1]."""
+        """Return each excluded part with its share of all known GPU-hours [1]."""
         replayed = float((self.work_ms.astype(np.float64) * self.devices * self.milli).sum()) / 3.6e9
         everything = replayed + sum(part.gpu_hours or 0.0 for part in self.left_out)
         return [

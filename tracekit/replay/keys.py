@@ -1,17 +1,18 @@
-"""The order of jobs: a key gives each job a number, and jobs with smaller numbers go first, ties by submission.
+"""The order of jobs: a key gives each job a number. Jobs with smaller numbers go first; ties go in submission order.
 
-A key is a function of whole numbers, asked whenever a job starts to wait, starts to run or changes its level:
+A key is a function of whole numbers. It is called whenever a job starts to wait, starts to run or changes its level:
 
 - submit_ms: submission [ms]
-- gpus: GPUs of the gang
-- estimate_ms: what the policy believes the job will run, in all [ms]
-- remaining_ms: run time that is truly left, with overheads not yet served [ms]; only oracles look at it
-- attained_gpu_ms: service so far [GPU*ms]
+- gpus: GPUs of the job
+- estimate_ms: total run time that the policy expects [ms]
+- remaining_ms: actual remaining run time, including overheads still to be served [ms]; only oracles use it
+- attained_gpu_ms: GPU time received so far [GPU*ms]
 - level: `Ordered.level_values` of the job's level, 0 without levels
-- value: `Ordered.value` of the job, 0 without
+- value: `Ordered.value` of the job, 0 if not set
 
-It returns a whole number that 64 bits hold, looks at nothing else and changes nothing. Any Python function will do, at
-about 0.3 us a call; those below have a compiled twin in engine/keys.pxi, which the engine takes in their place.
+A key returns a whole number that fits into 64 bits, depends only on its arguments and has no side effects. Any Python
+function will do, at about 0.3 us per call. The keys below have a compiled version in engine/keys.pxi, which the engine
+uses instead.
 
 >>> def most_gpus_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
 ...     return -gpus
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 _SPAN = 1 << 44
-"""Above every submission [ms]: 557 years."""
+"""Larger than any submission time [ms]: 557 years."""
 
 
 def by_arrival(
@@ -52,7 +53,7 @@ def by_arrival(
 def shortest(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Least expected run time first."""
+    """Shortest expected run time first."""
     return estimate_ms
 
 
@@ -80,26 +81,26 @@ def smallest_left(
 def least_attained(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Lowest level first, by submission inside a level."""
+    """Lowest level first; in submission order within a level."""
     return level * _SPAN + submit_ms
 
 
 def least_attained_stays(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Lowest level first; equal keys evict nobody, and wait by submission."""
+    """Lowest level first; jobs with equal keys do not preempt each other and wait in submission order."""
     return level
 
 
 def most_urgent(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Greatest `value` first, by submission among equals."""
+    """Largest `value` first; ties in submission order."""
     return submit_ms - value * _SPAN
 
 
 def engine_key(key: Key) -> Any:
-    """Return what the engine asks: the compiled twin of a key of this module, or else the function itself."""
+    """Return what the engine calls: the compiled version of a key of this module, or the function itself."""
     from tracekit.replay.kernel import KEYS, PythonKey
 
     compiled = KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None

@@ -1,8 +1,8 @@
-"""The mechanisms that a policy can hand to the engine, and what a planner needs.
+"""The mechanisms that a policy can hand to the engine, and the types that a planner needs.
 
-A policy is a rule for people; a mechanism carries it out. `Ordered` covers every policy that puts jobs into an order by
-a key; it is compiled. `Planner` is Python, called after events or in rounds, and may do anything. Each has a package of
-its own. One that is not named here works as well: any class with a method `prepare` will do (see `Mechanism`).
+A policy states a rule; a mechanism carries it out. `Ordered` covers every policy that sorts jobs by a key; it is
+compiled. A `Planner` is written in Python, is called after events or in rounds, and may do anything. Each mechanism has
+its own package. Your own mechanism works as well: any class with a method `prepare` will do (see `Mechanism`).
 """
 
 from __future__ import annotations

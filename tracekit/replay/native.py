@@ -1,4 +1,4 @@
-"""Load the compiled part of the replay, here and nowhere else."""
+"""Load the compiled part of the replay. No other module loads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kernel() -> ModuleType:
     Raises
     ------
     EngineMissingError
-        This installation has none, or one that cannot be loaded.
+        This installation has no extension module, or the module cannot be loaded.
     """
     try:
         return import_module(_MODULE)
@@ -39,7 +39,7 @@ def kernel() -> ModuleType:
 
 
 def _missing() -> EngineMissingError:
-    """Return the error of an installation without the extension, with what to do on this machine."""
+    """Return the error for an installation without the extension, with what to do on this machine."""
     what = "tracekit was installed without its replay engine"
     if Path(sysconfig.get_path("include"), "Python.h").is_file():
         return EngineMissingError(what, hint=f"{_AGAIN} -v, which shows why it cannot be compiled")

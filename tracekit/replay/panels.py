@@ -1,4 +1,4 @@
-"""Panels: lists of policies that have a name of their own."""
+"""Panels: named lists of policies."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ PANEL = (
     "hived",
     "recorded",
 )
-"""The standard panel, as on a command line; the first is what the others are compared with."""
+"""The standard panel, written as on a command line; all others are compared with the first."""
 
 LITERATURE = "all-of-the-literature"
-"""The name of the panel of all policies of this package."""
+"""Name of the panel of all policies in this package."""
 
 
 def standard_panel() -> tuple[str, ...]:
-    """Return the panel without policies that are not installed."""
+    """Return the standard panel without policies that are not installed."""
     known = known_policies()
     return tuple(text for text in PANEL if text.partition(",")[0] in known)
 
 
 def all_of_the_literature() -> tuple[str, ...]:
-    """Return every policy of this package with its defaults: those of the standard panel first, then by name."""
+    """Return every policy of this package with its defaults: first the standard panel, then the others by name."""
     standard = standard_panel()
     own = (name for name, kind in known_policies().items() if kind.__module__.startswith("tracekit.policies."))
     return (*standard, *(name for name in own if name not in standard))
 
 
 def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]:
-    """Return the policies that are meant, each as on a command line, and which of them may be left out.
+    """Return the requested policies, each written as on a command line, and those that may be skipped.
 
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies, and names of panels, which stand for those of their policies that are not named beside them; the
-        standard panel when None.
+        Policies and panel names. A panel name stands for those of its policies that are not named individually. None
+        means the standard panel.
 
     Returns
     -------
     list of str, frozenset of str
-        What a panel holds is left out where it cannot run; what is named is not.
+        A policy from a panel is skipped if it cannot run here; a policy named individually is not.
     """
     if policies is None:
         return list(standard_panel()), frozenset(standard_panel())

@@ -1,4 +1,4 @@
-"""Which cluster of several was replayed, and how much of the waiting is there."""
+"""Which of several clusters was replayed, and its share of the waiting time."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["Part", "busiest_cluster", "checked_cluster", "part_of"]
 
 _NAMED = 3
-"""Most clusters named one by one."""
+"""Most clusters that are listed by name."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One cluster of a Trace of several."""
+    """One cluster of a Trace that has several."""
 
     cluster: str
     others: tuple[str, ...]
-    """The clusters that were not replayed, by name."""
+    """Names of the clusters that were not replayed."""
     waiting_share: float | None
-    """Its waiting hours / those of all clusters [1], over GPU jobs whose wait is known; None where nobody waited."""
+    """Its waiting hours / those of all clusters [1], over GPU jobs with a known wait; None if no job waited."""
 
     @property
     def words(self) -> str:
-        """Its name, with its share of the waiting hours."""
+        """Name of the cluster, with its share of the waiting hours."""
         name = shorten(self.cluster, 30)
         if self.waiting_share is None:
-            return f"{name}, one of {counted(len(self.others) + 1, 'clusters')}, in none of which a wait is known"
+            return f"{name}, one of {counted(len(self.others) + 1, 'clusters')}, none of which has a known wait"
         return f"{name}, with {percent(self.waiting_share)} of the waiting hours of all clusters"
 
     @property
@@ -47,12 +47,12 @@ class Part:
 
 
 def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
-    """Return the cluster to take of those that a Trace names; None where it names none.
+    """Return the cluster to use of those that a Trace names, or None if it names none.
 
     Raises
     ------
     UsageError
-        There is no such cluster, or there are several and none is chosen.
+        There is no such cluster, or the Trace has several and none is chosen.
     """
     if cluster is not None and cluster not in names:
         raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names, of_log=True))
@@ -63,7 +63,7 @@ def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str 
 
 
 def busiest_cluster(trace: Trace) -> str | None:
-    """Return the cluster with the most jobs, which a replay takes unasked; None where there are not several."""
+    """Return the cluster with the most jobs, which is replayed by default; None if the Trace has fewer than two."""
     if not trace.has("jobs"):
         return None
     named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()
@@ -72,9 +72,9 @@ def busiest_cluster(trace: Trace) -> str | None:
 
 
 def part_of(trace: Trace, cluster: str | None) -> Part | None:
-    """Return which part of a Trace a cluster is; None where the Trace has no other.
+    """Return a cluster as a part of its Trace, or None if the Trace has no other cluster.
 
-    A wait is queue_s of a job with GPUs, first start minus submission.
+    The wait of a GPU job is queue_s: first start minus submission.
     """
     if cluster is None or not trace.has("jobs"):
         return None

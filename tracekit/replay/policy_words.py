@@ -1,4 +1,4 @@
-"""What policies are called where operators read: in their words, with the technical name in parentheses."""
+"""Names of policies for operators: plain words, with the technical name in parentheses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = {
     "delay-scheduling": "waiting for near GPUs (delay scheduling)",
     "power-down": "idle nodes switched off (power-down)",
 }
-"""The policies of the standard panel and those that guidelines try; others are called by their names."""
+"""The policies of the standard panel and those that guidelines try; other policies keep their own names."""
 _SHORT = {
     RECORDED: RECORDED,
     "fifo,scan=skip": "FIFO with passing (skip)",
@@ -46,13 +46,13 @@ _SHORT = {
     "kueue": "quotas lent (Kueue)",
     "hived": "separate parts (HiveD)",
 }
-"""Those whose words are too long to stand beside an axis."""
+"""Shorter names for policies whose full names do not fit next to an axis."""
 _NAME = 60
 _LABEL = 27
 
 
 def spoken(policy: str) -> str:
-    """Return what a policy is called, as on a command line; its parameters stand beside its technical name.
+    """Return the plain name of a policy written as on a command line; parameters follow its technical name.
 
     Examples
     --------
@@ -68,5 +68,5 @@ def spoken(policy: str) -> str:
 
 
 def short(policy: str) -> str:
-    """Return what a policy is called beside an axis."""
+    """Return the name of a policy for a chart axis."""
     return _SHORT.get(policy) or shorten(spoken(policy) if policy in WORDS else policy, _LABEL)

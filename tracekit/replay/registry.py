@@ -1,4 +1,4 @@
-"""Find policies: the modules of tracekit.policies and below, installed plug-ins, and single files of the user's."""
+"""Find policies: in tracekit.policies and its subpackages, in installed plug-ins, and in the user's own files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["broken_plugins", "find_policy", "named_policy", "policies"]
 
-# The package is named, not imported: policies import the engine, which imports none of them.
+# Referred to by name, not imported: policies import the engine, so the engine imports no policy.
 _PACKAGE = "tracekit.policies"
 _GROUP = "tracekit.policies"
 
 
 def policies() -> dict[str, type[Any]]:
-    """Return every policy class by name: those of this package, then installed plug-ins that can be used.
+    """Return every policy class by name: those of this package, then the installed plug-ins that work.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def policies() -> dict[str, type[Any]]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return what is wrong with each installed plug-in that cannot be used, one line, by its entry point's name."""
+    """Return why each broken plug-in cannot be used, in one line, by the name of its entry point."""
     return dict(_known()[1])
 
 
@@ -45,7 +45,7 @@ def named_policy(text: str) -> Any:
     Raises
     ------
     UsageError
-        There is no such policy or parameter, or a value cannot be used.
+        The policy or a parameter does not exist, or a value cannot be used.
     """
     return import_module(f"{_PACKAGE}.interface").parse_policy(text)
 
@@ -56,7 +56,7 @@ def find_policy(name: str) -> type[Any]:
     Raises
     ------
     UsageError
-        There is none of that name, or its file or plug-in cannot be used.
+        No policy has this name, or its file or plug-in cannot be used.
     """
     path, _, inside = name.rpartition(":")
     if name.endswith(".py"):
@@ -75,7 +75,7 @@ def find_policy(name: str) -> type[Any]:
 
 @cache
 def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
-    """Return the policies by name and the faults of plug-ins by name."""
+    """Return the policies by name and the errors of plug-ins by name."""
     found: dict[str, type[Any]] = {}
     for info in walk_packages(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
         if info.name.rpartition(".")[2].startswith("_"):
@@ -97,7 +97,7 @@ def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
 
 
 def _plugin(entry: metadata.EntryPoint) -> tuple[Any, str]:
-    """Return what an entry point names, and why it cannot be used, '' when it can."""
+    """Return the object that an entry point names, and why it cannot be used ('' if it can)."""
     try:
         member = entry.load()
     except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _base() -> type[Any]:
 
 
 def _fault(member: object) -> str:
-    """Return why an object is no policy that can be used, '' when it is one."""
+    """Return why an object cannot be used as a policy, or '' if it can."""
     if not isinstance(member, type) or not issubclass(member, _base()):
         return "it is not a subclass of tracekit.policies.Policy"
     if inspect.isabstract(member):
@@ -122,7 +122,7 @@ def _fault(member: object) -> str:
 
 
 def _members(module: ModuleType) -> list[type[Any]]:
-    """Return the policies that a module defines itself, in its order."""
+    """Return the policies that a module itself defines, in order."""
     return [m for m in vars(module).values() if not _fault(m) and m.__module__ == module.__name__]
 
 
@@ -142,7 +142,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
 
 
 def _load(path: Path) -> ModuleType:
-    """Run a file as a module, once for each content, so that its classes stay the same and survive pickling."""
+    """Run a file as a module, once per content, so that its classes stay the same and can be pickled."""
     try:
         full = real_path(path)
         content = full.read_bytes()
@@ -176,7 +176,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _line(error: BaseException, path: Path) -> int | None:
-    """Return the line of the file at which it failed; None when it never got there."""
+    """Return the line at which the user's file failed, or None if the error is not in the file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     line, trace = None, error.__traceback__

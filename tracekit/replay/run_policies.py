@@ -45,7 +45,7 @@ _LONGEST_NAME = 120
 
 
 TWIN_FILE = "twin.toml"
-"""The file in the folder of the twin that states it."""
+"""The file in the twin's folder that describes the twin."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class EngineSpeed:
     """How long the engine took for one policy."""
 
     jobs: int
-    """Jobs replayed."""
+    """Number of jobs replayed."""
     seconds: float
-    """Time of the engine, without reading the Trace and writing results [s]."""
+    """Engine time, without reading the Trace and writing results [s]."""
 
     @property
     def words(self) -> str:
@@ -69,16 +69,16 @@ class EngineSpeed:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """What was compared."""
+    """A comparison of policies."""
 
     comparison: pl.DataFrame
-    """One row a policy, see `compare_policies`, and the log's own schedule, see `beside_record`."""
+    """One row per policy (see `compare_policies`), and the log's own schedule (see `beside_record`)."""
     assumptions: dict[str, dict[str, Any]]
-    """Every assumption that any of the policies used, by its id."""
+    """All assumptions of the policies, by id."""
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
     speeds: dict[str, EngineSpeed]
-    """How long the engine took for each policy; of this machine and this run, so it stands in no file of the table."""
+    """How long the engine took for each policy. It depends on the machine, so the comparison files do not have it."""
 
 
 def run_policies(
@@ -92,42 +92,42 @@ def run_policies(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> PolicyComparison:
-    """Replay policies and write OUT, whole or not at all.
+    """Replay policies and write OUT, completely or not at all.
 
-    OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (and violations.parquet of the recorded schedule,
-    log.parquet where the event log is asked for), and comparison.parquet, .csv and .svg.
+    OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
+    schedule, and log.parquet if the event log is requested), and comparison.parquet, .csv and .svg.
 
     Parameters
     ----------
     scenario : Scenario
-        What they run on.
+        The scenario to run them on.
     policies : sequence of str, optional
-        As on a command line, or the name of a panel; the first is what the others are compared with. The standard panel
-        when None. Of a panel those that cannot run here are left out.
+        Policies as on the command line, or the name of a panel; all others are compared with the first. None means the
+        standard panel. Policies of a panel that cannot run here are skipped.
     out : Path
-        The folder.
+        The output folder.
     twin : TwinOfLog, optional
-        The twin that the scenario is of; it comes first, and is called 'twin'. OUT/twin states it in twin.toml.
+        The twin that the scenario is based on. It comes first and is called 'twin'; OUT/twin/twin.toml describes it.
     force : bool
         Replace an earlier comparison.
     log : bool
         Keep the event logs.
     draw : callable, optional
-        Turns the comparison into an SVG.
+        Draws the comparison as an SVG.
     progress : Progress, optional
-        Advances with the jobs submitted to each policy.
+        Advances with the jobs submitted under each policy.
 
     Raises
     ------
     UsageError
-        A named policy does not exist or cannot run here, two are the same, or none of the panel can run.
+        A named policy does not exist or cannot run here, two are the same, or no policy of the panel can run.
     OutputError
         OUT exists or cannot be written.
     """
     progress = progress or Progress()
     meant, optional = meant_by(policies)
     chosen, labels = _chosen(meant, twin)
-    # In a twin the first is its own policy.
+    # In a twin the first policy is the twin's own.
     left_out = [False] * (len(chosen) - len(meant)) + [text in optional for text in meant]
     names = folder_names(labels)
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
@@ -171,7 +171,7 @@ def run_policies(
 
 
 def _chosen(policies: Sequence[str], twin: TwinOfLog | None) -> tuple[list[Any], list[str]]:
-    """Return the policies and what to call them; in a twin each as it stands in place of its order, after its own."""
+    """Return the policies and their labels; a twin adds its own policy first and replaces its order for the others."""
     if twin is None:
         chosen = [named_policy(text) for text in policies]
         return chosen, [policy.label for policy in chosen]
@@ -202,7 +202,7 @@ def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog
 
 
 def _slim(result: ReplayResult) -> ReplayResult:
-    """Return what a comparison looks at, so that ten schedules of a million jobs fit into memory."""
+    """Return only what a comparison needs, so that ten schedules of a million jobs fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     outcome: Outcome = replace(
@@ -220,7 +220,7 @@ def _slim(result: ReplayResult) -> ReplayResult:
 
 
 def folder_names(labels: Sequence[str]) -> list[str]:
-    """Return a folder name for each policy: its label, made safe for file systems, no two alike.
+    """Return a folder name for each policy: its label, made safe for file systems and unique.
 
     >>> folder_names(["srtf,overhead=helios", "my rule.py:A", "my*rule.py:A"])
     ['srtf,overhead=helios', 'my_rule.py_A', 'my_rule.py_A-2']
@@ -238,7 +238,7 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 
 def left_out_sentences(scenario: Scenario) -> list[str]:
-    """Return one sentence for each reason why jobs are left out, with their share of the GPU-hours."""
+    """Return one sentence per reason why jobs are excluded, with their share of the GPU-hours."""
     sentences = []
     for part, share in scenario.jobs.shares_left_out():
         words = "" if share is None else f", with {percent(share)} of the GPU-hours"

@@ -1,4 +1,4 @@
-"""Jobs on a cluster under stated assumptions, on which policies are replayed."""
+"""Jobs on a cluster under explicit assumptions; policies are replayed on it."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 __all__ = ["Scenario", "cluster_for", "placement_named", "spread_table"]
 
 _WIDEST = 512
-"""Nodes of a gang whose spread is distinguished; more count as so many."""
+"""Largest number of nodes that is distinguished; jobs on more nodes count as this many."""
 
 
 def placement_named(name: str) -> str:
-    """Return the name of a placement, checked.
+    """Return the name of a placement after checking it.
 
     Raises
     ------
     UsageError
-        It is none.
+        It is not a placement.
     """
     if name not in RULES:
         raise UsageError(f"'{name[:60]}' is not a placement", hint=nearest(name[:60], RULES))
@@ -67,15 +67,15 @@ def cluster_for(
     Parameters
     ----------
     settings : ReplaySettings
-        Its `cluster` is 'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the
-        Trace's tables.
+        Its `cluster` is 'auto' (the GPUs that the log shows in use), a TOML file or a Cluster; by default the cluster
+        comes from the Trace's tables.
     name : str, optional
-        Which cluster of the Trace.
+        The cluster of the Trace to use.
 
     Raises
     ------
     UsageError
-        The cluster cannot be read or made; or the nodes of a file are to be multiplied.
+        The cluster cannot be read or built, or the nodes of a cluster file are to be multiplied.
     """
     from tracekit.replay.clusters.file import read_cluster
     from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
@@ -104,7 +104,7 @@ def cluster_for(
 
 @dataclass(frozen=True)
 class Scenario:
-    """The jobs, cluster and assumptions that all policies of a comparison share."""
+    """The jobs, cluster and assumptions shared by all policies of a comparison."""
 
     jobs: Jobs
     cluster: Cluster
@@ -113,17 +113,17 @@ class Scenario:
     placement: str = "consolidate"
     seed: int = 0
     measured: NDArray[np.bool_] | None = None
-    """Jobs that count in the figures; all when None (n,)."""
+    """Jobs that count in the results; None counts all (n,)."""
     feasibility: Feasibility | None = None
     """Whether the cluster can run the jobs, checked before the first replay."""
     trace: Trace | None = None
     """Where the jobs come from."""
     part: Part | None = None
-    """Which cluster of several these are the jobs of; None where there is one."""
+    """Which of several clusters the jobs belong to; None if the Trace has only one."""
     outages: Outages | None = None
-    """Outages of nodes that stop what runs there, which the cluster has; None where none does."""
+    """Node outages that stop running jobs; None if there are none."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
-    """How jobs save their work where nodes fail."""
+    """How jobs save their work if nodes fail."""
 
     @classmethod
     def make(
@@ -140,21 +140,21 @@ class Scenario:
         Raises
         ------
         UsageError
-            There is no such placement.
+            The placement does not exist.
         """
         return cls(jobs, cluster, assign(jobs, cluster), models or load_models(None), placement_named(placement), seed)
 
     def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> ReplayResult:
-        """Replay under a policy; `policy` is a Policy or its text, such as 'srtf,overhead=helios'.
+        """Replay under a policy, given as a Policy or as text such as 'srtf,overhead=helios'.
 
         Raises
         ------
         UsageError
-            The policy cannot run here, or asks for the impossible.
+            The policy cannot run here, or requests something impossible.
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
-        kernel()  # says what is missing
+        kernel()  # reports a missing engine
         from tracekit.replay.engine.run import simulate
 
         cluster = policy.borrowed(cluster_under(self.cluster, lends=policy.lends), self.jobs, self.models)
@@ -162,7 +162,7 @@ class Scenario:
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None
         if self.outages is not None:
-            # A policy that borrows nodes makes a cluster of its own, which knows of no failures.
+            # A policy that borrows nodes builds its own cluster, which knows of no failures.
             _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
@@ -209,7 +209,7 @@ class Scenario:
             value = self.outages.origin
             if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
                 day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
-                value += f"; none after day {day}, while the replay ends on day {last}: less is lost than would be"
+                value += f"; none after day {day}, although the replay ends on day {last}, so it loses too little"
             found["outages"] = {"title": "outages of nodes", "value": value, "source": "the input"}
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
             found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}
@@ -234,7 +234,7 @@ def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:
-    """Return the speed of a gang on k nodes where k0 would do, by M4 (k0, k) [ppm]."""
+    """Return the speed of a job on k nodes if k0 nodes would do, according to M4 (k0, k) [ppm]."""
     widest = min(int(jobs.devices.max(initial=1)), cluster.nodes, _WIDEST)
     least = np.arange(widest + 1)[:, None]
     nodes = np.arange(widest + 1)[None, :]

@@ -58,7 +58,7 @@ def test_recorded_outages_are_those_of_the_nodes_that_there_are(make_trace: Make
     assert rows(found) == [(0, 1, 2, True), (0, 1.5, 3, False), (1, 5, NO_END / HOUR, True)]
     assert (
         found.origin
-        == "3 recorded times away; 1 of nodes that this cluster does not have are left out; 1 of 3 nodes have none"
+        == "3 recorded absences; 1 more of nodes that this cluster does not have are excluded; 1 of 3 nodes have none"
     )
     # Two that stop jobs, of three nodes, from 0 to 5 o'clock, the last time that is known; one was away for an hour.
     assert found.rate_per_ms == pytest.approx(2 / ((3 * 5 - 1) * HOUR))
@@ -73,7 +73,7 @@ def test_a_replay_with_recorded_outages(make_trace: MakeTrace) -> None:
     assert found.jobs()["jct_s"].to_list() == [3 * 3600 + 600 + 9 * 3600]
     assert found.summary["restarts"] == 1
     assert found.summary["lost_gpu_hours"] == 0
-    assert found.summary["assumptions"]["outages"]["value"] == "2 recorded times away"
+    assert found.summary["assumptions"]["outages"]["value"] == "2 recorded absences"
     none = tracekit.replay(trace, "fifo")
     assert none.jobs()["jct_s"].to_list() == [36_000]
     assert none.summary["restarts"] is None
@@ -205,4 +205,4 @@ def test_a_job_that_outlives_the_drawn_outages_is_said(make_trace: MakeTrace) ->
     # Three times the ten hours of the job, in which it never had ten hours of peace.
     assert found.summary["makespan_s"] > 30 * 3600
     value = found.summary["assumptions"]["outages"]["value"]
-    assert "; none after day 1.25, while the replay ends on day " in value
+    assert "; none after day 1.25, although the replay ends on day " in value

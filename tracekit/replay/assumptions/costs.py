@@ -28,16 +28,16 @@ def overhead_ms(
     event: Literal["preempt", "migrate", "resize"] = "preempt",
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return the time that gangs hold their GPUs without progress after an event (M9), doing lost work again included.
+    """Return how long gangs hold their GPUs without progress after an event (M9), including the time to redo lost work.
 
     Parameters
     ----------
     preset : str
-        One of the presets of models.toml or of the user's file.
+        One of the presets in models.toml or in the user's file.
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        The event; presets without their own cost for it charge that of a preemption.
+        The event; if a preset has no cost for it, the cost of a preemption applies.
     family : str, optional
         Model family of the jobs, for the preset muri.
 
@@ -77,7 +77,7 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost of the largest listed size that a gang reaches; `unknown` below all of them."""
+    """Return the cost of the largest listed size that is at most the gang's; `unknown` if all are larger."""
     found = unknown
     for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
@@ -85,19 +85,19 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
-    """Return the power of a GPU model: that of the longest matching prefix in models.toml, else the default."""
+    """Return the power of a GPU model: that of the longest matching prefix in models.toml, or the default."""
     start = _beginning(models.power.gpu_models, gpu_model)
     return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
 
 
 def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
-    """Return the longest key of a table with which a GPU model's name begins, whatever the case; None without one."""
+    """Return the longest key that is a prefix of a GPU model's name, ignoring case; None if there is none."""
     name = gpu_model.casefold()
     return max((start for start in table if name.startswith(start.casefold())), key=len, default=None)
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the price per hour of a GPU of each model (M25); if models are unknown, that of one without a name."""
+    """Return the price per hour of a GPU of each model (M25); without models, the price of a GPU without a name."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])
@@ -123,7 +123,7 @@ def power_mw(
 
 
 def power_w(models: Models, f: ArrayLike, u: ArrayLike, gpu_model: str = "") -> NDArray[np.float64]:
-    """Return the power of one GPU for people [W], exact to a milliwatt.
+    """Return the power of one GPU in watts for display [W], exact to a milliwatt.
 
     Parameters
     ----------

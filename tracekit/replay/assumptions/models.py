@@ -1,7 +1,7 @@
 """The assumption models of a replay: what a trace does not record, from models.toml and the user's own file.
 
-The functions that turn them into integers for the engine are in `speeds` (rates in ppm of the recorded speed), `costs`
-(overheads in ms, power in mW) and `of_jobs` (assumptions about each job).
+Three modules convert them to integers for the engine: `speeds` (rates in ppm of the recorded speed), `costs` (overheads
+in ms, power in mW) and `of_jobs` (assumptions about each job).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# Read a models file: TOML over the built-in one, checked against the sections' types; errors name the line.
+# Read a models file: TOML on top of the built-in file, checked against the sections' types; errors name the line.
 
 _NOTE_KEYS = ("ids", "title", "says", "sources")
 
@@ -46,12 +46,12 @@ def read_notes(document: TomlText) -> dict[str, Note]:
 
 
 def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
-    """Return all sections, the user's keys over the built-in ones.
+    """Return all sections, with the user's keys on top of the built-in ones.
 
     Raises
     ------
     UsageError
-        A key is unknown, or its value has the wrong type, is out of range or does not fit the others.
+        A key is unknown, or its value has the wrong type, is out of range or contradicts other values.
     """
     merged = {
         section: {key: value for key, value in data.items() if key not in _NOTE_KEYS}
@@ -68,9 +68,9 @@ def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
 
 
 def _overlay(kind: Any, own: Any, given: Any) -> Any:
-    """Return `own` with the entries of `given` over it, table by table.
+    """Return `own` with the entries of `given` on top, table by table.
 
-    A class with defaults, such as a preset, is replaced as a whole: its forms exclude each other.
+    A class with defaults, such as a preset, is replaced as a whole, because its forms exclude each other.
     """
     whole = is_dataclass(kind) and any(f.default is not MISSING for f in fields(cast("Any", kind)))
     if not (isinstance(own, dict) and isinstance(given, dict)) or whole:
@@ -83,12 +83,12 @@ def _overlay(kind: Any, own: Any, given: Any) -> Any:
 
 
 def unknown_sections(user: TomlText, notes: Mapping[str, Note]) -> None:
-    """Refuse sections that do not exist; the error for an id such as M4 names its section.
+    """Reject sections that do not exist; the error for an id such as M4 names its section.
 
     Raises
     ------
     UsageError
-        There is one.
+        A section does not exist.
     """
     by_id = {id_.lower(): name for name, note in notes.items() for id_ in note.ids}
     for section in user.data:
@@ -114,7 +114,7 @@ class Models(Sections):
 
     @property
     def ids(self) -> dict[str, str]:
-        """Name of the section of each id, such as M4."""
+        """Section name of each id, such as M4."""
         return {id_: section for section, note in self.notes.items() for id_ in note.ids}
 
 
@@ -129,7 +129,7 @@ def load_models(path: Path | None = None) -> Models:
     Raises
     ------
     UsageError
-        The file cannot be read, or one of its keys or values cannot be used; the error names the line.
+        The file cannot be read, or a key or value is invalid; the error names the line.
 
     Examples
     --------
@@ -167,16 +167,16 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def used_assumptions(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
-    """Return the lines that a result prints about the assumptions it used.
+    """Return the lines that a result prints about its assumptions.
 
     Parameters
     ----------
     models : Models
-        As used.
+        The models that were used.
     names : iterable of str
-        Ids such as 'M4'. One section has one entry, under the first of its ids that is named.
+        Ids such as 'M4'. Each section gives one entry, under the first of its named ids.
     overhead : str, optional
-        The overhead preset of the policy, shown under M9; that of models.toml by default.
+        The policy's overhead preset, shown under M9; by default that of models.toml.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def _value(models: Models, section: str, preset: str) -> str:
 
 
 def _source(models: Models, section: str, preset: str) -> str:
-    """Return the sources of the numbers, without alternatives that are not in use."""
+    """Return the sources of the numbers, without unused alternatives."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
     parts = []
     changed = (models.changed or {}).get(section)

@@ -1,6 +1,6 @@
 """What the assumption models add about each job if the trace does not record it, drawn once per job from the seed.
 
-Draws of different kinds do not disturb each other: each has a stream of its own under the same seed.
+Draws of different kinds are independent: each kind has its own random stream under the same seed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
 _TRAFFIC = 36
 _PHASES = 33
 _WITH_DEADLINE = 7
-"""Streams of random numbers."""
+"""Random streams."""
 _LONGEST_MS = 10**13
-"""No estimate of a shorter job exceeds this, which keeps GPU-times far from the end of 64 bits [ms]."""
+"""Estimates of jobs shorter than this never exceed it, which keeps GPU times far below the 64-bit limit [ms]."""
 _NOISES = ("oracle", "helios")
 
 
@@ -50,7 +50,7 @@ def _draws(seed: int, stream: int) -> np.random.Generator:
 
 
 def utilization_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the GPU utilization of each job, M1's default if it is unknown (n,) [ppm]."""
+    """Return the GPU utilization of each job; M1's default if it is unknown (n,) [ppm]."""
     known = np.where(np.isnan(jobs.utilization), models.interference.utilization, jobs.utilization)
     return np.minimum(ppm(known), PPM)
 
@@ -61,15 +61,16 @@ def sharing_class(models: Models, utilization_ppm: ArrayLike) -> NDArray[np.int6
 
 
 def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the share of a GPU's memory that each job needs (M2): its fraction, or M2's for whole GPUs (n,) [ppm]."""
+    """Return the share of a GPU's memory that each job needs (M2): its GPU share, or M2's for whole GPUs (n,) [ppm]."""
     return np.where(jobs.milli < 1000, jobs.milli.astype(np.int64) * 1000, ppm(models.memory.fraction))
 
 
 def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
     """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
 
-    If the trace says whether a job is preemptible, that decides. Otherwise a coin is tossed per user, from the seed and
-    the user's name alone, so a user is the same in every window of a trace; per job if the user is unknown.
+    If the trace records whether a job is preemptible, that decides. Otherwise the class is random per user and depends
+    only on the seed and the user's name, so a user is the same in every window of a trace. If the user is unknown, it
+    is random per job.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
 
 
 def _coin(seed: int, user: str) -> float:
-    """Return a number from 0 to below 1 that depends on nothing else."""
+    """Return a number in [0, 1) that depends only on the seed and the user."""
     digest = blake2b(f"{seed}\0{user}".encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48
 
@@ -92,22 +93,22 @@ def _coin(seed: int, user: str) -> float:
 def estimates_ms(
     models: Models, work_ms: NDArray[np.int64], seed: int, noise: str | float | None = None
 ) -> NDArray[np.int64]:
-    """Return the run times that a policy believes in (M11, D8).
+    """Return the run times that a policy expects (M11, D8).
 
     Parameters
     ----------
     work_ms : array
-        True run times [ms].
+        Actual run times [ms].
     seed : int
-        Each job draws once; the draw of a job depends on its place in the array.
+        Each job draws once; the draw depends on the job's place in the array.
     noise : str or float, optional
-        'oracle' for no error, 'helios' for the error bands of models.toml, a number for the sigma of a lognormal
-        factor with median 1; also as text. That of models.toml by default.
+        'oracle' for no error, 'helios' for the error bands of models.toml, or a number (also as text) for the sigma of
+        a lognormal factor with median 1. By default that of models.toml.
 
     Returns
     -------
     array of int64
-        At least 1 if the work is, 0 if it is 0 [ms].
+        At least 1 if the work is at least 1, else 0 [ms].
 
     Raises
     ------
@@ -124,7 +125,7 @@ def estimates_ms(
     else:
         factor = _banded(models.estimates.errors, draws, count)
     longest = np.maximum(work_ms, _LONGEST_MS)
-    # Whole numbers above 2^53 are not exact as floats: the limit holds after the conversion too.
+    # Integers above 2^53 are not exact as floats, so the limit also applies after the conversion.
     noisy = np.minimum(np.rint(np.minimum(work_ms * factor, 2.0**62)).astype(np.int64), longest)
     return np.where(work_ms > 0, np.maximum(noisy, 1), 0)
 
@@ -144,7 +145,7 @@ def _noise(noise: str | float) -> str | float:
 
 
 def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Return factors of estimate to truth: 1 +- error below an error of 1, else (1 + error) or its inverse."""
+    """Return factors estimate / actual value: 1 +- error if the error is below 1, else (1 + error) or its inverse."""
     shares, low, high = (np.array(column) for column in zip(*bands, strict=True))
     last = len(shares) - 1
     band = np.minimum(np.searchsorted(np.cumsum(shares), draws.random(count), side="right"), last)
@@ -157,9 +158,9 @@ def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, co
 def deadlines_ms(
     models: Models, submit_ms: NDArray[np.int64], work_ms: NDArray[np.int64], seed: int, share: float = 1.0
 ) -> NDArray[np.int64]:
-    """Return deadlines, submission plus x times the run time with x uniform (D7); -1 of jobs without one (n,) [ms].
+    """Return deadlines: submission plus x times the run time with x uniform (D7); -1 for jobs without one (n,) [ms].
 
-    A `share` of the jobs, drawn one by one, has a deadline; a job with a deadline keeps it with any larger share.
+    Each job has a deadline with probability `share`; a job with a deadline keeps it for any larger share.
     """
     low, high = models.deadlines.factor
     x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
@@ -168,12 +169,12 @@ def deadlines_ms(
 
 
 def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:
-    """Return which jobs are online services (M33): the guaranteed ones of one GPU (n,)."""
+    """Return a mask of the jobs that are online services (M33): guaranteed jobs with one GPU (n,)."""
     return (classes(models, jobs, seed) == 0) & (jobs.devices == 1)
 
 
 def online_phases(jobs: Jobs, seed: int) -> NDArray[np.float64]:
-    """Return the phase of its period at which each job would begin as an online service [0..1] (n,)."""
+    """Return the phase of its period at which each job would start as an online service [0..1] (n,)."""
     return _draws(seed, _PHASES).random(len(jobs))
 
 
@@ -185,7 +186,7 @@ def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.flo
     now_ms : int
         The time [ms].
     phase : array
-        Phase of each [0..1].
+        Phase of each service [0..1].
     """
     online = models.online
     turn = now_ms / (online.period_h * 3_600_000) + np.asarray(phase, np.float64)
@@ -196,7 +197,7 @@ def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
     Drawn once per job name, or per user if the name is unknown, or per job: first the kind by M6's split, then one of
-    its families, all with equal chance.
+    its families with equal probability.
 
     Returns
     -------
@@ -219,9 +220,9 @@ def drawn_per_name(
     Parameters
     ----------
     weight : list of float
-        Chances, which sum to 1.
+        Probabilities, which sum to 1.
     what : str
-        Kind of draw: draws of one kind do not disturb the other.
+        Kind of draw; draws of different kinds are independent.
 
     Returns
     -------
@@ -238,5 +239,5 @@ def drawn_per_name(
 
 
 def _last(weight: NDArray[np.float64]) -> int:
-    """Return the last index with a weight: sums of shares may end a little below 1."""
+    """Return the last index with a weight; sums of shares may end slightly below 1."""
     return int(np.flatnonzero(weight)[-1])

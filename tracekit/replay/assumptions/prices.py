@@ -22,17 +22,17 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class PowerPrices:
-    """Prices by the hour, over and over again."""
+    """Hourly prices, repeating."""
 
     lead_ms: int
-    """Time since the hour of `price[0]` began, at time 0 of the replay [ms]."""
+    """Time since the start of the hour of `price[0]`, at time 0 of the replay [ms]."""
     price: NDArray[np.float64]
-    """Price of each hour [per kWh] (L,); at least one."""
+    """Price of each hour [per kWh] (L,); at least one hour."""
     unit: str
     """Currency."""
 
     def paid(self, time_ms: ArrayLike) -> NDArray[np.float64]:
-        """Return the integral of the price from the hour of `price[0]` on to a time [price * ms]."""
+        """Return the integral of the price from the hour of `price[0]` to a time [price * ms]."""
         bounds = np.concatenate([[0.0], np.cumsum(self.price)]) * HOUR_MS
         rounds, rest = np.divmod(np.asarray(time_ms, np.int64) + self.lead_ms, len(self.price) * HOUR_MS)
         hour, part = np.divmod(rest, HOUR_MS)
@@ -42,8 +42,8 @@ class PowerPrices:
 def power_prices(models: Models, origin: dt.datetime) -> PowerPrices:
     """Return the prices of a replay whose time 0 is `origin`.
 
-    The curve of a day goes by the clock of `origin` in UTC and `utc_offset_h`; a series begins with the hour of
-    `origin`, and again when it is over.
+    A daily curve follows the clock of `origin` in UTC plus `utc_offset_h`. A series starts with the hour of `origin`,
+    and repeats when it ends.
     """
     given = models.power_price
     local = naive_utc(origin) + dt.timedelta(hours=given.utc_offset_h)

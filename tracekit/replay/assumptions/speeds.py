@@ -1,7 +1,7 @@
 """Speeds that the assumption models give, in ppm of the recorded speed.
 
 All functions take single numbers or arrays, which broadcast, and return int64 arrays; the engine adds and compares
-integers only. Where a formula is not one of integers it is computed in double precision and rounded once.
+only integers. Formulas that are not integer formulas are computed in double precision and rounded once.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def spread_ppm(
     other_rack: ArrayLike = False,
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return the speed of gangs by the nodes they span (M4).
+    """Return the speed of gangs by the number of nodes that they span (M4).
 
     Parameters
     ----------
     gang : array
-        GPUs.
+        GPUs of each gang.
     nodes, minimum_nodes : array
-        Nodes spanned, and the fewest that could hold the gang.
+        Nodes spanned, and the fewest nodes that could hold the gang.
     other_rack : array of bool
-        Whether it spans racks, which counts as twice the nodes.
+        Whether the gang spans racks, which counts as twice the nodes.
     family : str, optional
-        Model family. Where models.toml has a speed for these GPUs and nodes, and the gang fits one node, that counts.
+        Model family. If models.toml has a speed for these GPUs and nodes, and the gang fits on one node, that is used.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def spread_ppm(
 
 
 def locality_ppm(models: Models, nodes: ArrayLike, minimum_nodes: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed of gangs under the simple rule (D4): slowed by one factor on more nodes than needed [ppm]."""
+    """Return the speed of gangs under the simple rule (D4): slowed by one factor if on more nodes than needed [ppm]."""
     slow = ppm(models.locality.slowdown if models.locality.sensitive == "all" else 1.0)
     return np.where(np.asarray(nodes, np.int64) > np.asarray(minimum_nodes, np.int64), slow, PPM)
 
@@ -90,12 +90,13 @@ def interference_ppm(
     """Return the speed of a job next to others on its GPU (M1; D5 if the rule is 'sum').
 
     Integers only: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from 1,000,000.
-    With several partners the speeds next to each, smallest first, are multiplied, each product rounded half up.
+    With several partners, the speeds next to each partner are multiplied, smallest first, and each product is rounded
+    half up.
 
     Parameters
     ----------
     u_victim_ppm, u_partner_ppm : array
-        GPU utilization of the job and of its partner, 0 for none [ppm].
+        GPU utilization of the job and of its partner, 0 if none [ppm].
     *more_partners_ppm : array
         Utilization of further partners [ppm].
 
@@ -136,13 +137,13 @@ def class_speed_ppm(models: Models, victim: ArrayLike, partner: ArrayLike) -> ND
 
 
 def accumulation_ppm(models: Models, sub_batches: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed in s sub-batches, 1 / (1 + slowdown * log2(s)) (M3) [ppm]."""
+    """Return the speed with s sub-batches, 1 / (1 + slowdown * log2(s)) (M3) [ppm]."""
     doublings = np.log2(np.maximum(np.asarray(sub_batches, np.int64), 1))
     return ppm(1 / (1 + models.accumulation.slowdown_per_doubling * doublings))
 
 
 def accumulated_memory_ppm(models: Models, memory_ppm: ArrayLike, sub_batches: ArrayLike) -> NDArray[np.int64]:
-    """Return the memory that is left in s sub-batches (M3) [ppm]."""
+    """Return the memory needed with s sub-batches (M3) [ppm]."""
     fixed = models.accumulation.fixed_share
     parts = np.maximum(np.asarray(sub_batches, np.int64), 1)
     return np.rint(np.asarray(memory_ppm, np.int64) * (fixed + (1 - fixed) / parts)).astype(np.int64)
@@ -160,7 +161,7 @@ def stages_ppm(
     several_nodes : array of bool
         Whether the job spans nodes.
     gpus, family
-        Where the family is in models.toml its shares at the largest listed size that `gpus` reaches, else at the least.
+        If the family is in models.toml, its shares at the largest listed size up to `gpus`, else at the smallest.
 
     Returns
     -------
@@ -188,14 +189,14 @@ def cpu_speed_ppm(
     family : str
         One of the families of models.toml.
     cpus_per_gpu : array
-        CPUs per GPU; speed is linear between the points given, and from 0 to the first.
+        CPUs per GPU; speed is linear between the given points, and from 0 to the first point.
     memory_gb_per_gpu : float, optional
-        Host memory per GPU [GB]; points that need more give the speed of the point before. The reference by default.
+        Host memory per GPU [GB]; points that need more give the speed of the previous point. By default the reference.
 
     Returns
     -------
     array of int64
-        Speed relative to the reference share, may exceed 1,000,000 [ppm].
+        Speed relative to the reference share; it may exceed 1,000,000 [ppm].
     """
     curve = models.cpu.families[family]
     points = np.array((0.0, *models.cpu.cpus))
@@ -209,7 +210,7 @@ def cpu_speed_ppm(
 
 
 def elastic_bounds(models: Models, requested: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fewest and the most GPUs that jobs may run on (D3): a quarter, rounded up, and twice the request."""
+    """Return the fewest and the most GPUs on which jobs may run (D3): a quarter, rounded up, and twice the request."""
     g = np.asarray(requested, np.int64)
     if models.elastic.rigid:
         return g, g
@@ -217,10 +218,10 @@ def elastic_bounds(models: Models, requested: ArrayLike) -> tuple[NDArray[np.int
 
 
 def elastic_ppm(models: Models, requested: ArrayLike, n: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed of jobs on `n` GPUs, 1,000,000 at their request (M8, D3).
+    """Return the speed of jobs on `n` GPUs; 1,000,000 at their requested number (M8, D3).
 
-    S(n) / S(g) with S(n) = n / (1 + sigma * (n - 1)); 0 without GPUs. A rigid job runs at its speed from its request
-    on, and not at all below.
+    S(n) / S(g) with S(n) = n / (1 + sigma * (n - 1)); 0 without GPUs. A rigid job runs at full speed with at least the
+    requested number, and not at all with fewer.
     """
     g = np.asarray(requested, np.int64)
     size = np.asarray(n, np.int64)
@@ -241,7 +242,7 @@ def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDAr
 
 
 def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
-    """Return the speed on `gpu_model` of a job whose run time was recorded on `job_model`; 1,000,000 unknown (D6)."""
+    """Return the speed on `gpu_model` of a job with run time recorded on `job_model`; 1,000,000 if unknown (D6)."""
     ratio = models.type_speed.ratio
     if job_model == gpu_model:
         return PPM
@@ -255,7 +256,7 @@ def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
 def type_speed_table(models: Models, job_models: Sequence[str], gpu_models: Sequence[str]) -> NDArray[np.int64]:
     """Return `type_speed_ppm` of every pair, rows by job model, columns by GPU model (J + 1, G) [ppm].
 
-    The last row is 1,000,000: jobs of unknown model have the index -1.
+    The last row is 1,000,000, because jobs of unknown model have the index -1.
     """
     rows = [[type_speed_ppm(models, job, gpu) for gpu in gpu_models] for job in job_models]
     return np.array([*rows, [PPM] * len(gpu_models)], np.int64).reshape(len(job_models) + 1, len(gpu_models))

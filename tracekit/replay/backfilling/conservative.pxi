@@ -1,16 +1,16 @@
 # The scheduling pass of conservative backfilling.
 #
-# In the order of the queue, each waiting job gets a reservation: the first time from which enough GPUs of the domain
-# are free, by number, for as long as it is believed to run. They lie as steps over the believed ends of running jobs
-# (`conservative_ends`, `conservative_steps`).
+# In queue order, each waiting job gets a reservation: the first time from which enough GPUs of the domain are free (by
+# count) for its expected run time. Reservations are steps over the expected ends of running jobs (`conservative_ends`,
+# `conservative_steps`).
 #
-# Reservations are made anew in each pass. But as long as everything goes as believed, that gives every job the time
-# it had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made
-# anew only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part
-# where a job found no place when it was due, and now stands in the way of others. A pass in which nobody could start
-# (`conservative_openings`) leaves them as they are: to put them off once is the same as to do it step by step. And a
-# reservation is made only when a candidate asks that would still run when it could begin: others cannot stand in its
-# way. Behind the jobs that may have a reservation, others start where they delay none of these.
+# In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
+# same time again: jobs that started since left all reservations unchanged, and jobs that ended were expected to end. So
+# reservations are kept, and made again only after a surprise: a job ends early or runs longer, or a node joins or
+# leaves. They are partly made again if a job found no place when it was due, and now blocks others. A pass in which no
+# job could start (`conservative_openings`) leaves them unchanged, because postponing them once is the same as doing it
+# step by step. A reservation is made only when a candidate asks that would still be running when it could begin; other
+# jobs cannot get in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -25,13 +25,13 @@ cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64
 
 
 cdef inline int note_start(Reservations b, int64_t j) except -1:
-    """Remember a job that was started on what is reserved for it."""
+    """Remember a job that started on its reserved GPUs."""
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
 
 
 cdef inline int64_t front(State s, Reservations b, int64_t d):
-    """Return the queue whose next job comes first, NONE when all are at their ends."""
+    """Return the queue whose next job comes first, or NONE if no queue has a next job."""
     cdef int64_t q
     cdef Domain* domain = &s.domains[d]
     cdef int64_t best = NONE
@@ -43,7 +43,7 @@ cdef inline int64_t front(State s, Reservations b, int64_t d):
 
 
 cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
+    """Start jobs from the head of the queue as long as they have places; GPUs that are free now stay free for them."""
     cdef int64_t q, j, length
     cdef Job* job
     cdef Strip* strip = &b.strips[d]
@@ -55,7 +55,7 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
             break
         j = w.job[b.lines[q].place]
         job = &s.jobs[j]
-        # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
+        # Fewer GPUs may be free by count than by place, because jobs on nodes that left count against available nodes.
         if step.free < job.gpus:
             break
         if not conservative_begin(s, key, b, w, d, j):
@@ -68,17 +68,17 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
         if length == 0:
             brief += job.gpus
     if brief > 0:
-        # These end in a later instant of this moment: until then nobody has their GPUs.
+        # These jobs end in a later instant at the same time; until then their GPUs are not available.
         step.free += brief
         steps_reserve(b, strip, s.g[0].now, 1, brief)
         strip.stale = 1
 
 
 cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except -1:
-    """Let reservations that began before now, whose jobs found no place, begin now.
+    """Let reservations that began before now, but whose jobs found no place, begin now.
 
-    While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
-    was. Where they do not, the last are given up until the rest do.
+    As long as all other reservations hold, each is still the first gap for its job, because nowhere is there more room
+    than before. If they do not hold, the last reservations are dropped until the rest do.
     """
     cdef int64_t i
     cdef Reservation* entry
@@ -102,7 +102,7 @@ cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except 
 
 
 cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start the jobs whose reservations begin now; one that finds no place keeps it for this pass."""
+    """Start the jobs whose reservations begin now; a job that finds no place keeps its reservation for this pass."""
     cdef int64_t i
     cdef Reservation* entry
     cdef Queue* queue
@@ -127,9 +127,9 @@ cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t 
 
 
 cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
-    """Reserve for jobs of the queue up to a rank that may have a reservation and have none.
+    """Make reservations for the queued jobs up to a rank that may have one but have none yet.
 
-    None of them may start now, since `_next` found none before this rank.
+    None of these jobs may start now, because `_next` found none before this rank.
     """
     cdef int64_t q
     cdef Line* line
@@ -158,9 +158,9 @@ cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t ran
 
 
 cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitlist w, int64_t d):
-    """Return the first job that may start now beside all reservations: its place, NONE without, and its queue.
+    """Return the first job that may start now alongside all reservations: its place, or NONE, and its queue.
 
-    Queues without any are noted. What a job lacked once in a pass it lacks to its end.
+    Queues without such a job are marked. If a job cannot start once in a pass, it cannot start in the rest of the pass.
     """
     cdef int64_t best, found, q, place, limit
     cdef Queue* queue
@@ -189,9 +189,9 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitli
 
 
 cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
-    """Return the rank of the first job before a rank whose reservation, not made yet, may begin before a time, or NONE.
+    """Return the rank of the first job before `rank` whose missing reservation may begin before `until`, or NONE.
 
-    Reservations that are still to be made leave less room than there seems to be, so that none is overlooked.
+    Reservations still to be made leave less room than appears free now, so the search overlooks none of them.
     """
     cdef int64_t q, length, place
     cdef Line* line
@@ -210,9 +210,10 @@ cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_
 
 
 cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t place, int64_t q):
-    """Return whether a job that may start beside all reservations may so beside those of jobs before it not made yet.
+    """Return whether a job that may start alongside all reservations may also start alongside those still to be made.
 
-    They are made where they may begin before it ends. A queue found without a place is noted.
+    Only those of earlier jobs that may begin before the job ends matter; they are made now. A queue without a place is
+    marked.
     """
     cdef int64_t first
     cdef Strip* strip = &b.strips[d]
@@ -232,7 +233,7 @@ cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t
 
 
 cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start jobs that have no reservations where they delay none, made or not."""
+    """Start jobs without reservations if they delay no reservation, made or still to be made."""
     cdef int64_t place, q, j
     while True:
         place, q = conservative_next(s, b, w, d)
@@ -251,7 +252,7 @@ cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d)
 
 
 cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
-    """Look again at queues that may have got room since; return how many jobs wait."""
+    """Open queues again that may have room now; return the number of waiting jobs."""
     cdef int64_t q
     cdef Queue* queue
     cdef Domain* domain = &s.domains[d]
@@ -267,7 +268,7 @@ cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
 
 
 cdef inline int plan_anew(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Give up every reservation, and start jobs from the head of the queue."""
+    """Drop all reservations, and start jobs from the head of the queue."""
     cdef int64_t q
     cdef Domain* domain = &s.domains[d]
     cdef Strip* strip = &b.strips[d]
@@ -310,7 +311,7 @@ cdef inline int conservative_pass(State s, Key key, Reservations b, Waitlist w, 
 
 
 def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t instants):
-    """Run at most so many instants; return False when nothing is left to happen."""
+    """Run at most `instants` instants; return False if no event is left."""
     cdef int64_t _, submitted, change, i, d
     cdef Globals* g = &s.g[0]
     for _ in range(instants):

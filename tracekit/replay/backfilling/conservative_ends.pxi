@@ -1,8 +1,8 @@
-# Believed ends of running jobs, a sorted list for each domain, and how many GPUs are free from each on.
+# Expected ends of running jobs, as a sorted list for each domain, with the GPUs that are free from each end on.
 
 
 cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_t time):
-    """Return the first of ends [low, high) that is later than a time: often the very first."""
+    """Return the first of ends [low, high) that is later than `time`; often it is the very first."""
     cdef int64_t middle
     if low < high and ends[low].time > time:
         return low
@@ -16,12 +16,12 @@ cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_
 
 
 cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
-    """Return the GPUs that are free just before the end at a place, or in the end where there is none."""
+    """Return the GPUs that are free just before the end at a place, or after the last end if there is none."""
     return ends[place].free - ends[place].gpus if place < strip.high else strip.there
 
 
 cdef inline int ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t gpus, int64_t job) except -1:
-    """Enter a running job: until its end fewer GPUs are free."""
+    """Add a running job: fewer GPUs are free until its expected end."""
     cdef int64_t i
     cdef int64_t place = first_after(ends, strip.low, strip.high, time)
     cdef int64_t free = before(ends, strip, place)
@@ -37,11 +37,11 @@ cdef inline int ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t gp
 
 
 cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
-    """Take a running job out; return when it was believed to end."""
+    """Remove a running job; return its expected end."""
     cdef int64_t i
     cdef End[::1] ends = b.ends
     cdef int64_t place = strip.low
-    # Most jobs end when they should, and so as the first.
+    # Most jobs end on time, and so are the first.
     if ends[place].job != job:
         place = first_after(ends, strip.low, strip.high, b.end[job] - 1)
         while ends[place].job != job:
@@ -56,7 +56,7 @@ cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
 
 
 cdef inline int believe(State s, Reservations b, int64_t j, int64_t end) except -1:
-    """Book a running job with the end that is believed now."""
+    """Record a running job with its current expected end."""
     cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     b.end[j] = end
     ends_enter(b.ends, &b.strips[d], end, s.jobs[j].gpus, j)
@@ -66,12 +66,12 @@ cdef inline int believe(State s, Reservations b, int64_t j, int64_t end) except 
 
 
 cdef inline int64_t believed_length(Job* job, bint exact):
-    """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
+    """Return how long a job is expected to hold its GPUs [ms]; 0 only if that is exact."""
     return job.estimate if exact else max(job.estimate, 1)
 
 
 cdef inline int ends_forget(State s, Reservations b, int64_t d, int64_t j) except -1:
-    """Take note of a job that ended. If it was believed to run on, reservations may now begin sooner."""
+    """Process a job that ended. If it was expected to run longer, reservations may now begin earlier."""
     if remove(b, &b.strips[d], j) != s.g[0].now:
         b.strips[d].stale = 1
     if b.facts[0].late > 0 and b.late_at[j] != NONE:
@@ -98,7 +98,7 @@ cdef inline int ends_outlived(State s, Reservations b) except -1:
 
 
 cdef inline int count_nodes(State s, Reservations b) except -1:
-    """Count the GPUs that are there anew."""
+    """Count the available GPUs again."""
     cdef int64_t d, there, k, index, i
     cdef Strip* strip
     for d in range(len(b.strips)):
@@ -114,12 +114,12 @@ cdef inline int count_nodes(State s, Reservations b) except -1:
 
 
 cdef inline int64_t free_at(Reservations b, Strip* strip, int64_t time):
-    """Return the GPUs free at a time by what is believed of running jobs."""
+    """Return the GPUs free at a time, according to the expected ends of running jobs."""
     return before(b.ends, strip, first_after(b.ends, strip.low, strip.high, time))
 
 
 cdef inline (int64_t, int64_t) free_around(Reservations b, Strip* strip, int64_t time):
-    """Return the GPUs free just before a time, and at it, by what is believed of running jobs."""
+    """Return the GPUs free just before a time and at it, according to the expected ends of running jobs."""
     cdef int64_t place = first_after(b.ends, strip.low, strip.high, time - 1)
     cdef int64_t edge = before(b.ends, strip, place)
     while place < strip.high and b.ends[place].time == time:
@@ -128,7 +128,7 @@ cdef inline (int64_t, int64_t) free_around(Reservations b, Strip* strip, int64_t
 
 
 cdef inline int64_t first_free(Reservations b, Strip* strip, int64_t gpus):
-    """Return the first believed end from which so many GPUs are free by what is believed of running jobs, or ANY."""
+    """Return the first expected end from which `gpus` GPUs are free of running jobs, or ANY."""
     cdef int64_t low, high, middle
     low, high = strip.low, strip.high
     while low < high:

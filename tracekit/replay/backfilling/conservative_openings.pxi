@@ -1,8 +1,8 @@
-# Whether any waiting job could start now, for conservative backfilling: most passes need not ask for more.
+# Whether any waiting job could start now, for conservative backfilling: most passes need nothing more.
 
 
 cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
-    """Return whether a queue's jobs, some of which wait, have a place now."""
+    """Return whether the waiting jobs of a queue have a place now; the queue must have some."""
     cdef int64_t j = w.job[b.lines[q].first]
     if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
         return False
@@ -12,10 +12,10 @@ cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
 
 
 cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
-    """Return whether any job could start in this pass; note queues found without a place.
+    """Return whether any job could start in this pass; mark queues without a place.
 
-    The first jobs of the queue whose reservations were to begin by now all begin now as long as there are GPUs, since
-    no others come before them. If none of these has a place, the rest have only what they leave.
+    The first jobs whose reservations should have begun by now all begin now as long as there are GPUs, because no other
+    job comes before them. If none of these has a place, the other jobs get only what they leave.
     """
     cdef int64_t i, q
     cdef Reservation* entry

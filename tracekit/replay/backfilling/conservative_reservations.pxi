@@ -1,19 +1,19 @@
-# What conservative backfilling keeps between passes: believed ends, reservations, and who has none yet.
+# What conservative backfilling keeps between passes: expected ends, reservations, and jobs without a reservation.
 
-# Steps of a domain beyond two for each reservation, from which on those are dropped at which nothing changes.
+# Number of steps of a domain, beyond two per reservation, above which steps without any change are dropped.
 cpdef enum:
     SPARE_STEPS = 8
 
 
 cdef inline int set_next(Reservations b, Waitlist w, int64_t q, int64_t low) except -1:
-    """Look from a place on for the first job of a queue that waits."""
+    """Find the first waiting job of a queue, starting at a place."""
     cdef Line* line = &b.lines[q]
     line.place = first_place(w, low, line.high, ANY)
     line.rank = w.rank[line.place] if line.place != NONE else ANY
 
 
 cdef inline int begin_line(Reservations b, Waitlist w, int64_t q) except -1:
-    """Take a queue's first job that waits for the first that is not planned."""
+    """Make a queue's first waiting job the first that is not planned."""
     cdef Line* line = &b.lines[q]
     cdef bint there = line.first < line.high
     line.place = line.first if there else NONE
@@ -21,7 +21,7 @@ cdef inline int begin_line(Reservations b, Waitlist w, int64_t q) except -1:
 
 
 cdef inline int book_leave_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
-    """Take a job out of its queue."""
+    """Remove a job from its queue."""
     cdef int64_t found
     cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
     cdef Line* line = &b.lines[q]
@@ -33,14 +33,14 @@ cdef inline int book_leave_line(State s, Reservations b, Waitlist w, int64_t j) 
 
 
 cdef inline int join_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
-    """Put a job, which stands in its queue, among those that wait there."""
+    """Mark a job in its queue as waiting."""
     cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
     join_queue(s, w, j)
     b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
 
 
 cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1:
-    """Take note of a waiting job that is not planned."""
+    """Process a waiting job that is not planned."""
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef Strip* strip = &b.strips[job_class.domain]
     cdef int64_t place = s.queues[job_class.queue].base + w.slot[j]
@@ -54,7 +54,7 @@ cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1
 
 
 cdef inline int book_take_note(State s, Key key, Reservations b, Waitlist w, int64_t submitted) except -1:
-    """Bring the book and the waitlist up to what the instant did; node changes are seen by `count_nodes`."""
+    """Update reservations and waitlist with what the instant did; `count_nodes` handles node changes."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:

@@ -1,4 +1,4 @@
-"""What conservative backfilling keeps between passes: believed ends, reservations, and jobs without one."""
+"""What conservative backfilling keeps between passes: expected ends, reservations, and jobs without a reservation."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ class Reservations(NamedTuple):
     """The arrays of one run."""
 
     strips: NDArray[np.void]
-    """Of each domain: where its running jobs are in `ends`, the GPUs of its nodes that are there, where its steps are
-    and in how many more is reserved than is free, where its plan is, the rank of the last job planned, the first time
-    planned, whether to plan anew, a queue whose jobs are known to have a place, or NONE, and the steps around the hole
+    """For each domain: position of its running jobs in `ends`; GPUs of its available nodes; position of its steps, and
+    number of steps that reserve more than is free; position of its plan; rank of the last planned job; first planned
+    time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around the gap
     that was found last (D,)."""
     ends: NDArray[np.void]
-    """Believed ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts."""
+    """Expected ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts."""
     end: NDArray[np.int64]
-    """When each running job is believed to end [ms] (n,)."""
+    """Expected end of each running job [ms] (n,)."""
     late: NDArray[np.void]
-    """HEAP of running jobs that will outlive what is believed, by believed end."""
+    """HEAP of running jobs that will run past their expected end, by expected end."""
     late_at: NDArray[np.int32]
-    """Position of each job in `late`, NONE when it is not there (n,)."""
+    """Position of each job in `late`, NONE if it is not there (n,)."""
     steps: NDArray[np.void]
     """Times at which reservations begin or end, what is reserved from then on, and what is free then. `edge`: what is
-    free just before by what is believed of running jobs alone."""
+    free just before, if only the running jobs' expected ends count."""
     plan: NDArray[np.void]
-    """Waiting jobs of each domain that have been planned, in order: when their reservations begin, NONE for never, for
-    how long and how much, and where they are in the waitlist."""
+    """Planned waiting jobs of each domain, in order: when their reservations begin (NONE for never), for how long and
+    how many GPUs, and their places in the waitlist."""
     started: NDArray[np.int64]
     """Jobs started in this pass."""
     lines: NDArray[np.void]
-    """Of each queue: the place and the rank of its first job that waits and is not planned, NONE and ANY without; where
-    its places end; the GPUs that its jobs ask for; when one of them last stood among the first whose reservations
-    begin; a place before which none of them may start in this pass; and the place of the first that waits, planned or
-    not, `high` without (Q,)."""
+    """For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
+    end of its places; the GPUs that its jobs request; when one of them was last among the first whose reservations
+    begin; a place before which none of them may start in this pass; and the place of the first waiting job, planned or
+    not (`high` if there is none) (Q,)."""
     facts: NDArray[np.void]
     """Sizes and settings (1,)."""
 
 
 def make_reservations(state: EngineState, depth: int, *, exact: bool) -> Reservations:
-    """Return the arrays of a state before the first instant, its nodes there.
+    """Return the arrays for a state before the first instant, with its nodes available.
 
     Parameters
     ----------
     depth : int
-        The first so many waiting jobs of a domain have reservations; 0 all of them.
+        Number of waiting jobs of a domain that get reservations, from the head of the queue; 0 means all.
     exact : bool
-        Whether the estimates are the true run times.
+        Whether the estimates are the actual run times.
     """
     n = len(state.jobs)
     domain_of = state.groups["domain"][state.nodes["group"]]

@@ -1,11 +1,11 @@
-# What reservations leave free: a domain's reservations as a few steps over the believed ends of its running jobs.
+# What reservations leave free: a domain's reservations as a few steps over the expected ends of its running jobs.
 #
-# What running jobs give back only grows with time, so that a hole is found by walking the steps and, in the one where
-# it begins, a binary search of the ends (see `conservative_ends`).
+# GPUs released by running jobs only increase over time. A gap is therefore found by walking the steps, and by a binary
+# search of the ends within the step in which it begins (see `conservative_ends`).
 
 
 cdef inline int begin_steps(Reservations b, Strip* strip, int64_t now) except -1:
-    """Let nothing be reserved from now on."""
+    """Clear all reservations from now on."""
     strip.steps = 1
     strip.short = 0
     cdef Step* step = &b.steps[strip.step_low]
@@ -15,7 +15,7 @@ cdef inline int begin_steps(Reservations b, Strip* strip, int64_t now) except -1
 
 
 cdef inline int move_steps(Reservations b, Strip* strip, int64_t now) except -1:
-    """Forget the steps that are past."""
+    """Drop past steps."""
     cdef int64_t k
     cdef int64_t base = strip.step_low
     cdef int64_t past = 0
@@ -31,9 +31,9 @@ cdef inline int move_steps(Reservations b, Strip* strip, int64_t now) except -1:
 
 
 cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t length):
-    """Return the first time from which so many GPUs are free for so long, NONE where there is none.
+    """Return the first time from which `gpus` GPUs are free for `length`, or NONE.
 
-    Notes the last step up to that time, and the first from its end on, for `fill`.
+    Note the last step up to that time, and the first step after the gap, for `fill`.
     """
     cdef int64_t k, edge
     cdef Step* step
@@ -59,7 +59,7 @@ cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t len
 
 
 cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t until):
-    """Return for how long so many GPUs are free from the best of the times before `until`, ANY where for ever."""
+    """Return how long `gpus` GPUs are free from the best time before `until`, or ANY if forever."""
     cdef int64_t k, edge
     cdef Step* step
     cdef int64_t high = strip.step_low + strip.steps
@@ -85,7 +85,7 @@ cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t 
 
 
 cdef inline int insert(Reservations b, Strip* strip, int64_t k, int64_t time) except -1:
-    """Let a new step, at which nothing changes yet, begin at a time between two steps, or after the last."""
+    """Insert a step, at which nothing changes yet, between two steps or after the last."""
     cdef int64_t i, free
     for i in range(strip.step_low + strip.steps, k, -1):
         b.steps[i] = b.steps[i - 1]
@@ -99,7 +99,7 @@ cdef inline int insert(Reservations b, Strip* strip, int64_t k, int64_t time) ex
 
 
 cdef inline (int64_t, int64_t) steps_span(Reservations b, Strip* strip, int64_t since, int64_t until):
-    """Return the steps that begin at two times, the first not before the steps, made where there are none."""
+    """Return the steps that begin at two times, and create missing ones; the first time is not before the steps."""
     cdef int64_t last = strip.step_low + strip.steps
     while b.steps[last - 1].time > until:
         last -= 1
@@ -124,14 +124,14 @@ cdef inline int add(Reservations b, int64_t first, int64_t last, int64_t gpus) e
 
 
 cdef inline int steps_reserve(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus) except -1:
-    """Reserve GPUs for a while."""
+    """Reserve GPUs for some time."""
     cdef int64_t first, last
     first, last = steps_span(b, strip, time, time + length)
     add(b, first, last, gpus)
 
 
 cdef inline int fill(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus) except -1:
-    """Reserve GPUs in the hole that was just found."""
+    """Reserve GPUs in the gap that was just found."""
     cdef int64_t first, last
     first, last = strip.begin, strip.end
     if last == strip.step_low + strip.steps or b.steps[last].time != time + length:
@@ -155,7 +155,7 @@ cdef inline int run_instead(Reservations b, Strip* strip, int64_t length, int64_
 
 
 cdef inline int steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus) except -1:
-    """Let a reservation that began before now begin now; some may then have less than they reserved."""
+    """Let a reservation that began before now begin now; some reservations may then have too few GPUs."""
     cdef int64_t first, last, k
     cdef Step* step
     cdef int64_t base = strip.step_low
@@ -181,7 +181,7 @@ cdef inline int give_up(Reservations b, Strip* strip, int64_t time, int64_t leng
 
 
 cdef inline int tidy(Reservations b, Strip* strip) except -1:
-    """Drop the steps at which nothing begins or ends any more."""
+    """Drop the steps at which nothing begins or ends."""
     cdef int64_t i
     cdef int64_t base = strip.step_low
     cdef int64_t kept = base + 1
@@ -194,7 +194,7 @@ cdef inline int tidy(Reservations b, Strip* strip) except -1:
 
 
 cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
-    """Return the first time at which so many GPUs are not free, ANY where there is none."""
+    """Return the first time at which `gpus` GPUs are not free, or ANY if there is none."""
     cdef int64_t k
     for k in range(strip.step_low, strip.step_low + strip.steps):
         if b.steps[k].free < gpus:

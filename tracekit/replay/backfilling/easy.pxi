@@ -1,12 +1,11 @@
 # The scheduling pass of EASY backfilling.
 #
-# The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running
-# jobs give when it can start and where (`easy_forecast`). A job behind it, in the order of the queue, may start now
-# where it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
-# head's place.
+# Jobs start from the head of the queue until one must wait. For this job (the head), the estimates of the running jobs
+# give the time and the place of its start (`easy_forecast`). A job behind it, in queue order, may start now if it has a
+# place now and either should end by that time, or would hold only GPUs that are left over by the head's place then.
 #
-# Waiting jobs of one class stand in one queue, and whether they have a place, and whether that place is spare, is the
-# same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
+# Waiting jobs of one class share a queue. Whether they have a place, and whether it is spare, is the same for all of
+# them. So a pass checks once per queue, and then searches for the first job that is short enough.
 
 
 cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
@@ -26,7 +25,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
 
 
 cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
-    """Look again at queues whose jobs would have delayed the head; at all of them where GPUs came free."""
+    """Open queues again whose jobs would have delayed the head; open all of them if GPUs became free."""
     cdef int64_t q
     for q in range(domain.queue_low, domain.queue_high):
         if domain.freed or queues[q].blocked == NO_JOB:
@@ -34,10 +33,10 @@ cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
 
 
 cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t d, int64_t head, int64_t after):
-    """Return the place in the waitlist of the first job after a rank that may start now, NONE when there is none.
+    """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
-    `head` is the first waiting job where it has still to be aimed for, which is put off until any job has a place: at
-    most events none has. It is NONE otherwise.
+    `head` is the first waiting job if its start has still to be computed, else NONE. This computation is postponed
+    until some job has a place; at most events none has.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -73,7 +72,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
 cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
     """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
 
-    One loop for both, so that what starts a job is compiled into it once.
+    One loop does both, so that the code that starts a job is compiled into it once.
     """
     cdef int64_t head, after, q, place, j
     cdef bint begun
@@ -100,7 +99,7 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
             j = s.waiting[s.queues[q].base].job
             if s.queues[q].blocked == NO_PLACE:
                 waits = True
-                # Nothing before this point has needed to know when the head starts, and mostly nothing will.
+                # Nothing before this point needed the start of the head, and usually nothing will.
                 if aspect.head != j or aspect.state < AIMED:
                     head = j
                     easy_reopen(s.queues, domain)
@@ -113,17 +112,17 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
         elif not begun:
             s.queues[q].blocked = NO_PLACE
     if after != NONE:
-        # A job passed over early in this pass may find another, spare place at the next event.
+        # A job that was skipped early in this pass may find another, spare place at the next event.
         easy_reopen(s.queues, domain)
         if s.g[0].relax_ms > 0:
-            # Who was started may end before the head's moment, when the head takes another place than it would now.
+            # A started job may end before the head's start time, and the head would then take another place.
             unaim(s, m, f, d)
 
 
 cdef inline int easy_take_note(
     State s, Key key, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change
 ) except -1:
-    """Bring forecast and waitlist up to what the instant did."""
+    """Update forecast and waitlist with what the instant did."""
     cdef int64_t j, d, i
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:
@@ -150,7 +149,7 @@ cdef inline int easy_take_note(
 
 
 def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants):
-    """Run at most so many instants; return False when nothing is left to happen."""
+    """Run at most `instants` instants; return False if no event is left."""
     cdef int64_t _, submitted, change, i, d
     cdef Globals* g = &s.g[0]
     for _ in range(instants):

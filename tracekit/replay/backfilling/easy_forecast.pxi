@@ -1,6 +1,6 @@
-# When and where the first waiting job can start, by the estimates (see easy_forecast.py).
+# When and where the first waiting job can start, according to the estimates (see easy_forecast.py).
 
-# State of a domain's first waiting job: unknown; when it starts; when and where; that it never can.
+# State of a domain's first waiting job: unknown; its start time is known; time and place are known; it can never start.
 cpdef enum:
     UNSURE = 0
     REPLACE = 1
@@ -9,7 +9,7 @@ cpdef enum:
 
 
 cdef inline int shift(State s, State m, int64_t j, int64_t d, int64_t sign) except -1:
-    """Take (sign 1) or free (sign -1) on the map what a running job holds."""
+    """Take (sign 1) or free (sign -1) on the map the GPUs of a running job."""
     cdef int64_t link
     cdef Globals* g = &m.g[0]
     if g.by_count:
@@ -22,7 +22,7 @@ cdef inline int shift(State s, State m, int64_t j, int64_t d, int64_t sign) exce
 
 
 cdef inline int unaim(State s, State m, Forecast f, int64_t d) except -1:
-    """Free the place on the map of the job that was aimed for."""
+    """Free the head's place on the map."""
     cdef Aspect* aspect = &f.aspects[d]
     aspect.state = UNSURE
     if aspect.reserved == 0:
@@ -38,7 +38,7 @@ cdef inline int unaim(State s, State m, Forecast f, int64_t d) except -1:
 
 
 cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64_t h):
-    """Give job h a place on the map as it is; return whether there is one."""
+    """Reserve a place for job h on the map as it is; return whether there is one."""
     cdef Globals* g = &m.g[0]
     cdef Aspect* aspect = &f.aspects[d]
     cdef JobClass* job_class = &s.job_classes[s.jobs[h].job_class]
@@ -56,7 +56,7 @@ cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64
 
 
 cdef inline int forecast_enter(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
-    """Put a running job into the heap where it belongs by its believed end."""
+    """Add a running job to the right heap by its expected end."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
         heap_push(f.heaps, f.at, aspect.low, aspect.released, -f.end[j], j)
@@ -68,14 +68,14 @@ cdef inline int forecast_enter(State s, State m, Forecast f, int64_t d, int64_t 
 
 
 cdef inline int await(State s, Forecast f, int64_t j) except -1:
-    """Remember a job that will outlive what is believed of it."""
+    """Remember a job that will run past its expected end."""
     if s.events[s.event_at[j]].key >> 2 > f.end[j]:
         heap_push(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late, f.end[j], j)
         f.facts[0].late += 1
 
 
 cdef inline int run_on(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
-    """Take note of a job that was just started."""
+    """Process a job that was just started."""
     cdef Aspect* aspect = &f.aspects[d]
     f.end[j] = s.g[0].now + believed_length(&s.jobs[j], f.facts[0].exact)
     forecast_enter(s, m, f, d, j)
@@ -85,7 +85,7 @@ cdef inline int run_on(State s, State m, Forecast f, int64_t d, int64_t j) excep
 
 
 cdef inline int forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
-    """Take note of a job that ended, whose allocation is still there."""
+    """Process a job that ended and still has its allocation."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
         heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
@@ -133,7 +133,7 @@ cdef inline int forecast_outlived(State s, State m, Forecast f) except -1:
 
 
 cdef inline int change_node(State s, State m, Forecast f, int64_t index, int64_t up) except -1:
-    """Let a node of the map join or leave."""
+    """Let a node join or leave the map."""
     cdef Globals* g = &m.g[0]
     cdef Node* node = &m.nodes[index]
     if up == node.up:
@@ -150,7 +150,7 @@ cdef inline int change_node(State s, State m, Forecast f, int64_t index, int64_t
 
 
 cdef inline int go_forward(State s, State m, Forecast f, int64_t d) except -1:
-    """Move the moment to the next believed end; there is one."""
+    """Move the forecast time to the next expected end, which must exist."""
     cdef int64_t j
     cdef Aspect* aspect = &f.aspects[d]
     aspect.until = f.heaps[aspect.high].key
@@ -164,7 +164,7 @@ cdef inline int go_forward(State s, State m, Forecast f, int64_t d) except -1:
 
 
 cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
-    """Move the moment to the believed end before the present one; there is a job released."""
+    """Move the forecast time back to the previous expected end; at least one job must be released."""
     cdef int64_t j
     cdef Aspect* aspect = &f.aspects[d]
     cdef int64_t last = f.heaps[aspect.low].key
@@ -179,9 +179,9 @@ cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
 
 
 cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
-    """Find the first moment at which job h, which cannot start now, can, and reserve its place there.
+    """Find the first time at which job h, which cannot start now, can start, and reserve its place there.
 
-    From the present moment back as long as there is room, and if there was none, forward until there is.
+    Move back from the current forecast time as long as there is room; if there was none, move forward until there is.
     """
     cdef Aspect* aspect = &f.aspects[d]
     cdef bint same_moment = aspect.state == REPLACE and aspect.head == h
@@ -208,7 +208,7 @@ cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -
 
 
 cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
-    """Return whether what a job was given is free on the map too, beside the place that is reserved there."""
+    """Return whether the GPUs given to a job are free on the map too, in addition to the place reserved there."""
     if m.g[0].by_count:
         return m.domains[d].free >= s.jobs[j].gpus
     cdef int64_t link = s.jobs[j].allocation

@@ -1,10 +1,10 @@
-"""What the estimates say of the time to come: when the first waiting job can start, where, and what is left beside it.
+"""What the estimates predict: when and where the first waiting job (the head) can start, and what it leaves free.
 
-For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs believed to
-end by then have given back their GPUs, and the job that is aimed for holds the place it will get. Running jobs stand in
-two heaps, those released on this map (the last to end first) and those that run on (the first to end first), so that
-the moment moves to and fro by one group of ends at a time. Most events do not move it at all: a job that ends sooner
-than believed, but was to end before the moment anyway, changes nothing there.
+For each domain the forecast keeps a second map of the nodes, as they would be at the time `until`: the jobs expected to
+end by then have released their GPUs, and the head holds the place that it will get. Running jobs are in two heaps: jobs
+released on this map (last end first) and jobs that keep running (first end first). The forecast time therefore moves
+back and forth by one group of ends at a time. Most events do not move it at all: if a job ends early that was expected
+to end before this time anyway, nothing changes there.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ class Forecast(NamedTuple):
     """The arrays of one run."""
 
     aspects: NDArray[np.void]
-    """What is believed of each domain (D,)."""
+    """The forecast for each domain (D,)."""
     end: NDArray[np.int64]
-    """When each running job is believed to end [ms] (n,)."""
+    """Expected end of each running job [ms] (n,)."""
     heaps: NDArray[np.void]
-    """HEAPs of each domain: its jobs that end by `until`, by -end, from `low`; the others, by end, from `high`."""
+    """HEAPs of each domain: jobs that end by `until`, by -end, starting at `low`; the others, by end, starting at
+    `high`."""
     at: NDArray[np.int32]
-    """Position of each job in the one of these in which it is (n,)."""
+    """Position of each job in its heap (n,)."""
     late_at: NDArray[np.int32]
-    """Position of each job in the heap of those that outlive what is believed, NONE when it is not there (n,)."""
+    """Position of each job in the heap of jobs that run past their expected end, NONE if it is not there (n,)."""
     facts: NDArray[np.void]
-    """Where in `heaps` that heap is and how many it has, and whether the estimates are the truth (1,)."""
+    """Start and size of that heap in `heaps`, and whether the estimates are exact (1,)."""
 
 
 def make_forecast(state: EngineState, *, exact: bool) -> tuple[Forecast, EngineState]:
-    """Return what is believed before the first instant, and the second map of nodes.
+    """Return the forecast before the first instant, and the second map of nodes.
 
-    The map is a second state, though only what placing needs is its own. Its `jobs` are one row a domain, the place of
-    the job that is aimed for.
+    The map is a second state, but only the arrays for placement are its own. Its `jobs` have one row per domain: the
+    place of the head.
     """
     n = len(state.jobs)
     gpus = np.bincount(

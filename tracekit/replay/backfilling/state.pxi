@@ -1,4 +1,4 @@
-# The arrays of backfilling, beside those of the engine (see `waitlist`, `conservative_reservations` and
+# The arrays for backfilling, in addition to the engine's (see `waitlist`, `conservative_reservations` and
 # `easy_forecast`).
 
 

@@ -1,9 +1,9 @@
-# Search and update of the waitlist (see waitlist.py).
+# Search and update the waitlist (see waitlist.py).
 
-# A limit that every waiting job keeps.
+# A limit that is above every waiting job's estimate.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have, but none may start.
+# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have one, but none may start.
 cpdef enum:
     OPEN = 0
     NO_PLACE = 1
@@ -26,7 +26,7 @@ cdef inline int put(Waitlist w, int64_t place, int64_t value) except -1:
         if value >= w.least[above]:
             if before > w.least[above]:
                 break
-            # It was the least of its 16, or as small.
+            # It was the smallest of its 16, or equal to the smallest.
             low = w.level[k - 1] + (place << 4)
             value = w.least[low]
             for i in range(low + 1, low + 16):
@@ -38,7 +38,7 @@ cdef inline int put(Waitlist w, int64_t place, int64_t value) except -1:
 
 
 cdef inline int join_queue(State s, Waitlist w, int64_t j) except -1:
-    """Note a job that has been put into its queue."""
+    """Record a job that joined its queue."""
     cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     put(w, queue.base + w.slot[j], s.jobs[j].estimate)
     if queue.blocked == NO_JOB:
@@ -46,13 +46,13 @@ cdef inline int join_queue(State s, Waitlist w, int64_t j) except -1:
 
 
 cdef inline int leave_queue(State s, Waitlist w, int64_t j) except -1:
-    """Take a job out of its queue."""
+    """Remove a job from its queue."""
     dequeue(s, j)
     put(w, s.queues[s.job_classes[s.jobs[j].job_class].queue].base + w.slot[j], NEVER)
 
 
 cdef inline int relax(State s, Waitlist w, int64_t j) except -1:
-    """Let a job whose patience ended wait for GPUs farther apart."""
+    """Let a job that has waited long enough wait for GPUs farther apart."""
     leave_queue(s, w, j)
     s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
     enqueue(s, j, s.jobs[j].key)
@@ -65,7 +65,7 @@ cdef inline int64_t stretch(Queue[::1] queues, Entry[::1] waiting, int64_t q):
 
 
 cdef inline int64_t first_place(Waitlist w, int64_t low, int64_t high, int64_t limit):
-    """Return the first of the places [low, high) whose job waits and has an estimate of at most `limit`, or NONE."""
+    """Return the first of the places [low, high) with a waiting job whose estimate is at most `limit`, or NONE."""
     cdef int64_t base, end
     cdef int64_t k = 0
     cdef int64_t place = low
@@ -91,7 +91,7 @@ cdef inline int64_t first_place(Waitlist w, int64_t low, int64_t high, int64_t l
 
 
 cdef inline int64_t place_after(Waitlist w, int64_t low, int64_t high, int64_t rank):
-    """Return the first of the places [low, high) whose job comes after a rank; `high` when there is none."""
+    """Return the first of the places [low, high) whose job comes after a rank, or `high` if there is none."""
     cdef int64_t middle
     while low < high:
         middle = (low + high) >> 1

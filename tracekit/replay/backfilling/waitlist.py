@@ -1,8 +1,8 @@
-"""Waiting jobs by what they ask for, in the order of their keys, so that the first short enough is found quickly.
+"""Waiting jobs by their request, in key order, so that the first job that is short enough is found quickly.
 
-Each queue is a stretch of places, one for every job that will ever stand in it, in the order of the keys. A place holds
-the estimate of its job while that waits. The least of every 16 places is kept, and the least of every 16 of these, and
-so on: a search looks at a few dozen numbers however long the queue is.
+Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds the estimate of
+its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of these, and so on: a
+search reads a few dozen numbers, no matter how long the queue is.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 __all__ = ["Waitlist", "make_waitlist"]
 
 _NOBODY = 1 << 62
-"""Longer than every estimate."""
+"""Larger than every estimate."""
 
 
 class Waitlist(NamedTuple):
-    """The arrays of one run; queue q of the state has the places from its `base` to that of the next."""
+    """The arrays of one run; queue q of the state has the places from its `base` to the `base` of the next queue."""
 
     slot: NDArray[np.int32]
     """Place of each job in a queue, counted from the queue's first (n,)."""
     job: NDArray[np.int64]
     """Job of each place (P,)."""
     rank: NDArray[np.int32]
-    """How many jobs of the run have smaller keys, by place (P,)."""
+    """Number of jobs of the run with smaller keys, by place (P,)."""
     least: NDArray[np.int64]
-    """Estimates by place [ms], then the least of every 16, and so on; each level is filled up to whole 16s."""
+    """Estimates by place [ms], then the minimum of every 16, and so on; each level is padded to a multiple of 16."""
     level: NDArray[np.int64]
-    """Where each level begins in `least`, and its end (L + 1,)."""
+    """Where each level begins in `least`, and the end of the last (L + 1,)."""
 
 
 def make_waitlist(state: EngineState, arrays: Any, key: Any) -> Waitlist:
-    """Return the places of all jobs of a state, nobody waiting yet."""
+    """Return the places of all jobs of a state; no job waits yet."""
     n, room = len(state.jobs), len(state.waiting)
     keys = np.empty(n, np.int64)
     kernel.keys(arrays, key, keys)

@@ -1,21 +1,21 @@
-# A cap on the power of the GPUs: the clock of all running jobs is lowered, step by step, until it is kept.
+# A cap on GPU power: the clock of all running jobs is lowered step by step until the cap is kept.
 #
-# Beside the engine's state stand the sums of what running jobs would draw at full clock and of what they would draw
-# idle, so that the power at any clock is one multiplication away (M7), and the list of running jobs, looked at only
+# In addition to the engine's state we keep two sums: the power of all running jobs at full clock, and their idle power.
+# The power at any clock then takes one multiplication (M7). We also keep the list of running jobs, which is read only
 # when the step changes.
 
 cdef enum:
     _HOUR = 3_600_000
-# No cluster may draw more, so that an hour of it [mW * ms] is far from the end of 64 bits: 1.1 GW.
+# Largest power of a cluster, so that one hour of it [mW * ms] stays far below the 64-bit limit: 1.1 GW.
 cdef int64_t _MOST_MW = 1 << 40
 
 
 cdef inline int book(Meter p, Globals* g) except -1:
-    """Add the time since the last look at the power that held.
+    """Add the energy since the last call, at the power that applied.
 
-    The energy on top of the idle power is a whole number of mWh and a part of one [mW * ms]. Whole hours go straight to
-    the first; the rest of the time, below an hour, times less than 2^40 mW stays below 2^62. The first has room for
-    9 * 10^12 kWh.
+    The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours go straight to the
+    whole number. The remaining time is less than an hour; times less than 2^40 mW it stays below 2^62. The whole number
+    has room for 9 * 10^12 kWh.
     """
     cdef int64_t hours, carried
     cdef MeterRow* m = &p.m[0]
@@ -38,7 +38,7 @@ cdef inline int book(Meter p, Globals* g) except -1:
 
 
 cdef inline int count_jobs(State s, Meter p) except -1:
-    """Take jobs that ended in this instant off the sums, and add those that started."""
+    """Subtract jobs that ended in this instant from the sums, and add jobs that started."""
     cdef int64_t j, last
     cdef Globals* g = &s.g[0]
     cdef MeterRow* m = &p.m[0]
@@ -62,7 +62,7 @@ cdef inline int count_jobs(State s, Meter p) except -1:
 
 
 cdef inline int64_t idle_power(State s, Meter p):
-    """Return what the GPUs draw by being there [mW]; those in use on nodes that left draw the cluster's mean."""
+    """Return the idle power of all GPUs [mW]; GPUs in use on nodes that have left count with the cluster's mean."""
     cdef int64_t index, sign
     cdef Globals* g = &s.g[0]
     cdef MeterRow* m = &p.m[0]
@@ -77,7 +77,7 @@ cdef inline int64_t idle_power(State s, Meter p):
 
 
 cdef inline int keep_cap(State s, Meter p) except -1:
-    """Choose the highest clock at which the cap is kept, the lowest if none does, and let all running jobs have it."""
+    """Choose the highest clock that keeps the cap, or the lowest if none does, and set it for all running jobs."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     cdef MeterRow* m = &p.m[0]
@@ -102,7 +102,7 @@ cdef inline int keep_cap(State s, Meter p) except -1:
 
 
 def run_capped(State s, Meter p, Key key, int64_t instants):
-    """Run at most so many instants of an ordering policy under a cap; return False when nothing is left to happen."""
+    """Run at most `instants` instants of an ordering policy under a cap; return False if no event is left."""
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]
     for _ in range(instants):

@@ -1,4 +1,4 @@
-"""A cap on the power of the GPUs: the mechanism."""
+"""A cap on GPU power: the mechanism."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["PowerCap"]
 
 @dataclass(frozen=True)
 class PowerCap:
-    """Jobs in an order, while the GPUs, idle ones included, draw at most so much power (M7).
+    """Runs jobs in an order while the power of all GPUs, idle ones included, stays within a cap (M7).
 
-    All running jobs have one clock: the highest at which the cap is kept, or the lowest if none keeps it.
+    All running jobs have the same clock: the highest clock that keeps the cap, or the lowest if none does.
     """
 
     order: Ordered
-    """The order of the jobs; it does not evict."""
+    """The order of the jobs; it must not evict."""
     cap_mw: int
-    """What they may draw together [mW]; 2^62 anything."""
+    """Power cap for all GPUs together [mW]; 2^62 means none."""
     speed_ppm: tuple[int, ...]
-    """Speed of a job at each clock, the first 1,000,000, falling [ppm] (K,)."""
+    """Speed of a job at each clock, descending; the first is 1,000,000 [ppm] (K,)."""
     drawn_ppm: tuple[int, ...]
-    """Part of `busy_mw` drawn at each clock, the first 1,000,000 [ppm] (K,)."""
+    """Share of `busy_mw` used at each clock; the first is 1,000,000 [ppm] (K,)."""
     idle_mw: NDArray[np.int64]
-    """Of each node without jobs, all its GPUs [mW] (N,)."""
+    """Power of all GPUs of each node without jobs [mW] (N,)."""
     busy_mw: NDArray[np.int64]
-    """Utilization of each job times the greatest power of its GPU [mW] (n,)."""
+    """Utilization of each job times the peak power of its GPU [mW] (n,)."""
     rest_mw: NDArray[np.int64]
-    """Utilization of each job times the idle power of its GPU, which it draws in place of that [mW] (n,)."""
+    """Utilization of each job times the idle power of its GPU, which `busy_mw` replaces [mW] (n,)."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run under the cap.
@@ -45,6 +45,6 @@ class PowerCap:
         Raises
         ------
         UsageError
-            The order evicts, or the GPUs could draw more than can be counted.
+            The order evicts, or the possible power of the GPUs is too large to count.
         """
         return prepared_by("capping.meter", self, setting)

@@ -31,30 +31,30 @@ __all__ = ["Meter", "prepare"]
 
 _HOUR = 3_600_000
 _MOST_MW = 1 << 40
-"""No cluster may draw more, so that an hour of it [mW * ms] is far from the end of 64 bits: 1.1 GW."""
+"""Largest power of a cluster, so that one hour of it [mW * ms] stays far below the 64-bit limit: 1.1 GW."""
 
 
 class Meter(NamedTuple):
-    """Arrays of a capped run, beside the engine's."""
+    """The arrays that a capped run needs in addition to the engine's."""
 
     m: NDArray[Any]
-    """Sums, the step in force and what is reported at the end (1,)."""
+    """Sums, the current step, and what is reported at the end (1,)."""
     running: NDArray[np.int32]
-    """Running jobs, in no order."""
+    """Running jobs, in any order."""
     at: NDArray[np.int32]
     """Position of each running job in `running` (n,)."""
     up: NDArray[np.int8]
-    """Nodes that are counted as there (N,)."""
+    """Nodes that are counted as available (N,)."""
     idle: NDArray[np.int64]
     """Idle power of each node [mW] (N,)."""
     busy: NDArray[np.int64]
-    """Of each job a GPU at full clock [mW] (n,)."""
+    """Power of one GPU of each job at full clock [mW] (n,)."""
     rest: NDArray[np.int64]
-    """Part of `busy` that the GPU would draw idle [mW] (n,)."""
+    """Part of `busy` that the GPU would use while idle [mW] (n,)."""
     speed: NDArray[np.int64]
     """Speed of each step [ppm] (K,)."""
     drawn: NDArray[np.int64]
-    """Part of `busy` that is drawn at each step [ppm] (K,)."""
+    """Share of `busy` used at each step [ppm] (K,)."""
 
 
 def prepare(cap: PowerCap, setting: Setting) -> Run:
@@ -63,7 +63,7 @@ def prepare(cap: PowerCap, setting: Setting) -> Run:
     Raises
     ------
     UsageError
-        The policy evicts, or the GPUs could draw more than can be counted.
+        The policy evicts, or the possible power of the GPUs is too large to count.
     """
     if cap.order.preemptive:
         raise UsageError(f"the policy {setting.name}: a power cap works only with policies that do not evict jobs")
@@ -75,12 +75,12 @@ def prepare(cap: PowerCap, setting: Setting) -> Run:
 
 
 def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
-    """Return the arrays of a capped run, whose nodes have joined, and have the engine list the jobs that start and end.
+    """Return the arrays of a capped run whose nodes have joined, and make the engine list jobs that start and end.
 
     Raises
     ------
     UsageError
-        The GPUs could draw more than can be counted.
+        The possible power of the GPUs is too large to count.
     """
     most = int(cap.idle_mw.sum()) + cluster.total_gpus * int(cap.busy_mw.max(initial=0))
     if most >= _MOST_MW:
@@ -109,7 +109,7 @@ def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Met
 
 
 def with_energy(outcome: Outcome, cluster: Cluster, found: Meter) -> Outcome:
-    """Return the outcome with the energy at the clocks that there were, and what the cap did."""
+    """Return the outcome with the energy at the clocks that were used, and the effect of the cap."""
     m = found.m[0]
     on_top_kwh = (int(m["mwh"]) + int(m["part"]) / _HOUR) / 1e6
     use = PowerUse(

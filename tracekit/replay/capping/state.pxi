@@ -1,4 +1,4 @@
-# The arrays of a capped run, beside those of the engine (see `meter.Meter`).
+# The arrays that a capped run needs in addition to the engine's (see `meter.Meter`).
 
 
 cdef struct MeterRow:
@@ -7,7 +7,7 @@ cdef struct MeterRow:
 
 
 cdef class Meter(Arrays):
-    """What a capped run meters (see `meter.Meter`)."""
+    """The arrays that meter a capped run (see `meter.Meter`)."""
 
     cdef public MeterRow[::1] m
     cdef public int32_t[::1] running

@@ -1,12 +1,12 @@
 # Bind private cells to blocks of real nodes.
 #
-# A free block is one that no private cell is bound to; what runs on it does not matter. The smallest free block that
-# suffices is taken, and of equals the one with the fewest GPUs in use by jobs that must make way; a larger one is
-# halved, the half with fewer of these being taken. By this rule of buddies a cell finds its block whatever the order
-# in which cells come and go.
+# A block is free if no private cell is bound to it; the jobs on it do not matter. We take the smallest free block that
+# is large enough. Among equal blocks we take the one with the fewest GPUs used by jobs that would have to make way.
+# A larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
+# block, regardless of the order in which cells come and go.
 #
-# Each chain keeps one bit a node for each size of block and number of such GPUs. Nodes that changed are entered anew
-# only when the next job is tried.
+# For each block size and number of such GPUs, a chain keeps one bit per node. Nodes that changed are entered again only
+# when the next job is tried.
 
 cpdef enum:
     LEVELS = 7
@@ -30,12 +30,12 @@ cdef inline int64_t ones(uint64_t bits):
 
 
 cdef inline int64_t used(uint64_t soft, int64_t gpu, int64_t level):
-    """Return how many GPUs of a block are in use by jobs that must make way."""
+    """Return the number of GPUs of a block that are used by jobs that must make way."""
     return ones(soft & span(gpu, 1 << level))
 
 
 cdef inline int64_t best(uint64_t starts, uint64_t soft, int64_t level):
-    """Return 64 * used GPUs + first GPU of the block with the fewest, the lowest of equals."""
+    """Return 64 * used GPUs + first GPU of the block with the fewest such GPUs; ties go to the lowest block."""
     cdef int64_t gpu
     cdef int64_t best = <int64_t>(1 << 20)
     while starts != 0:
@@ -60,7 +60,7 @@ cdef inline int cells_leave(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops
 
 
 cdef inline int changed(Hosts h, int64_t node) except -1:
-    """Note that the blocks of a node are other ones, or are used otherwise."""
+    """Note that the blocks of a node or their use changed."""
     if h.hosts[node].changed == 0:
         h.hosts[node].changed = 1
         h.changed[h.c[0].changed] = node
@@ -68,7 +68,7 @@ cdef inline int changed(Hosts h, int64_t node) except -1:
 
 
 cdef inline int cells_reopen(State s, State o, int64_t index, uint64_t bound) except -1:
-    """Enter a node into the index of GPUs that nobody uses and that are outside bound cells."""
+    """Add a node to the index of unused GPUs outside bound cells."""
     cdef Node* node = &o.nodes[index]
     if node.up:
         node_leaves(o, index)
@@ -79,7 +79,7 @@ cdef inline int cells_reopen(State s, State o, int64_t index, uint64_t bound) ex
 
 
 cdef inline int enter_rows(Hosts h, int64_t node) except -1:
-    """Enter a node into the rows of its free blocks."""
+    """Add a node to the rows of its free blocks."""
     cdef int64_t level, row, old
     cdef uint64_t larger, found
     cdef Host* host = &h.hosts[node]
@@ -104,7 +104,7 @@ cdef inline int enter_rows(Hosts h, int64_t node) except -1:
 
 
 cdef inline int cells_refresh(State s, State o, Hosts h) except -1:
-    """Enter the nodes that changed into the rows of their free blocks, and into those of `o`."""
+    """Add the nodes that changed to the rows of their free blocks, and to the rows of `o`."""
     cdef int64_t i
     cdef CellBook* c = &h.c[0]
     for i in range(c.changed):
@@ -126,7 +126,7 @@ cdef inline int64_t first_of_row(Hosts h, Group* chain, int64_t row):
 
 
 cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
-    """Return node * 8 + level of the best free block of at least a level, or NONE."""
+    """Return node * 8 + level of the best free block of at least `level`, or NONE."""
     cdef int64_t size, used, at
     for size in range(level, chain.largest + 1):
         for used in range((1 << size) + 1):
@@ -137,9 +137,9 @@ cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
 
 
 cdef inline bint bind(Hosts h, int64_t index):
-    """Bind a private cell to a free block; return False where there is none, for which nodes must be missing.
+    """Bind a private cell to a free block; return False if there is none, which happens only if nodes are missing.
 
-    The rows of all nodes are up to date before (see `cells_refresh`) and, of this chain, after.
+    The rows of all nodes must be current before the call (see `cells_refresh`); those of this chain are current after.
     """
     cdef int64_t level, other
     cdef Cell* cell = &h.cells[index]
@@ -166,7 +166,7 @@ cdef inline bint bind(Hosts h, int64_t index):
 
 
 cdef inline int unbind(Hosts h, int64_t index) except -1:
-    """Give the block of a private cell back."""
+    """Release the block of a private cell."""
     cdef Cell* cell = &h.cells[index]
     h.hosts[cell.node].bound &= ~span(cell.gpu, 1 << cell.level)
     changed(h, cell.node)

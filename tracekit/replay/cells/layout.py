@@ -1,4 +1,4 @@
-"""The arrays of a run with private cells, beside the engine's state."""
+"""The arrays that a run with private cells needs in addition to the engine's state."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ __all__ = ["Hosts", "prepare"]
 
 
 class Hosts(NamedTuple):
-    """Which private cell is bound where, and which jobs must make way."""
+    """The block to which each private cell is bound, and the jobs that must make way."""
 
     c: NDArray[Any]
-    """CellBook (1,): how far the arrays are up to date."""
+    """CellBook (1,): how far the arrays are current."""
     hosts: NDArray[Any]
     """Host of each node (N,)."""
     cells: NDArray[Any]
     """Cell of each private cell (P,)."""
     chains: NDArray[Any]
-    """Group of each chain, its nodes being places in `members`, its largest the level of its largest cell (C,)."""
+    """Group of each chain: its nodes are places in `members`, its `largest` is the level of its largest cell (C,)."""
     members: NDArray[np.int32]
-    """Nodes, those of a chain side by side (N,)."""
+    """Nodes, grouped by chain (N,)."""
     bits: NDArray[np.uint64]
-    """One bit a node for each level and number of GPUs that must make way."""
+    """One bit per node for each level and number of GPUs that must make way."""
     tops: NDArray[np.uint64]
-    """One bit a word of `bits`."""
+    """One bit per word of `bits`."""
     rows: NDArray[np.int16]
-    """Row of each node at each level, -1 none (N, 7)."""
+    """Row of each node at each level, -1 if none (N, 7)."""
     changed: NDArray[np.int32]
-    """Nodes whose rows are not up to date (N,)."""
+    """Nodes whose rows are out of date (N,)."""
     owner: NDArray[np.int32]
-    """Job without a cell of its own on each GPU, -1 none."""
+    """Job without a cell of its own on each GPU, -1 if none."""
     kind: NDArray[np.int32]
-    """Job of the private state that stands for each job, -1 without cells (n,)."""
+    """Job of the private state that represents each job, -1 if it has no cells (n,)."""
     chain: NDArray[np.int32]
-    """First link of what each running job holds of its private cells (n,)."""
+    """First link of the private cells that each running job holds (n,)."""
     evicted: NDArray[np.int32]
     """Jobs evicted in this pass."""
     tried: NDArray[np.int32]
     """First and last queue of each VC (T, 2)."""
     others: NDArray[np.int32]
-    """First queue of jobs without cells of each domain (D,)."""
+    """First queue of jobs without cells in each domain (D,)."""
 
 
 def prepare(mechanism: Cells, setting: Setting) -> Run:
@@ -80,20 +80,20 @@ def prepare(mechanism: Cells, setting: Setting) -> Run:
 def _open_cells(
     state: EngineState, jobs: Jobs, cluster: Cluster, mechanism: Cells
 ) -> tuple[EngineState, EngineState, Hosts]:
-    """Prepare the state of `mechanism.order` for cells, and return the further arrays of a run with them.
+    """Prepare the state of `mechanism.order` for cells, and return the additional arrays.
 
     Returns
     -------
     EngineState
-        The private cells, where no job runs.
+        The private cells, without jobs.
     EngineState
-        The nodes of the run, all GPUs of bound cells being in use.
+        The nodes of the run, with all GPUs of bound cells in use.
     Hosts
-        Which cell is where.
+        The block of each cell.
     """
     private = mechanism.cells.cluster
     own = assign(jobs, private)
-    # The pass wants to hear of jobs that ended, and what they held.
+    # The pass needs to know which jobs ended, and what they held.
     state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
     state.jobs["never"] = np.where(mechanism.guaranteed, ~own.can_ever_fit("blocks"), state.jobs["never"])
     first = np.zeros(len(own.kind_devices), np.int64)
@@ -108,7 +108,7 @@ def _open_cells(
 
 
 def _columns(mechanism: Cells, outcome: Outcome) -> Outcome:
-    """Add the column `guaranteed`: 1 where a job ran in cells of its VC."""
+    """Add the column `guaranteed`: 1 if a job ran in cells of its VC."""
     return replace(outcome, columns={"guaranteed": mechanism.guaranteed.astype(np.int64)})
 
 
@@ -131,7 +131,8 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
     for number, row in enumerate(chains):
         low, high = np.searchsorted(chain[members], [number, number + 1])
         own = members[low:high]
-        # The largest block of a node: it, the next smaller 2^k, or where cells are whole nodes the next larger.
+        # The largest block of a node: the node itself, the next smaller 2^k, or the next larger if cells are whole
+        # nodes.
         size = int(cluster.gpus[own].max(initial=1))
         level = (size - 1 if mechanism.cells.whole[number] else size >> 1).bit_length()
         row["low"], row["high"], row["words"] = low, high, (high - low + 63) // 64
@@ -147,7 +148,7 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
     cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
     c = np.zeros(1, struct_dtype("CellBook"))
     c["changed"] = cluster.nodes
-    # Queues are sorted by domain and then by tenant; those of a VC are all in one domain.
+    # Queues are sorted by domain, then tenant; all queues of a VC are in one domain.
     tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)
     tried = np.zeros((vcs, 2), np.int32)
     for vc in range(vcs):
@@ -174,5 +175,5 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
 
 
 def _rows_of(level: int) -> int:
-    """Return how many rows all blocks below a level need: one for each number of GPUs from 0 to the whole block."""
+    """Return how many rows the blocks below a level need: one for each number of GPUs from 0 to the whole block."""
     return (1 << level) - 1 + level

@@ -20,15 +20,16 @@ __all__ = ["Cells"]
 
 @dataclass(frozen=True)
 class Cells:
-    """Virtual clusters (VCs) of private cells, placed in buddy blocks; other jobs run on idle GPUs and make way."""
+    """Virtual clusters (VCs) with private cells, placed in buddy blocks; other jobs use idle GPUs and make way."""
 
     order: Ordered
-    """The order inside a VC and of the other jobs, with `by_tenant`; its key looks at nothing that changes in a run. It
-    does not relax."""
+    """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on anything that
+    changes during a run, and it must not relax."""
     cells: PrivateCells
     """What each VC owns."""
     tenant: NDArray[np.int32]
-    """Domain of `cells.cluster` in which each job is placed, or rejected; their number for the other jobs (n,)."""
+    """Domain of `cells.cluster` for each job that is placed there or rejected; the number of domains for other jobs
+    (n,)."""
 
     @property
     def guaranteed(self) -> NDArray[np.bool_]:

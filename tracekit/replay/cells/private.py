@@ -1,9 +1,9 @@
-"""Private cells: what each virtual cluster owns of a cluster, as blocks of GPUs that can always be found.
+"""Private cells: what each virtual cluster owns of a cluster, as blocks of GPUs that are always available to it.
 
-A chain is the nodes of one domain, GPU model and size. A virtual cluster (VC) owns a part of each chain in proportion
-to its quota: as many whole nodes as its part has, and blocks of 2^k GPUs for the rest. Nodes whose size is no power of
-two divide into unequal blocks, which could not be promised beside whole nodes: there some nodes are set aside for whole
-cells, and the others are a chain of blocks.
+A chain is the set of nodes with the same domain, GPU model and size. A virtual cluster (VC) owns a part of each chain
+in proportion to its quota: as many whole nodes as fit into its part, and blocks of 2^k GPUs for the rest. If the node
+size is not a power of two, nodes divide into unequal blocks, which cannot be guaranteed in addition to whole nodes.
+In this case some nodes are set aside for whole cells, and the others form a chain of blocks.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class PrivateCells:
     """The cells of the VCs of one cluster."""
 
     cluster: Cluster
-    """The private clusters: a domain for each VC, a node for each of its largest cells; the rack is the chain."""
+    """The private clusters: one domain per VC, one node per largest cell; the rack is the chain."""
     chain: NDArray[np.int32]
     """Chain of each node of the whole cluster (N,)."""
     whole: NDArray[np.bool_]
-    """Chains whose cells are whole nodes of a size that is no power of two (C,)."""
+    """Chains whose cells are whole nodes of a size that is not a power of two (C,)."""
 
 
 def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64]) -> PrivateCells:
-    """Deal the nodes of a cluster to VCs.
+    """Divide the nodes of a cluster among VCs.
 
     Parameters
     ----------
     cluster : Cluster
-        Nodes that join later count too. A domain with a name is all its VC's; its quota does not matter.
+        Nodes that join later count too. A named domain belongs entirely to its VC; its quota is ignored.
     names : sequence of str
         The VCs.
     quota : array (T,)
-        GPUs of each. More than the cluster has are scaled down; what is left over belongs to nobody.
+        GPUs of each VC. If the sum exceeds the cluster, quotas are scaled down; GPUs left over belong to no VC.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
 
 
 def _cells(parts: NDArray[np.int64], size: int, nodes: int) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Return whole nodes of each VC, smaller cells (VC, GPUs), and how many nodes are set aside for the latter."""
+    """Return the whole nodes of each VC, smaller cells (VC, GPUs), and the number of nodes set aside for the latter."""
     full = [int(part) // size for part in parts]
     rest = [(vc, int(part) % size) for vc, part in enumerate(parts)]
     pending = [(vc, 1 << k) for k in range(6, -1, -1) for vc, gpus in rest if gpus >> k & 1]

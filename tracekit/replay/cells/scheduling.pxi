@@ -1,14 +1,14 @@
-# Virtual clusters of private cells: their jobs are placed in their own cells, others run on what is idle meanwhile.
+# Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
 #
-# A job with cells is placed in the private cells of its VC as if these were all there is. Each of its cells that is not
-# bound yet is bound to a block of a real node (`cells`), and jobs without cells that stand on the GPUs it takes are
-# stopped. When the last job of a cell has ended the cell is unbound.
+# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is not
+# bound yet is bound to a block of a real node (`cells`), and jobs without cells on those GPUs are stopped. When the
+# last job of a cell has ended, the cell is unbound.
 #
-# Jobs without cells are placed in buddy blocks of GPUs that nobody uses: outside bound cells where there is such a
-# block, else inside too.
+# Jobs without cells are placed in buddy blocks of unused GPUs: outside bound cells if such a block exists, else also
+# inside.
 #
-# While nodes are missing there may be no block for a cell; its job then waits. A cell bound to a node that left takes
-# no new job until the node is back or the cell, idle, is bound elsewhere.
+# While nodes are missing, there may be no block for a cell; its job then waits. A cell bound to a node that left
+# takes no new job until the node is back or the idle cell is bound elsewhere.
 
 
 cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
@@ -18,7 +18,7 @@ cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
 
 
 cdef inline int see_nodes(State s, State v, Hosts h) except -1:
-    """Learn which nodes joined and left; every job may be tried again."""
+    """Process nodes that joined or left; afterwards every job may be tried again."""
     cdef int64_t node, index
     cdef bint here
     cdef CellBook* c = &h.c[0]
@@ -39,7 +39,7 @@ cdef inline int see_nodes(State s, State v, Hosts h) except -1:
 
 
 cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
-    """Note that a job without cells takes its GPUs (owner is the job), or leaves them (NONE)."""
+    """Record that a job without cells takes its GPUs (owner is the job) or releases them (NONE)."""
     cdef Allocation* allocation
     cdef Host* host
     cdef int64_t at
@@ -55,7 +55,7 @@ cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
 
 
 cdef inline int leave_cells(State v, Hosts h, Job* job, int64_t j) except -1:
-    """Free what a job holds of its private cells, and unbind those that are idle then."""
+    """Free the private cells that a job holds, and unbind those that are now idle."""
     cdef int64_t index
     cdef int64_t link = h.chain[j]
     take_allocation(v, link, -1)
@@ -93,7 +93,7 @@ cdef inline int book_ends(State s, State v, Hosts h) except -1:
 
 
 cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
-    """Stop a job without cells; it waits again, and may start elsewhere in this pass."""
+    """Stop a job without cells and requeue it; it may start elsewhere in the same pass."""
     cdef Job* job = &s.jobs[j]
     own(s, h, j, NONE)
     release(s, job, s.job_classes[job.job_class].domain)
@@ -105,7 +105,7 @@ cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
 
 
 cdef inline int64_t is_new(State s, Job* job, int64_t node):
-    """Return 1 where a job holds nothing on a node, else 0."""
+    """Return 1 if a job holds nothing on a node, else 0."""
     cdef int64_t link = job.allocation
     while link != NONE:
         if s.allocations[link].node == node:
@@ -115,7 +115,7 @@ cdef inline int64_t is_new(State s, Job* job, int64_t node):
 
 
 cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
-    """Take the GPUs that a job's private cells are bound to; return the nodes."""
+    """Allocate the GPUs to which a job's private cells are bound; return the number of nodes."""
     cdef Allocation* allocation
     cdef int64_t node, gpu, at
     cdef Job* job = &s.jobs[j]
@@ -128,7 +128,7 @@ cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
         for at in range(h.hosts[node].base + gpu, h.hosts[node].base + gpu + allocation.gpus):
             if h.owner[at] != NONE:
                 cells_evict(s, h, key, h.owner[at])
-        # Only blocks smaller than a node can be several on it.
+        # A node can have several blocks only if they are smaller than the node.
         nodes += 1 if allocation.gpus == s.nodes[node].gpus else is_new(s, job, node)
         hold_block(s, job, node, gpu, allocation.gpus)
         link = allocation.next
@@ -136,7 +136,7 @@ cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
 
 
 cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
-    """Place a job in the cells of its VC; return the nodes it spans, 0 when it cannot be placed."""
+    """Place a job in the cells of its VC; return its number of nodes, or 0 if it cannot be placed."""
     cdef int64_t index
     cdef Job* job = &s.jobs[j]
     cdef JobClass* job_class = &v.job_classes[v.jobs[h.kind[j]].job_class]
@@ -160,7 +160,7 @@ cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
 
 
 cdef inline int64_t place_apart(State s, State o, Job* job, JobClass* job_class):
-    """Take a block outside bound cells for a job without GPUs; return 1, or 0 where there is none."""
+    """Allocate a block outside bound cells to a job without GPUs; return 1, or 0 if there is none."""
     cdef int64_t size, level
     size, level = 1, 0
     while size < job_class.gpus:
@@ -176,7 +176,7 @@ cdef inline int64_t place_apart(State s, State o, Job* job, JobClass* job_class)
 
 
 cdef inline int64_t place_outside(State s, State o, Hosts h, int64_t j):
-    """Place a job without cells on idle GPUs; return the nodes it spans, 0 when it cannot be placed."""
+    """Place a job without cells on idle GPUs; return its number of nodes, or 0 if it cannot be placed."""
     cdef Job* job = &s.jobs[j]
     cdef JobClass* job_class = &s.job_classes[job.job_class]
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -195,7 +195,7 @@ cdef inline int64_t place_outside(State s, State o, Hosts h, int64_t j):
 
 
 cdef inline int cells_settle_evictions(State s, Hosts h) except -1:
-    """Book the jobs that were evicted in this pass and did not start again."""
+    """Record the jobs that were evicted in this pass and did not start again."""
     cdef int64_t i
     cdef Job* job
     cdef CellBook* c = &h.c[0]
@@ -209,7 +209,7 @@ cdef inline int cells_settle_evictions(State s, Hosts h) except -1:
 
 
 cdef inline int cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d) except -1:
-    """Start what can start in a domain: first jobs with cells, then the others."""
+    """Start all jobs of a domain that can start: first jobs with cells, then the others."""
     cdef int64_t low, high, outside, q, j, nodes
     cdef Queue* queue
     cdef Domain* domain = &s.domains[d]
@@ -238,9 +238,9 @@ cdef inline int cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d
 
 
 def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
-    """Run at most so many instants; return False when nothing is left to happen.
+    """Run at most `instants` instants; return False if no event is left.
 
-    `s` are the nodes, `v` the private cells, `o` the nodes without the GPUs of bound cells, `h` what ties them.
+    `s` are the nodes, `v` the private cells, `o` the nodes without the GPUs of bound cells, `h` the links between them.
     """
     cdef int64_t _, i
     cdef Globals* g = &s.g[0]

@@ -1,4 +1,4 @@
-# The arrays of private cells, beside those of the engine (see `layout`).
+# The arrays for private cells, in addition to the engine's (see `layout`).
 
 
 cdef struct Host:
@@ -15,7 +15,7 @@ cdef struct CellBook:
 
 
 cdef class Hosts(Arrays):
-    """Which private cell is bound where (see `layout.Hosts`)."""
+    """The block to which each private cell is bound (see `layout.Hosts`)."""
 
     cdef public CellBook[::1] c
     cdef public Host[::1] hosts

@@ -1,1 +1,1 @@
-"""Where jobs run: clusters of a Trace, observed ones, those of a file; which nodes a job may use."""
+"""Where jobs run: clusters from a Trace, from observed use or from a file, and which nodes each job may use."""

@@ -1,7 +1,7 @@
-"""Which nodes each job may use: its domain, and the groups of the domain that have the GPU model it asks for.
+"""Which nodes each job may use: its domain, and the groups of the domain with the GPU model that it requests.
 
-A group is the nodes of one domain, GPU model and rack, neighbours in the cluster's order. The groups that a job accepts
-are the bits of one 64-bit number, bit 0 for the first group of its domain.
+A group is the set of nodes with the same domain, GPU model and rack; they are adjacent in the cluster's order. The
+groups that a job accepts are the bits of one 64-bit number; bit 0 is the first group of its domain.
 """
 
 from __future__ import annotations
@@ -26,49 +26,52 @@ if TYPE_CHECKING:
 __all__ = ["MOST_GROUPS", "Assignment", "assign"]
 
 MOST_GROUPS = 64
-"""Groups that a domain may have: the bits of a mask."""
+"""Largest number of groups in a domain: the bits of a mask."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Domains of jobs, groups of nodes, and who accepts what. n jobs, K kinds of demand, G groups, D domains."""
+    """Domains of jobs, groups of nodes, and which jobs accept which groups.
+
+    There are n jobs, K kinds of demand, G groups and D domains.
+    """
 
     domains: int
-    """Domains of the cluster (D)."""
+    """Number of domains in the cluster (D)."""
     domain: Ints
-    """Domain of each job; -1 none (n,)."""
+    """Domain of each job; -1 if none (n,)."""
     kind: Ints
-    """Kind of demand of each job: jobs of one kind have domain, model asked for and GPUs in common (n,)."""
+    """Kind of demand of each job: jobs of one kind have the same domain, requested model and number of GPUs (n,)."""
     kind_domain: Ints
-    """Domain of each kind; -1 none (K,)."""
+    """Domain of each kind; -1 if none (K,)."""
     kind_model: Ints
-    """Model asked for, index into `Jobs.models`; -1 takes any (K,)."""
+    """Requested model of each kind, index into `Jobs.models`; -1 accepts any (K,)."""
     kind_devices: Ints
-    """GPUs of the gang (K,)."""
+    """Number of GPUs per job of each kind (K,)."""
     kind_accept: NDArray[np.uint64]
-    """Groups that it accepts, bit 0 for the first of its domain (K,)."""
+    """Groups that each kind accepts; bit 0 is the first group of its domain (K,)."""
     accept: NDArray[np.uint64]
-    """The same by domain and by model asked for plus 1, so that column 0 takes any model (D, models + 1)."""
+    """Accepted groups by domain and by requested model plus 1; column 0 accepts any model (D, models + 1)."""
     group_domain: Ints
     """Domain of each group, ascending (G,)."""
     group_model: Ints
     """Model of each group, index into `Cluster.models` (G,)."""
     group_rack: Ints
-    """Rack of each group, index into `Cluster.racks`; -1 several racks (G,)."""
+    """Rack of each group, index into `Cluster.racks`; -1 if it spans several racks (G,)."""
     group_low: Ints
     """First node of each group (G,)."""
     group_high: Ints
-    """The node after its last (G,)."""
+    """The node after the last node of each group (G,)."""
     group_largest: Ints
-    """GPUs of its largest node (G,)."""
+    """GPUs of the largest node in each group (G,)."""
     group_largest_nodes: Longs
-    """How many nodes of that size it has (G,)."""
+    """Number of nodes of that size in each group (G,)."""
     group_second: Ints
-    """GPUs of its largest node below that size; 0 none (G,)."""
+    """GPUs of the next smaller node size in each group; 0 if none (G,)."""
     group_gpus: Longs
-    """GPUs of all its nodes (G,)."""
+    """Total GPUs of each group (G,)."""
     notes: tuple[str, ...]
-    """What the reader of a result should know, one sentence each."""
+    """What readers of a result should know, one sentence each."""
 
     def groups_of(self, domain: int) -> tuple[int, int]:
         """Return the first group of a domain and the one after its last."""
@@ -76,24 +79,24 @@ class Assignment:
         return int(low), int(high)
 
     def accept_of(self, job: int) -> np.uint64:
-        """Return the groups that a job accepts, as bits; 0 where it accepts none."""
+        """Return the groups that a job accepts, as bits; 0 if it accepts none."""
         return np.uint64(self.kind_accept[self.kind[job]])
 
     def can_ever_fit(
         self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
-        """Return which jobs could be placed on the empty cluster with every node there, shape (n,).
+        """Return a mask of the jobs that could be placed on the empty cluster with all nodes available, shape (n,).
 
         Parameters
         ----------
         fit : str
-            'count': enough GPUs in the domain, whatever their model. 'place': on nodes of an accepted group; a gang
-            larger than the largest node takes whole nodes of that size, and one more node for the remainder. 'blocks':
-            in one block of 2^k GPUs, rounded up, or on whole nodes of the largest size.
+            'count': the domain has enough GPUs, of any model. 'place': the job fits on nodes of an accepted group; a
+            job larger than the largest node takes whole nodes of that size, and one more node for the remainder.
+            'blocks': the job fits into one block of 2^k GPUs, rounded up, or on whole nodes of the largest size.
         relaxed : bool
-            A gang may also take GPUs wherever they are.
+            A job may also take any free GPUs, on any number of nodes.
         scope : int
-            How far it then goes: 1 inside one group, 2 among all nodes of one GPU model.
+            How far such a job may spread: 1 within one group, 2 across all nodes of one GPU model.
         """
         found: NDArray[np.bool_] = self.kinds_that_fit(fit, relaxed=relaxed, scope=scope)[self.kind]
         return found
@@ -101,7 +104,7 @@ class Assignment:
     def kinds_that_fit(
         self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
-        """Return the same for each kind of demand, shape (K,)."""
+        """Return the mask of `can_ever_fit` for each kind of demand, shape (K,)."""
         found = np.zeros(len(self.kind_devices), dtype=np.bool_)
         if fit == "count":
             gpus = np.bincount(self.group_domain, self.group_gpus, self.domains).astype(np.int64)
@@ -147,7 +150,7 @@ class Assignment:
         return found
 
     def fits_group(self, group: int, devices: Ints) -> NDArray[np.bool_]:
-        """Return which gangs of so many GPUs the fewest nodes of a group could hold, all of them free (k,)."""
+        """Return a mask of the jobs with `devices` GPUs that fit on the fewest nodes of an empty group (k,)."""
         largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
         whole, rest = devices // largest, devices % largest
         other = (count > whole) | (rest <= int(self.group_second[group]))
@@ -158,10 +161,10 @@ class Assignment:
 def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     """Return where each job may run.
 
-    A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
-    It accepts the groups of its domain with the model that it asks for, whatever the case of the letters ('A|B' asks
-    for either), and every group where it asks for none. Where the cluster states no model at all, models do not matter.
-    Groups of spares that are lent take only jobs that may be stopped.
+    A job belongs to the domain named after its VC, else to the domain '' if it exists, else to no domain. It accepts
+    the groups of its domain with the model that it requests, ignoring case ('A|B' requests either); without a requested
+    model it accepts every group. If the cluster lists no models at all, models do not matter. Groups of lent spares
+    accept only preemptible jobs.
 
     Raises
     ------
@@ -207,7 +210,7 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
 def _domains_of_jobs(jobs: Jobs, cluster: Cluster) -> Ints:
     index = {name: code for code, name in enumerate(cluster.domains)}
     other = index.get("", -1)
-    # The last entry is for jobs without a VC, whose code -1 finds it.
+    # The last entry is for jobs without a VC; their code -1 indexes it.
     by_tenant = np.array([index.get(name, other) for name in jobs.tenants] + [other], dtype=np.int32)
     return by_tenant[jobs.tenant]
 
@@ -243,7 +246,7 @@ def _groups(cluster: Cluster, notes: list[str]) -> tuple[Ints, Ints, Ints, Ints,
 
 
 def _starts(*columns: Ints) -> Longs:
-    """Return the nodes at which a column changes, the first node included."""
+    """Return the nodes at which a column changes, including the first node."""
     if not len(columns[0]):
         return np.empty(0, dtype=np.int64)
     change = np.zeros(len(columns[0]), dtype=np.bool_)
@@ -261,7 +264,7 @@ def _named(cluster: Cluster, domain: int) -> str:
 def _accept(
     jobs: Jobs, cluster: Cluster, groups: tuple[Ints, Ints, Ints, Ints, Ints], notes: list[str]
 ) -> NDArray[np.uint64]:
-    """Return the mask of each domain and model asked for; column 0 asks for none."""
+    """Return the mask of each domain and requested model; column 0 is for jobs that request no model."""
     unknown = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
@@ -275,11 +278,11 @@ def _accept(
             if unknown or own in requested[code]:
                 accept[groups[0][group], code] |= bit
     if unknown and jobs.models:
-        notes.append("the GPU models that jobs ask for are ignored: the cluster states no models")
+        notes.append("the GPU models that jobs request are ignored, because the cluster lists no models")
     elif jobs.models:
         counts = np.bincount(jobs.model[jobs.model >= 0], minlength=len(jobs.models))
         notes.extend(
-            f"the cluster does not have the GPU model '{asked}', for which {counted(counts[code], 'jobs')} asked"
+            f"the cluster does not have the GPU model '{asked}', which {counted(counts[code], 'jobs')} requested"
             for code, asked in enumerate(jobs.models)
             if counts[code] and requested[code + 1].isdisjoint(names)
         )
@@ -289,7 +292,7 @@ def _accept(
 def _groups_in(
     groups: tuple[Ints, Ints, Ints, Ints, Ints], nodes: NDArray[np.bool_], domains: int
 ) -> NDArray[np.uint64]:
-    """Return the groups of some nodes as bits by domain (D,); `nodes` says which, all or none of a group (N,)."""
+    """Return the groups of the selected nodes as bits by domain (D,); `nodes` covers whole groups only (N,)."""
     found = np.zeros(domains, np.uint64)
     low = np.searchsorted(groups[0], groups[0])
     for group in np.flatnonzero(nodes[groups[3]]).tolist():
@@ -298,9 +301,9 @@ def _groups_in(
 
 
 def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tuple[Ints, Longs]:
-    """Return the kind of each job and a job of each kind, kinds ordered by domain, model and GPUs.
+    """Return the kind of each job and one job of each kind; kinds are sorted by domain, model and GPUs.
 
-    Where spares are lent, jobs that may be stopped are kinds of their own.
+    If spares are lent, preemptible jobs form kinds of their own.
     """
     models, largest = len(jobs.models) + 1, int(jobs.devices.max(initial=0)) + 1
     code = ((domain.astype(np.int64) + 1) * models + jobs.model + 1) * largest + jobs.devices
@@ -310,7 +313,7 @@ def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tup
     if size > 10_000_000:
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         return kind.astype(np.int32), first
-    # A table of all codes is several times faster than a sort of millions of jobs.
+    # A table of all codes is several times faster than sorting millions of jobs.
     first_of = np.full(size, -1, dtype=np.int64)
     first_of[code[::-1]] = np.arange(len(code) - 1, -1, -1)
     used = np.flatnonzero(first_of >= 0)
@@ -320,6 +323,6 @@ def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tup
 
 
 def _sizes(gpus: Ints) -> tuple[int, int, int, int]:
-    """Return the largest node, how many there are, the next smaller size (0 none), and the sum."""
+    """Return the largest node size, the number of such nodes, the next smaller size (0 if none), and the total."""
     largest = int(gpus.max())
     return largest, int((gpus == largest).sum()), int(gpus[gpus < largest].max(initial=0)), int(gpus.sum())

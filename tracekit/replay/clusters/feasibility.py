@@ -1,7 +1,7 @@
-"""Whether a cluster can run the jobs at all: offered load through time, and gangs that can never be placed.
+"""Check whether a cluster can run the jobs at all: offered load over time, and jobs that can never be placed.
 
-Offered load is the GPU time that submitted jobs ask for over the GPU time that is there. Jobs that can never be placed
-are left out of it: they are rejected, so they load nothing.
+Offered load is the GPU time that submitted jobs request divided by the available GPU time. Jobs that can never be
+placed are excluded, because the replay rejects them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["DAY_MS", "REFUSED_LOAD", "REFUSED_SHARE", "Feasibility", "check_feasibility"]
 
 DAY_MS = 86_400_000
-"""Length of a bin, and least length of the whole window [ms]."""
+"""Length of a bin, and minimum length of the whole window [ms]."""
 
 REFUSED_LOAD = 2.0
-"""Offered load of the whole cluster above which a replay only shows a queue that grows."""
+"""Offered load of the whole cluster above which a replay shows only a growing queue."""
 
 REFUSED_SHARE = 0.5
-"""Share of the jobs, or of their GPU-hours, that can never be placed, above which a replay is of another workload."""
+"""Share of jobs, or of their GPU-hours, that can never be placed; above it a replay covers a different workload."""
 
 _MOST_BINS = 4000
 _EXAMPLES = 3
@@ -55,24 +55,24 @@ _LOADS = {
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What can be said before a replay."""
+    """What is known before a replay starts."""
 
     verdict: Literal["ok", "warning", "refuse"]
-    """'refuse': the replay would say nothing about this workload, so it needs to be forced."""
+    """'refuse': the replay would say nothing about this workload, so you need to force it."""
     sentences: tuple[str, ...]
-    """What is wrong, worst first; empty when nothing is."""
+    """What is wrong, worst first; empty if nothing is wrong."""
     overall: pl.DataFrame
     """Offered load of the whole window: scope ('cluster', 'pool', 'model', 'vc'), name, from_ms, to_ms,
-    offered_gpu_hours, capacity_gpu_hours, load (NULL where there is no capacity)."""
+    offered_gpu_hours, capacity_gpu_hours, load (NULL if there is no capacity)."""
     by_day: pl.DataFrame
-    """The same for each day with a submission (longer steps where there are more than 4,000 days)."""
+    """Offered load of each day with a submission (in longer steps if there are more than 4,000 days)."""
     never: pl.DataFrame
-    """Gangs that can never be placed: pool (NULL where the jobs belong to none), gpu_model (NULL any), gpus, jobs,
+    """Jobs that can never be placed: pool (NULL if the jobs belong to none), gpu_model (NULL for any), gpus, jobs,
     gpu_hours, example (a job_id); most GPU-hours first."""
     never_jobs: int
-    """Jobs that can never be placed."""
+    """Number of jobs that can never be placed."""
     never_share: float
-    """Their share of the GPU-hours of all jobs, or of the jobs where these have none."""
+    """Their share of the GPU-hours of all jobs; their share of the jobs if no GPU-hours are known."""
 
 
 def check_feasibility(
@@ -84,24 +84,24 @@ def check_feasibility(
     relaxed: bool = False,
     scope: Literal[1, 2] = 2,
 ) -> Feasibility:
-    """Return whether the cluster can run the jobs.
+    """Check whether the cluster can run the jobs.
 
-    The window runs from the first submission to the last, a day at least. Load is compared with the capacity through
-    time: nodes that are there for the cluster, its pools (domains) and GPU models, quotas for VCs. A job that asks for
-    no model counts for no model.
+    The window runs from the first submission to the last and lasts at least a day. Load is compared with the capacity
+    over time: available nodes for the cluster, its pools (domains) and GPU models; quotas for VCs. A job that requests
+    no model does not count towards any model.
 
-    - 'refuse': jobs that can never be placed are more than half of the jobs, or hold more than half of the GPU-hours;
-      or the load of the whole cluster is above 2.
-    - 'warning': any job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
-      window, so that its queue grows as long as jobs come.
-    - 'ok': else. A VC above its quota stands in the tables only, since a policy may lend.
+    - 'refuse': more than half of the jobs, or of the GPU-hours, can never be placed; or the load of the whole cluster
+      is above 2.
+    - 'warning': some job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
+      window, so its queue grows as long as jobs arrive.
+    - 'ok': otherwise. A VC above its quota appears only in the tables, because a policy may lend quotas.
 
     Parameters
     ----------
     jobs, cluster, assignment
-        What is to run, where.
+        The jobs, the cluster, and where each job may run.
     fit, relaxed, scope
-        Of the policy's placement (see `Assignment.can_ever_fit`).
+        Settings of the policy's placement (see `Assignment.can_ever_fit`).
     """
     gpu_ms = jobs.work_ms.astype(np.float64) * jobs.devices * (jobs.milli / 1000)
     kinds_fit = assignment.kinds_that_fit(fit, relaxed=relaxed, scope=scope)
@@ -133,12 +133,12 @@ def _edges(jobs: Jobs) -> Longs:
 
 
 def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats, edges: Longs) -> Iterator[Scope]:
-    """Yield kind, name, offered and there [GPU*ms] by bin of everything whose load is looked at."""
+    """Yield kind, name, and offered and available GPU time [GPU*ms] by bin for each scope whose load is checked."""
     bins = len(edges) - 1
     place = np.minimum(jobs.submit_ms // (edges[1] - edges[0]), bins - 1)
 
     def offered(codes: NDArray[np.int32], number: int) -> Floats:
-        """Return the GPU time asked for by code and bin; codes below 0 belong to nobody."""
+        """Return the requested GPU time by code and bin; codes below 0 are ignored."""
         where = np.where(codes >= 0, codes, number) * np.int64(bins) + place
         sums = np.bincount(where, gpu_ms, (number + 1) * bins).reshape(number + 1, bins)[:number]
         return sums.astype(np.float64)
@@ -154,7 +154,7 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
     if index:
         demand = offered(of_model[jobs.model], len(cluster.models))
         for name_, code in index.items():
-            # Models whose names differ only in case are one: their nodes are accepted alike.
+            # Model names that differ only in case count as one model, because jobs accept their nodes equally.
             alike = np.array([name_ == other.casefold() for other in cluster.models], dtype=np.int32)[cluster.model]
             yield "model", cluster.models[code], demand[code], _there(cluster, alike, 1, edges)
     column_of = {name: code for code, name in enumerate(cluster.tenants)}
@@ -166,7 +166,7 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
 
 
 def _there(cluster: Cluster, codes: NDArray[np.int32], code: int, edges: Longs) -> Floats:
-    """Return the GPU time of the nodes with a code in each bin [GPU*ms]."""
+    """Return the GPU time of all nodes with a given code in each bin [GPU*ms]."""
     own = [
         (time, int(cluster.gpus[node]) * (1 if joins else -1))
         for time, node, joins in cluster.effective_changes()
@@ -178,7 +178,7 @@ def _there(cluster: Cluster, codes: NDArray[np.int32], code: int, edges: Longs) 
 
 
 def _integrals(times: Longs, values: Floats, edges: Longs) -> Floats:
-    """Return the integral over each bin of what is values[0] first, and values[i + 1] from times[i] on."""
+    """Return the integral over each bin of a step function: values[0] at first, values[i + 1] from times[i] on."""
     if not len(values):
         return np.zeros(len(edges) - 1)
     begin = np.concatenate([edges[:1], np.clip(times, edges[0], edges[-1])])
@@ -243,7 +243,7 @@ def _never(
 def _judged(
     overall: pl.DataFrame, never: pl.DataFrame, never_jobs: int, worst_share: float, share: float, jobs: int
 ) -> tuple[list[str], list[str]]:
-    """Return the sentences that refuse and those that warn."""
+    """Return the sentences that refuse the replay and those that warn."""
     refused: list[str] = []
     warned: list[str] = []
     if never_jobs:
@@ -257,12 +257,12 @@ def _judged(
     pools = overall.filter(pl.col("scope") == "pool").height
     for row in heavy.sort("load", descending=True, nulls_last=False, maintain_order=True).iter_rows(named=True):
         if row["scope"] == "pool" and pools == 1:
-            continue  # the same as the cluster
+            continue  # same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
         demand = (
-            f"jobs ask for GPU time of {_scope(row)}, which has no GPU"
+            f"jobs request GPU time of {_scope(row)}, which has no GPU"
             if row["load"] is None
-            else f"jobs ask for {row['load']:.2f} times the GPU time that {_scope(row)} has"
+            else f"jobs request {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )
         (refused if refuse else warned).append(f"{demand} over the whole window, so its queue grows until they stop")
     return refused, warned

@@ -1,13 +1,13 @@
-"""Clusters in TOML files, so that a what-if can be written down.
+"""Clusters in TOML files, so that you can write down a what-if.
 
-    partitioned = true        # each VC is an isolated domain; false when not given
+    partitioned = true        # each VC is an isolated domain; the default is false
 
-    [[pool]]                  # nodes that are alike
+    [[pool]]                  # identical nodes
     name = "v100"
     nodes = 16
     gpus_per_node = 8
-    model = "V100"            # these and the following may be left out
-    racks = ["r1", "r2"]      # the nodes are divided evenly, in order; or rack = "r1"
+    model = "V100"            # this key and the following ones are optional
+    racks = ["r1", "r2"]      # nodes are divided evenly among the racks, in order; or rack = "r1"
     vc = "research"
     cpus = 96
     memory_gib = 512
@@ -15,8 +15,8 @@
     [vc.research]
     quota = [{from = 2020-04-01, quota = 64}, {from = 2020-05-01, quota = 96}]   # or quota = 64
 
-Times are dates, or seconds after the first submission of the jobs. A file may also have `node_ids` and
-`absent` (not there at first) of a pool, `[[change]]` with `at`, `nodes` and `up` (they join or leave), and `origin`.
+Times are dates, or seconds after the first submission. A file may also have `node_ids` and `absent` (away at first)
+in a pool, `[[change]]` with `at`, `nodes` and `up` (nodes that join or leave), and `origin`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["read_cluster"]
 
 _MOST = 1_000_000
-"""Most nodes, GPUs of a node, and the like: more is a slip of the pen."""
+"""Upper limit for nodes, GPUs per node and similar numbers; a larger value is a typing error."""
 
 _Number = Annotated[int, Range(1, _MOST)]
 _Amount = Annotated[float, Range(0, 1e9)]
@@ -96,21 +96,21 @@ class _ClusterFile:
 
 
 def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> Cluster:
-    """Return the cluster that a TOML file describes (see the module for its keys).
+    """Return the cluster that a TOML file describes (see the module for the keys).
 
     Parameters
     ----------
     path : Path
-        The file.
+        The cluster file.
     jobs : Jobs
-        The jobs whose first submission is time 0.
+        The jobs; their first submission is time 0.
     partitioned : bool, optional
-        Whether each VC is an isolated domain, instead of what the file says.
+        Whether each VC is an isolated domain; overrides the file.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
+        The file cannot be read, is not TOML, or has an invalid key or value; the error names the line.
     """
     text = TomlText(path, "cluster")
     file = text.decode(_ClusterFile)
@@ -186,7 +186,7 @@ def _quotas(text: TomlText, file: _ClusterFile, jobs: Jobs) -> QuotaTable:
 
 
 def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs) -> list[tuple[int | None, int]]:
-    """Return (time, quota) rows, ascending; time None holds always."""
+    """Return (time, quota) rows, ascending; a row with time None applies always."""
     if isinstance(quota, int):
         return [(None, quota)]
     rows = [(_time(step.from_, jobs), step.quota) for step in quota]
@@ -198,7 +198,7 @@ def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs
 
 
 def _time(value: dt.date | float, jobs: Jobs) -> int:
-    """Return milliseconds after the first submission."""
+    """Return a time as milliseconds after the first submission."""
     if not isinstance(value, dt.date):
         return round(value * 1000)
     moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())

@@ -1,4 +1,4 @@
-"""When the nodes of a Trace are away, by its table node_events."""
+"""When the nodes of a Trace are away, according to its table node_events."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 __all__ = ["AWAY", "milliseconds_after_origin", "with_absences"]
 
 AWAY = ("down", "drained", "maintenance")
-"""States in which a node takes no new job; a degraded one does."""
+"""States in which a node takes no new jobs; a degraded node still does."""
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -> NDArray[np.int64]:
-    """Return times after the origin of the jobs, in a replay whose submissions are closer together by a factor [ms]."""
+    """Return times after the origin of the jobs [ms], compressed by the factor `load` of the replay."""
     origin = naive_utc(jobs.origin) - _EPOCH
     micros = times.cast(pl.Int64).to_numpy() - origin // dt.timedelta(microseconds=1)
     return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
 
 
 def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
-    """Return nodes that are away while an event of the Trace holds them, and otherwise there all the time.
+    """Return the nodes, away during their events in the Trace and available otherwise.
 
-    Events of one node that overlap or touch count as one; an event without an end goes on for ever. Events of nodes
-    that are not among these, and those of a node that works, say nothing.
+    Overlapping or adjacent events of one node count as one; an event without an end lasts forever. Events of other
+    nodes, and events in which a node works, have no effect.
 
     Parameters
     ----------
     nodes : sequence of Node
-        Without changes.
+        Nodes without changes.
     trace : Trace
     jobs : Jobs
-        Times of the nodes count from their origin.
+        Node times count from the origin of these jobs.
     load : float
-        The factor by which the jobs' submissions are closer together.
+        Factor by which the jobs' submissions are compressed in time.
     """
     if not trace.has("node_events"):
         return list(nodes)
@@ -70,7 +70,7 @@ def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float =
 
 
 def _away(node: Node, spans: list[tuple[int, int | None]]) -> Node:
-    """Return a node that is away in these times [ms]; None is an end that never comes."""
+    """Return a node that is away in the given spans [ms]; an end of None means forever."""
     joined: list[tuple[int, int | None]] = []
     for begin, end in sorted(spans, key=lambda span: span[0]):
         last = joined[-1] if joined else None
@@ -79,7 +79,7 @@ def _away(node: Node, spans: list[tuple[int, int | None]]) -> Node:
             joined[-1] = (last[0], over)
         else:
             joined.append((begin, end))
-    # What ends before the origin, or at once, takes nothing away.
+    # A span that ends before the origin, or at its start, has no effect.
     held = [(begin, end) for begin, end in joined if end is None or end > max(begin, 0)]
     changes = [(begin, False) for begin, _ in held if begin > 0] + [(end, True) for _, end in held if end is not None]
     return replace(node, absent=any(begin <= 0 for begin, _ in held), changes=tuple(sorted(changes)))

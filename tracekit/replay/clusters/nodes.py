@@ -1,4 +1,4 @@
-"""Put nodes in order and make a `Cluster` of them; more or fewer nodes of the same kinds."""
+"""Sort nodes and build a `Cluster` from them; scale the number of nodes of each kind."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ NO_TIMES = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Node:
-    """A node before it has a place in the order.
+    """A node before it gets its position in the cluster.
 
-    `changes` are its joins (True) and leaves [ms]; `absent` says that it is not there before the first.
+    `changes` are the times at which it joins (True) and leaves [ms]; `absent` means that it is away before the first.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class QuotaTable:
-    """GPUs that tenants may use: tenants sorted, times ascending [ms] (Q,), GPUs (Q, tenants)."""
+    """GPUs that tenants may use: sorted tenants, ascending times [ms] (Q,), GPUs (Q, tenants)."""
 
     tenants: list[str]
     times: NDArray[np.int64]
@@ -58,17 +58,17 @@ class QuotaTable:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the quotas of a cluster without tenants."""
+        """Return the quota table of a cluster without tenants."""
         return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
 
     def scaled(self, factor: float) -> QuotaTable:
-        """Return quotas times a factor, the sum of each time rounded and shared out in whole GPUs."""
+        """Return the quotas times a factor; at each time the rounded total is divided into whole GPUs."""
         rows = [shares_of(row, scaled_number(int(row.sum()), factor)) for row in self.gpus]
         return replace(self, gpus=np.array(rows, dtype=np.int64).reshape(self.gpus.shape))
 
 
 def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
-    """Return the cluster of the nodes, sorted by domain, model and rack; equals keep the order given."""
+    """Return the cluster of the nodes, sorted by domain, model and rack; ties keep the given order."""
     ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
     models = sorted({node.model for node in nodes})
     racks = sorted({node.rack for node in nodes})
@@ -98,10 +98,10 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
 
 
 def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
-    """Return the cluster as a policy uses it: with all nodes in one domain where it `lends` quotas and may do so."""
+    """Return the cluster as a policy uses it: all nodes form one domain if the policy `lends` quotas and may do so."""
     if not (lends and cluster.lendable and len(cluster.domains) > 1):
         return cluster
-    order = np.lexsort((cluster.rack, cluster.model))  # stable: nodes alike keep their order
+    order = np.lexsort((cluster.rack, cluster.model))  # stable: equal nodes keep their order
     place = np.empty(cluster.nodes, dtype=np.int32)
     place[order] = np.arange(cluster.nodes, dtype=np.int32)
     columns = ("gpus", "model", "rack", "cpu_milli", "memory_mib", "absent")
@@ -113,18 +113,18 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
         domains=[""],
         change_node=place[cluster.change_node],
         lent=None if cluster.lent is None else cluster.lent[order],
-        origin=f"{cluster.origin}; the VCs share all nodes, since the policy lends quotas",
+        origin=f"{cluster.origin}; the VCs share all nodes, because the policy lends quotas",
         lendable=False,
     )
 
 
 def check_factor(gpus: float | None) -> float:
-    """Return the factor by which the nodes are multiplied, 1 where none is given.
+    """Return the factor by which the nodes are multiplied; 1 by default.
 
     Raises
     ------
     UsageError
-        It is not a number above 0 and at most 1,000.
+        The factor is not above 0 and at most 1,000.
     """
     factor = 1.0 if gpus is None else gpus
     if not (math.isfinite(factor) and 0 < factor <= 1000):
@@ -135,12 +135,12 @@ def check_factor(gpus: float | None) -> float:
 
 
 def scaled_number(number: int, factor: float) -> int:
-    """Return a count times a factor, halves up; at least 1 where there was any."""
+    """Return a count times a factor, with halves rounded up; at least 1 if the count is not 0."""
     return max(1, math.floor(number * factor + 0.5)) if number > 0 else 0
 
 
 def repeated(nodes: Sequence[Node], factor: float) -> list[Node]:
-    """Return `factor` times as many nodes of each group: the last ones are dropped, or all are repeated in order."""
+    """Return `factor` times as many nodes per group: drop the last ones, or repeat all of them in order."""
     groups: dict[tuple[str, str, str], list[Node]] = {}
     for node in nodes:
         groups.setdefault((node.domain, node.model, node.rack), []).append(node)
@@ -166,9 +166,9 @@ def _free_name(name: str, number: int, taken: set[str]) -> str:
 
 
 def shares_of(weights: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return whole numbers in proportion to the weights with exactly this sum, by largest remainder.
+    """Return whole numbers in proportion to the weights with exactly this total, by largest remainder.
 
-    Ties go to the first. Weights that are all 0 count as equal.
+    Ties go to the first weight. If all weights are 0, they count as equal.
 
     >>> shares_of(np.array([1, 1, 2]), 10)
     array([3, 2, 5])

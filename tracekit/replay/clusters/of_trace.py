@@ -1,4 +1,4 @@
-"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from what its log shows."""
+"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from what its log shows in use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# What a log shows of its cluster where it lists none: GPUs held at one time, and GPUs to a node.
+# What a log without a node list shows of its cluster: GPUs allocated at one time, and GPUs per node.
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 
 class HeldGpus:
-    """GPUs held through time, by VC.
+    """GPUs allocated over time, by VC.
 
     Parameters
     ----------
     intervals : polars.DataFrame
-        vc, since, until [us], milli [milli-GPU]; one row an attempt that held GPUs.
+        vc, since, until [us], milli [milli-GPU]; one row per attempt that held GPUs.
     """
 
     def __init__(self, intervals: pl.DataFrame) -> None:
@@ -58,12 +58,12 @@ class HeldGpus:
         """VCs that held GPUs."""
 
     def peak(self, vc: str | None = None) -> int:
-        """Return the most GPUs held at one time, rounded up; of everyone where no VC is named."""
+        """Return the largest number of GPUs held at one time, rounded up, for one VC or for all."""
         _, held = self._steps(vc)
         return int(-(-held.max(initial=0) // 1000))
 
     def p95(self, vc: str) -> int:
-        """Return what the VC held at most in 95 % of the time of the whole log [milli-GPU]."""
+        """Return the 95th percentile over time of the GPUs that a VC held, over the whole log [milli-GPU]."""
         times, held = self._steps(vc)
         if not len(times):
             return 0
@@ -75,7 +75,7 @@ class HeldGpus:
         return int(values[order][min(int(reached), len(values) - 1)])
 
     def _steps(self, vc: str | None) -> tuple[Longs, Longs]:
-        """Return when the number of held GPUs changes [us], and to what [milli-GPU]."""
+        """Return the times at which the number of held GPUs changes [us], and the new numbers [milli-GPU]."""
         own = self._all if vc is None else self._all.filter(pl.col("vc") == vc)
         milli = own["milli"].to_numpy()
         times = np.concatenate([own["since"].to_numpy(), own["until"].to_numpy()])
@@ -86,7 +86,7 @@ class HeldGpus:
 
 
 def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
-    """Return the GPUs that the attempts of a cluster held; those without a start or a later end are left out."""
+    """Return the GPUs that a cluster's attempts held; attempts without a start or a later end are excluded."""
     table = "attempts" if _has_attempts(trace) else "jobs"
     rows = trace.scan(table)
     jobs = trace.scan("jobs")
@@ -106,7 +106,7 @@ def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
 
 
 def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
-    """Return the most GPUs that a job had on one node, by the number of its nodes; None where unknown."""
+    """Return the most GPUs per node that a job had, computed from its node count; None if unknown."""
     rows = trace.scan("jobs").filter(pl.col("node_count") >= 1, pl.col("gpu_count") >= 1)
     if cluster is not None:
         rows = rows.filter(pl.col("cluster") == cluster)
@@ -115,19 +115,19 @@ def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
 
 
 def _has_attempts(trace: Trace) -> bool:
-    # Attempts derived from their jobs say the same as the jobs.
+    # Attempts derived from their jobs add nothing to the jobs.
     retries = trace.capabilities.get("retries")
     return trace.has("attempts") and retries is not None and retries.available
 
 
-# GPU models of nodes of which the source states none: those that most of the GPU-hours on them asked for.
+# If the source lists no model for a node, use the model that most GPU-hours on the node requested.
 
 
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
-    """Return the nodes, and how many of them have the model of their use, since the source states none.
+    """Return the nodes, and how many got the model of their use because the source lists none.
 
-    Jobs that ask for one of several models, or for none, say nothing. Of two models with as many GPU-hours the one that
-    comes first by name counts.
+    Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the one
+    that comes first by name wins.
     """
     unknown = [node.name for node in nodes if not node.model]
     if not unknown or not all(trace.has(table) for table in ("placements", "jobs", "attempts")):
@@ -153,11 +153,11 @@ def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
 
 
 NODE_GPUS = 8
-"""GPUs of a node where the trace does not state them."""
+"""GPUs per node if the trace does not list them."""
 
 PARTITIONED = frozenset({"helios"})
-"""Formats whose quotas are partitions: the VC owns these nodes, and jobs of others never run on them. Helios states
-whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a cluster of its own
+"""Formats whose quotas are partitions: the VC owns these nodes, and jobs of other VCs never run on them. Helios lists
+whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a separate cluster
 (SC'21)."""
 
 
@@ -173,46 +173,46 @@ def cluster_of_trace(
 ) -> Cluster:
     """Return the cluster on which the jobs of a Trace ran.
 
-    Its nodes are, by the first that the Trace has:
+    Its nodes come from the first of these sources that the Trace has:
 
-    - the table nodes, machines without GPUs left out;
-    - the table capacity: nodes of 8 GPUs, as many as the cluster's total holds, or where none is stated the sum of all
-      quotas, and one smaller node for what is left over; as the number changes, the last nodes leave and join. All VCs
-      share them. Partitioned, the same is done with the quota of each VC, whose nodes are its own;
+    - the table nodes, without machines that have no GPUs;
+    - the table capacity: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
+      one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
+      If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
     - what the log shows (see `observed_cluster`).
 
-    Nodes of the table nodes are away while an event of the table node_events says that they are down, drained or in
-    maintenance: no job starts there, and those that run go on to their end.
+    Nodes of the table nodes are away while an event in node_events marks them as down, drained or in maintenance: no
+    job starts there, and running jobs run to their end.
 
-    Quotas are those of the table capacity. Where it has none they are estimated (D9): the GPUs that each VC held at
-    most in 95 % of the time, rescaled in whole GPUs to the GPUs of the cluster.
+    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of the GPUs
+    that each VC held, rescaled in whole GPUs to the GPUs of the cluster.
 
     Parameters
     ----------
     trace : Trace
-        Where the cluster comes from.
+        The Trace that the cluster comes from.
     jobs : Jobs
-        Its jobs; times of the cluster count from their origin.
+        Jobs of the Trace; times of the cluster count from their origin.
     partitioned : bool, optional
-        Whether each VC is an isolated domain; by default where the nodes come from quotas that the source calls
-        partitions (`PARTITIONED`). Only then may a policy that lends quotas use the nodes of others
+        Whether each VC is an isolated domain. True by default if the nodes come from quotas that the source calls
+        partitions (`PARTITIONED`); only then may a policy that lends quotas use the nodes of other VCs
         (`Cluster.lendable`).
     gpus : float, optional
-        Multiplies the number of nodes of each group (halves up, at least one): the last are dropped, or all repeated in
-        order. Quotas grow alike.
+        Multiplies the number of nodes of each group (halves round up, at least one): the last nodes are dropped, or all
+        are repeated in order. Quotas are multiplied too.
     cluster : str, optional
-        The cluster, needed where the Trace holds several.
+        The cluster to use; required if the Trace has several.
     load : float
-        The factor by which the jobs' submissions are closer together; quotas then change, and nodes come and go,
-        earlier by the same factor.
+        Factor by which the jobs' submissions are compressed in time; quota changes and node changes are compressed by
+        the same factor.
     events : bool
-        Whether nodes are away while events say so; without them they are there all the time.
+        Whether nodes are away during their events; if not, they are always available.
 
     Raises
     ------
     UsageError
-        The Trace holds several clusters and none is named; it is to be partitioned, but its nodes have no VC; no GPU
-        is known; the factor cannot be used.
+        The Trace has several clusters and none is named; it is to be partitioned, but its nodes have no VC; no GPU is
+        known; or the factor is invalid.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
@@ -240,7 +240,7 @@ def cluster_of_trace(
         ]
         origin = f"{NODE_GPUS}-GPU nodes of each VC from its quota"
         if partitioned is None:
-            origin += ", a partition by the source"
+            origin += ", which the source calls a partition"
         made = _with_quotas(nodes, grown, trace, name, origin, factor)
         return replace(made, lendable=partitioned is None)
     whole = _grown(total.gpus, factor)
@@ -248,26 +248,26 @@ def cluster_of_trace(
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
     quotas = stated.scaled(factor)
     if same and stated.tenants:
-        # Nodes are scaled as wholes: quotas follow, so that they still sum to the capacity.
+        # Whole nodes are scaled; quotas follow, so that they still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
-    origin = f"{NODE_GPUS}-GPU nodes from the stated total of the Trace"
+    origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
     if total.of_quotas:
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
-            f"{NODE_GPUS}-GPU nodes from the sum of the quotas of the VCs, which share them; the quotas are no"
+            f"{NODE_GPUS}-GPU nodes for the sum of the VC quotas, shared by all VCs; quotas are not"
             f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
 
 def states_capacity(trace: Trace, jobs: Jobs, cluster: str | None = None) -> bool:
-    """Return whether a Trace states nodes or GPUs; where it does not, its cluster is `observed_cluster`.
+    """Return whether a Trace lists nodes or GPUs; if not, its cluster is `observed_cluster`.
 
     Raises
     ------
     UsageError
-        The Trace holds several clusters and none is named.
+        The Trace has several clusters and none is named.
     """
     name = _chosen(trace, cluster)
     _, total = _stated_quotas(trace, jobs, name, 1.0)
@@ -282,13 +282,13 @@ def observed_cluster(
     gpus: float | None = None,
     cluster: str | None = None,
 ) -> Cluster:
-    """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
+    """Return a cluster as large as the most GPUs that the log's jobs held at one time, in total or per VC.
 
-    Jobs that still run when the log ends are not replayed, and count as holding nothing.
+    Jobs still running when the log ends are not replayed and count as holding nothing.
 
-    Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown; as many nodes as hold the
-    peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when estimated.
-    Parameters and errors as there.
+    Each node has the most GPUs that any job had on one node, or 8 if that is unknown. There are enough nodes for the
+    peak. If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
+    parameters and errors are those of `cluster_of_trace`.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
@@ -314,7 +314,7 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs that jobs that ended held at one time{', by VC' if partitioned else ''}; {sizes}"
+    origin = f"observed: the most GPUs that finished jobs held at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -328,7 +328,7 @@ def _of_nodes(
     *,
     partitioned: bool,
 ) -> Cluster:
-    """Return the cluster of listed machines; `held` returns them with the times at which events take them away."""
+    """Return the cluster of listed machines; `held` adds the times at which events take the nodes away."""
     nodes, inferred = with_used_models(trace, listed)
     if not partitioned:
         nodes = [replace(node, domain="") for node in nodes]
@@ -340,18 +340,18 @@ def _of_nodes(
         )
     origin = "nodes of the Trace"
     if inferred:
-        origin += f" ({counted(inferred, 'nodes')} of no stated model with that of most of the GPU-hours on them)"
+        origin += f" ({counted(inferred, 'nodes')} with a model inferred from most of the GPU-hours there)"
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:
-        # Estimated quotas are shares of all nodes, of those too that are away at first.
-        origin = f"{made.origin}; away while its node events say so"
+        # Estimated quotas are shares of all nodes, including those that are away at first.
+        origin = f"{made.origin}; nodes are away during their node events"
         made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
     return replace(made, without_gpus=_nodes_without_gpus(trace, cluster))
 
 
 def _chosen(trace: Trace, cluster: str | None) -> str | None:
-    """Return the cluster to take, None where the Trace names none."""
+    """Return the cluster to use, or None if the Trace names none."""
     names = (
         trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique()).collect()["cluster"].sort().to_list()
         if trace.has("jobs")
@@ -361,7 +361,7 @@ def _chosen(trace: Trace, cluster: str | None) -> str | None:
 
 
 def _own(rows: pl.LazyFrame, cluster: str | None) -> pl.LazyFrame:
-    """Return the rows of a cluster, and those that name none."""
+    """Return the rows of one cluster and the rows that name no cluster."""
     return rows if cluster is None else rows.filter(pl.col("cluster").is_null() | (pl.col("cluster") == cluster))
 
 
@@ -389,14 +389,14 @@ _TEXTS = ("gpu_model", "rack", "vc")
 
 @dataclass(frozen=True)
 class _Total(QuotaTable):
-    """GPUs of a whole cluster through time, one tenant ''."""
+    """GPUs of a whole cluster over time, with a single tenant ''."""
 
     of_quotas: bool = False
-    """Whether they are the sum of quotas, since the source states no total."""
+    """Whether the GPUs are the sum of quotas, because the source gives no total."""
 
 
 def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, _Total]:
-    """Return the quotas of the VCs, and the cluster's total, or their sum where none is stated."""
+    """Return the quotas of the VCs, and the cluster's total, or the sum of the quotas if no total is given."""
     if not trace.has("capacity"):
         return QuotaTable.none(), _Total.none()
     table = (
@@ -414,7 +414,7 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
 
 
 def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
-    """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
+    """Return one row per time at which a quota changes; the first row is the state at the origin."""
     if table.is_empty():
         return QuotaTable.none()
     micros = table["time"].to_numpy()
@@ -425,7 +425,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     for column, vc in enumerate(tenants):
         own = np.flatnonzero((table["vc"] == vc).to_numpy())
         own = own[np.argsort(micros[own], kind="stable")]
-        # What held before the first row is unknown; the first row is the best guess.
+        # The quota before the first row is unknown; the first row is the best guess.
         place = np.maximum(np.searchsorted(times[own], moments, side="right") - 1, 0)
         gpus[:, column] = table["gpu_count"].to_numpy()[own][place].astype(np.int64)
     changes = np.append(np.any(gpus[1:] != gpus[:-1], axis=1), True)
@@ -443,7 +443,7 @@ def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
 
 
 def _nodes_of_quota(vc: str, times: NDArray[np.int64], quota: NDArray[np.int64]) -> list[Node]:
-    """Return the nodes that a quota through time asks for: whole ones, then one of each remainder."""
+    """Return the nodes for a quota over time: whole nodes, then one node per remainder."""
     prefix = vc or "node"
     whole = [
         _node(f"{prefix}-{number:04d}", NODE_GPUS, vc, times, quota >= (number + 1) * NODE_GPUS)
@@ -468,7 +468,7 @@ def _with_quotas(
     factor: float,
     held: HeldGpus | None = None,
 ) -> Cluster:
-    """Return the cluster with its quotas, or with estimated ones (D9) where there are none."""
+    """Return the cluster with its quotas, or with estimated quotas (D9) if it has none."""
     if factor != 1:
         origin += f"; {factor:g} times as many"
     if quotas.tenants or not trace.has("jobs"):
@@ -479,7 +479,5 @@ def _with_quotas(
         weights = np.array([held.p95(vc) for vc in held.names], dtype=np.int64)
         shares = shares_of(weights, total).reshape(1, -1)
         quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
-        origin += (
-            "; quotas estimated: what each VC held at most in 95 % of the time, rescaled to the GPUs of the cluster"
-        )
+        origin += "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
     return make_cluster(nodes, quotas, origin)

@@ -1,1 +1,1 @@
-"""The engine: time, events, nodes, gangs, rates, eviction, accounting. It depends on no policy."""
+"""The engine: time, events, nodes, gangs, rates, eviction and accounting. It does not depend on any policy."""

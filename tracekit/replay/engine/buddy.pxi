@@ -1,21 +1,22 @@
-# Buddy placement: a gang gets one aligned block of 2^k GPUs, rounded up, or whole nodes.
+# Buddy placement: a gang gets one aligned block of 2^k GPUs (its size rounded up), or whole nodes.
 #
-# - A gang whose rounded size is at most the largest node goes into the smallest maximal free block that suffices: of
-#   the blocks of that size the one on the lowest node, and there the lowest. Nothing smaller is broken up for it.
-# - A larger one takes free nodes of the largest size, as many as it needs, in the first group that has them.
+# - If the rounded size is at most the largest node, the gang goes into the smallest maximal free block that is large
+#   enough; among blocks of this size it takes the lowest block on the lowest node. No larger block is split if a
+#   smaller one is large enough.
+# - A larger gang takes as many free nodes of the largest size as it needs, in the first group that has enough.
 #
-# It holds all GPUs of its blocks; `spare` of the job counts those that it did not ask for.
+# A gang holds all GPUs of its blocks; `spare` of the job counts those that it did not request.
 
 
 cdef inline int hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus) except -1:
-    """Take a block of a node for a job."""
+    """Allocate a block of a node to a job."""
     cdef Allocation* allocation = add_allocation(s, job, node, gpus)
     allocation.gpu = gpu
     take_block(s, allocation, 1)
 
 
 cdef inline int64_t find_block(State s, JobClass* job_class, Domain* domain, int64_t level):
-    """Return node * 8 + level of the best block of at least a level, or NONE."""
+    """Return node * 8 + level of the best free block of at least `level`, or NONE."""
     cdef int64_t size, index, node
     cdef Group* group
     for size in range(level, 7):
@@ -30,7 +31,7 @@ cdef inline int64_t find_block(State s, JobClass* job_class, Domain* domain, int
 
 
 cdef inline bint whole_free(State s, Group* group, int64_t enough):
-    """Return whether a group has so many free nodes of its largest size."""
+    """Return whether a group has at least `enough` free nodes of its largest size."""
     cdef int64_t word
     cdef uint64_t bits
     cdef int64_t row = group.bits + group.largest * group.words
@@ -46,7 +47,7 @@ cdef inline bint whole_free(State s, Group* group, int64_t enough):
 
 
 cdef inline int64_t place_blocks(State s, Job* job, JobClass* job_class, Domain* domain):
-    """Take blocks for a job without GPUs; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
+    """Allocate blocks to a job without GPUs; return its number of nodes, or 0 (nothing allocated)."""
     cdef int64_t size, level, index, wanted, _
     cdef Node* node
     cdef Group* group

@@ -1,4 +1,4 @@
-"""Lay out the engine's arrays for one run."""
+"""Allocate the engine's arrays for one run."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 __all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
 
 SAMPLES = 2048
-"""Most rows of a timeline; a full table keeps every second row."""
+"""Largest number of rows in a timeline; a full table keeps every second row."""
 
 _DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
 def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
-    """Return the state before the first instant, in which no node has joined.
+    """Return the state before the first instant; no node has joined yet.
 
     Parameters
     ----------
     setting : Setting
-        What is replayed.
+        What to replay.
     order : Ordered
-        How jobs wait: those of one job class in one queue, by key.
+        How jobs wait: jobs of one class share a queue, sorted by key.
     rule : str, optional
-        A placement of `placement.RULES` in place of the setting's, for mechanisms that choose places in their own way.
+        A placement of `placement.RULES` that replaces the setting's, for mechanisms that choose places themselves.
     kind : str
-        The kind of mechanism that asks.
+        The kind of mechanism that calls this function.
 
     Raises
     ------
     UsageError
-        Placement in buddy blocks was asked for where there is none.
+        Placement in buddy blocks was requested, but is not possible.
     """
     jobs, cluster, assignment = setting.jobs, setting.cluster, setting.assignment
     if rule is None:
@@ -134,7 +134,7 @@ def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpo
     Raises
     ------
     UsageError
-        Gangs are placed by count, so that nobody knows which nodes they are on.
+        Gangs are placed by count, so their nodes are unknown.
     """
     if by_count:
         raise UsageError("outages stop the jobs of a node, but with fit=count jobs have no nodes", hint="use fit=place")
@@ -144,7 +144,7 @@ def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpo
         checkpoints.progress_ppm,
     )
     g["restart"] = checkpoints.restart_ms
-    # A job that was stopped joins its queue again, which a ring has no room for.
+    # A stopped job rejoins its queue, and a ring has no room for it.
     g["ring"] = 0
 
 
@@ -166,14 +166,14 @@ def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:
 
 
 def _scopes(order: Ordered) -> tuple[int, ...]:
-    """Return how far apart a gang may be, step after step."""
+    """Return the scopes within which a gang may spread, step by step."""
     if order.scopes:
         return order.scopes
     return (0, order.relax_scope) if order.relax_after_ms > 0 else (0,)
 
 
 def unused_allocations(count: int) -> NDArray[np.void]:
-    """Return allocations that nobody holds, linked one to the next."""
+    """Return unused allocations, each linked to the next."""
     allocations = np.zeros(count, struct_dtype("Allocation"))
     allocations["next"] = np.arange(1, count + 1)
     allocations["next"][-1] = NONE
@@ -186,7 +186,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 
 def _sample_step(jobs: Jobs) -> int:
-    """Return a first step that the longest job alone would not fill the table with [ms]."""
+    """Return an initial sampling step so large that the longest job alone does not fill the table [ms]."""
     horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 
@@ -194,9 +194,9 @@ def _sample_step(jobs: Jobs) -> int:
 def _job_classes(
     jobs: Jobs, assignment: Assignment, order: Ordered, *, buddy: bool
 ) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the distinct job classes, each job's class, and which jobs can never run.
+    """Return the distinct job classes, the class of each job, and the jobs that can never run.
 
-    Where a gang relaxes after a while, each class is followed by its relaxed forms.
+    If gangs relax after some time, each class is followed by its relaxed forms.
     """
     code = assignment.kind.astype(np.int64)
     if order.by_tenant:
@@ -226,7 +226,7 @@ def _job_classes(
 def lay_queues(
     assignment: Assignment, job_classes: NDArray[np.void], class_of: NDArray[np.int32], order: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
-    """Return queues, those of a domain side by side, domains, and the room that all queues need together."""
+    """Return the queues, grouped by domain; the domains; and the total room that the queues need."""
     domains = np.zeros(max(assignment.domains, 1), struct_dtype("Domain"))
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
@@ -282,7 +282,7 @@ def _index(
 
 
 def open_nodes(state: EngineState, cluster: Cluster) -> Any:
-    """Let the nodes join that are there from the beginning; return the state as compiled functions take it."""
+    """Let the nodes join that are available from the beginning; return the state for compiled functions."""
     compiled = kernel.State(state)
     kernel.open_nodes(compiled, cluster.absent)
     return compiled

@@ -15,7 +15,7 @@ cpdef enum:
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
-    """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
+    """Write a row if the log is on; count it even if the log is full, so that the caller can allocate a larger log."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return 0
@@ -32,14 +32,14 @@ cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_
 
 
 cdef inline int log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli) except -1:
-    """Write what a job takes of one GPU, named by its index in the node."""
+    """Write how much of one GPU a job takes; the GPU is given by its index in the node."""
     log_row(s, TAKE, job, node, milli)
     if s.g[0].log_on and s.g[0].log_size <= len(s.log):
         s.log[s.g[0].log_size - 1].gpu = gpu
 
 
 cdef inline int log_start(State s, int64_t j, Job* job) except -1:
-    """Write a start and what the job takes."""
+    """Write the start of a job and the GPUs that it takes."""
     cdef int64_t gpu
     cdef Allocation* allocation
     if s.g[0].log_on == 0:
@@ -59,14 +59,14 @@ cdef inline int log_start(State s, int64_t j, Job* job) except -1:
 
 
 cdef inline int forgive_stop(State s, Job* job) except -1:
-    """Note that a job evicted in this pass is back where it was: its stop, row `evicted` - 1, charges nothing."""
+    """Clear the overhead of a job's stop (row `evicted` - 1), because the pass that evicted it put it back."""
     if s.g[0].log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = 0
     job.evicted = 0
 
 
 cdef inline int sample(State s, int64_t until) except -1:
-    """Note the state at every sampling time before `until`; a full table keeps every second row and steps wider."""
+    """Record the state at each sampling time before `until`; if the table is full, halve it and double the step."""
     cdef int64_t i
     cdef Sample* row
     cdef Globals* g = &s.g[0]

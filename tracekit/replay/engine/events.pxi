@@ -1,11 +1,11 @@
-# The event loop: the clock, and the events of jobs and nodes. All mechanisms share it.
+# The event loop: the clock, and the events of jobs and nodes. All mechanisms use it.
 #
-# An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
-# follows it (`list_pass`, and those of the other mechanisms).
+# An instant is all events at one time, in the order finish, node change, submission, timer. A scheduling pass follows
+# it (`list_pass`, and the passes of the other mechanisms).
 
 
 cdef inline int touch(State s, int64_t d, int64_t freed) except -1:
-    """Ask for a pass over a domain; `freed` says that jobs which could not start may start now."""
+    """Request a pass over a domain; `freed` means that jobs which could not start may be able to start now."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -21,7 +21,7 @@ cdef inline int touch(State s, int64_t d, int64_t freed) except -1:
 
 
 cdef inline int enqueue(State s, int64_t j, int64_t key) except -1:
-    """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
+    """Queue a waiting job by its key. If it becomes the first of its queue, the queue is tried again."""
     cdef Entry* entry
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -43,7 +43,7 @@ cdef inline int enqueue(State s, int64_t j, int64_t key) except -1:
 
 
 cdef inline int dequeue(State s, int64_t j) except -1:
-    """Take a waiting job out of its queue; where queues are rings it is the first."""
+    """Remove a waiting job from its queue; in a ring queue it must be the first."""
     cdef Globals* g = &s.g[0]
     cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     if g.ring:
@@ -54,7 +54,7 @@ cdef inline int dequeue(State s, int64_t j) except -1:
 
 
 cdef inline int eviction_push(State s, int64_t j, int64_t d, int64_t key) except -1:
-    """Enter a running job among those that may be evicted."""
+    """Add a running job to the jobs that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     if g.drift == DRIFT_TIME:
@@ -64,7 +64,7 @@ cdef inline int eviction_push(State s, int64_t j, int64_t d, int64_t key) except
 
 
 cdef inline int eviction_push_again(State s, int64_t j, Domain* domain) except -1:
-    """Enter a running job, by the key it has, among those that may be evicted."""
+    """Add a running job to the jobs that may be evicted, with its existing key."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     heap_push(s.eviction_queue, s.eviction_at, domain.eviction_base, domain.eviction_size, -job.key, g.jobs - 1 - j)
@@ -76,7 +76,7 @@ cdef inline int eviction_push_again(State s, int64_t j, Domain* domain) except -
 
 
 cdef inline int eviction_remove(State s, int64_t j, int64_t d) except -1:
-    """Take a running job out of those that may be evicted."""
+    """Remove a running job from the jobs that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     heap_remove(s.eviction_queue, s.eviction_at, domain.eviction_base, domain.eviction_size, g.jobs - 1 - j)
@@ -88,7 +88,7 @@ cdef inline int eviction_remove(State s, int64_t j, int64_t d) except -1:
 
 
 cdef inline int drop_allocation(State s, Job* job) except -1:
-    """Forget the allocation of a job, without touching nodes."""
+    """Drop the allocation of a job without updating the nodes."""
     cdef int64_t link
     cdef Globals* g = &s.g[0]
     while job.allocation != NONE:
@@ -99,7 +99,7 @@ cdef inline int drop_allocation(State s, Job* job) except -1:
 
 
 cdef inline int release(State s, Job* job, int64_t d) except -1:
-    """Free a job's GPUs; its allocation stays on record."""
+    """Free a job's GPUs but keep its allocation on record."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
         s.domains[d].free += job.gpus
@@ -110,7 +110,7 @@ cdef inline int release(State s, Job* job, int64_t d) except -1:
 
 
 cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
-    """Return the speed of a gang on so many nodes of a group: by how far it is spread, and by GPU model [ppm]."""
+    """Return the speed of a gang on `nodes` nodes of a group [ppm], given its spread and the GPU model."""
     cdef int64_t least
     cdef int64_t pace = PPM
     cdef int64_t widest = len(s.spread) - 1
@@ -124,9 +124,9 @@ cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
 
 
 cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) except -1:
-    """Run a waiting job, out of its queue, on the GPUs that it was just given.
+    """Run a waiting job, already removed from its queue, on the GPUs just allocated to it.
 
-    `rate` is its speed on them by the policy's choice [ppm]; their model and how far they are spread come on top.
+    `rate` is the speed that the policy chose [ppm]; the effects of GPU model and spread are added.
     """
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -151,7 +151,7 @@ cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) 
 
 
 cdef inline int suspend(State s, Key key, int64_t j) except -1:
-    """Put a running job, whose GPUs are freed and which is out of the eviction queue, back among the waiting."""
+    """Requeue a running job whose GPUs are free and which has left the eviction queue."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     settle(job, g.now)
@@ -162,7 +162,7 @@ cdef inline int suspend(State s, Key key, int64_t j) except -1:
 
 
 cdef inline int wait_again(State s, Key key, int64_t j) except -1:
-    """Put a settled job that has lost its GPUs among the waiting."""
+    """Requeue a settled job that has lost its GPUs."""
     cdef int64_t patience
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -183,7 +183,7 @@ cdef inline int wait_again(State s, Key key, int64_t j) except -1:
 
 
 cdef inline int loosen(State s, Job* job, int64_t d) except -1:
-    """Ask for a pass over a domain because a job ended, or fell in rank, on its nodes."""
+    """Request a pass over a domain because a job on its nodes ended or dropped in rank."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = job.allocation
     if not g.listed or link == NONE:
@@ -213,7 +213,7 @@ cdef inline int note_end(State s, int64_t j) except -1:
 
 
 cdef inline int end_job(State s, int64_t j) except -1:
-    """End a running job; its GPUs are the caller's to free."""
+    """End a running job; the caller frees its GPUs."""
     settle(&s.jobs[j], s.g[0].now)
     s.g[0].events += 1
     note_end(s, j)
@@ -225,7 +225,7 @@ cdef inline int finish(State s, int64_t j) except -1:
 
 
 cdef inline int leave_nodes(State s, int64_t j) except -1:
-    """Free the GPUs of a job that ended or was broken off, and let the mechanism know."""
+    """Free the GPUs of a job that ended or was stopped by a failure, and inform the mechanism."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef int64_t d = s.job_classes[job.job_class].domain
@@ -241,10 +241,10 @@ cdef inline int leave_nodes(State s, int64_t j) except -1:
 
 
 cdef inline int break_off(State s, int64_t j, int64_t node) except -1:
-    """Stop a running job because a node failed under it: what it did since its last checkpoint is to be done again.
+    """Stop a running job because its node failed: its work since the last checkpoint must be redone.
 
-    It is among the `broken` of this instant, who wait again once the mechanism has closed its books on them. A restart
-    that was under way begins anew.
+    The job joins the `broken` jobs of this instant, which are requeued once the mechanism has closed its accounts of
+    them. A restart that was in progress starts over.
     """
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -263,7 +263,7 @@ cdef inline int break_off(State s, int64_t j, int64_t node) except -1:
 
 
 cdef inline int fail(State s, int64_t index) except -1:
-    """Break off every job that has GPUs on a node, by index."""
+    """Stop every job that has GPUs on the given node because the node failed."""
     cdef int64_t i, j, link, place, first
     cdef Globals* g = &s.g[0]
     if s.nodes[index].free == s.nodes[index].gpus:
@@ -289,14 +289,14 @@ cdef inline int fail(State s, int64_t index) except -1:
 
 
 cdef inline int take_back(State s, Key key) except -1:
-    """Let the jobs that were broken off in this instant wait again; they stay listed in `broken`."""
+    """Requeue the jobs that failures stopped in this instant; they stay listed in `broken`."""
     cdef int64_t i
     for i in range(s.g[0].broken):
         wait_again(s, key, s.broken[i])
 
 
 cdef inline int submit(State s, Key key, int64_t j) except -1:
-    """Let a job wait, or reject it."""
+    """Add a submitted job to its queue, or reject it."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     g.events += 1
@@ -319,7 +319,7 @@ cdef inline int submit(State s, Key key, int64_t j) except -1:
 
 
 cdef inline int timer(State s, Key key, int64_t j) except -1:
-    """End a waiting job's patience, or raise a running job's level."""
+    """Handle a timer: a waiting job has waited long enough, or a running job reaches the next level."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef int64_t d = s.job_classes[job.job_class].domain
@@ -377,7 +377,7 @@ cdef inline int change_nodes(State s, int64_t now) except -1:
 
 
 cdef inline int stall(State s) except -1:
-    """Let every running job of an evicting policy lose time anew, `value` ms of it, as some simulators charge it."""
+    """Stop every running job of an evicting policy for `value` ms again, as some simulators do."""
     cdef int64_t d, i, j
     cdef Domain* domain
     cdef Globals* g = &s.g[0]
@@ -391,7 +391,7 @@ cdef inline int stall(State s) except -1:
 
 
 cdef inline int advance(State s, int64_t now) except -1:
-    """Move the clock; sums and samples hold the state that was."""
+    """Move the clock; totals and samples record the state before the move."""
     cdef Globals* g = &s.g[0]
     cdef int64_t elapsed = now - g.now
     if elapsed > 0:
@@ -403,7 +403,7 @@ cdef inline int advance(State s, int64_t now) except -1:
 
 
 cdef inline int64_t next_time(State s):
-    """Return the time of the next event, or NEVER when nothing is left that could happen."""
+    """Return the time of the next event, or NEVER if no event is left."""
     cdef Globals* g = &s.g[0]
     cdef int64_t now = NEVER
     if g.event_size > 0:
@@ -420,7 +420,7 @@ cdef inline int64_t next_time(State s):
 
 
 cdef inline int64_t due(State s, int64_t entry):
-    """Take the first job off the event heap if its entry is this one; return it, or NONE."""
+    """Remove the first job from the event heap if its key equals `entry` and return the job, else return NONE."""
     cdef Globals* g = &s.g[0]
     if g.event_size == 0 or s.events[0].key != entry:
         return NONE
@@ -431,7 +431,7 @@ cdef inline int64_t due(State s, int64_t entry):
 
 
 cdef inline bint next_instant(State s, Key key):
-    """Carry out every event of the next moment; return False, with nothing done, when there is none."""
+    """Process every event of the next instant; return False, without any action, if there is none."""
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
     if now == NEVER:

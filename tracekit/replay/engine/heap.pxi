@@ -1,7 +1,7 @@
-# A binary heap of (key, job) in a stretch of an array, smallest first, with the position of each job.
+# A binary heap of (key, job) in a section of an array, smallest first, with the position of each job.
 #
-# The position array makes removal and re-keying exact, so that no stale entries pile up and memory is bounded by the
-# jobs that are in the heap. Ties go to the smaller job.
+# The position array makes removal and re-keying exact. No stale entries pile up, so memory is bounded by the number of
+# jobs in the heap. Ties go to the smaller job number.
 
 
 cdef inline int rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job) except -1:
@@ -34,7 +34,7 @@ cdef inline int sink(
         below = &heap[base + child]
         if child + 1 < size:
             other = &heap[base + child + 1]
-            # Which is smaller cannot be foretold: counted, not asked, it costs no wrong guess.
+            # The smaller child is unpredictable: adding the comparison instead of branching avoids mispredictions.
             child += (other.key < below.key) | ((other.key == below.key) & (other.job < below.job))
             below = &heap[base + child]
         if key < below.key or (key == below.key and job < below.job):
@@ -51,12 +51,12 @@ cdef inline int sink(
 cdef inline int heap_push(
     Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t key, int64_t job
 ) except -1:
-    """Add a job to a heap that has `size` entries; the caller counts it."""
+    """Add a job to a heap of `size` entries; the caller updates the size."""
     rise(heap, at, base, size, key, job)
 
 
 cdef inline int heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size) except -1:
-    """Take the first entry off a heap of `size` entries, at least one; the caller counts it."""
+    """Remove the first entry of a heap of `size` entries, at least one; the caller updates the size."""
     cdef Entry* last
     at[heap[base].job] = -1
     if size > 1:
@@ -65,7 +65,7 @@ cdef inline int heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t
 
 
 cdef inline int heap_remove(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t job) except -1:
-    """Take a job off a heap of `size` entries in which it is; the caller counts it."""
+    """Remove a job that is in a heap of `size` entries; the caller updates the size."""
     cdef int64_t key, other
     cdef Entry* above
     cdef int64_t place = at[job]

@@ -1,4 +1,4 @@
-# The usual orders of jobs, compiled; any other is a function of Python (see `mechanisms.Ordered.key`).
+# The common orders of jobs, compiled; any other order is a Python function (see `mechanisms.Ordered.key`).
 
 
 cdef class ByArrival(Key):
@@ -9,7 +9,7 @@ cdef class ByArrival(Key):
 
 
 cdef class Shortest(Key):
-    """Least expected run time first."""
+    """Shortest expected run time first."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.estimate_ms
@@ -37,27 +37,27 @@ cdef class SmallestLeft(Key):
 
 
 cdef class LeastAttained(Key):
-    """Lowest level first, by submission inside a level."""
+    """Lowest level first; in submission order within a level."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.level * KEY_SPAN + job.submit_ms
 
 
 cdef class LeastAttainedStays(Key):
-    """Lowest level first; equal keys evict nobody, and wait by submission."""
+    """Lowest level first; jobs with equal keys do not preempt each other and wait in submission order."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.level
 
 
 cdef class MostUrgent(Key):
-    """Highest `value` first, by submission among equals."""
+    """Largest `value` first; ties in submission order."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.submit_ms - job.value * KEY_SPAN
 
 
-# By the name of the function of `replay.keys` that says the same in Python.
+# Compiled keys by the name of the equivalent Python function in `replay.keys`.
 KEYS = {
     "by_arrival": ByArrival,
     "shortest": Shortest,

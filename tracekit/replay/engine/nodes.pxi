@@ -1,18 +1,18 @@
-# Which nodes have how many free GPUs, indexed: no question looks at all nodes.
+# An index of nodes by their number of free GPUs, so that no query scans all nodes.
 #
-# Each group keeps, for every number of free GPUs, one bit a node; a second layer says which words hold a bit. The
-# first node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for
+# For every number of free GPUs, each group keeps one bit per node; a second layer marks the words that have a bit set.
+# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
 # ties.
 #
-# Under buddy placement (Globals.blocks) a node stands in the row of each level at which it has a maximal free block,
-# and, wholly free and of the largest size, in the last row.
+# Under buddy placement (Globals.blocks) a node is in the row of each level at which it has a maximal free block, and
+# also in the last row if it is completely free and of the largest size.
 #
-# Where jobs share GPUs by a plan (Globals.seats), a node has the place of its first GPU among the allocations. Each
-# link of a job\'s allocation then is one GPU, which is busy while any job has it.
+# If jobs share GPUs by a plan (Globals.seats), a node stores the position of its first GPU among the allocations. Each
+# link of a job's allocation is then one GPU, which is busy while at least one job uses it.
 
 
 cdef inline int enter(State s, Node* node) except -1:
-    """Enter a node into the rows of what it has free."""
+    """Add a node to the rows for its free GPUs."""
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         enter_blocks(s, group, node)
@@ -23,7 +23,7 @@ cdef inline int enter(State s, Node* node) except -1:
 
 
 cdef inline int leave(State s, Node* node) except -1:
-    """Take a node out of the rows of what it has free."""
+    """Remove a node from the rows for its free GPUs."""
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         leave_blocks(s, group, node)
@@ -72,9 +72,10 @@ cdef inline int64_t first_with(State s, Group* group, int64_t free):
 
 
 cdef inline int take_gpus(State s, int64_t index, int64_t gpus) except -1:
-    """Take GPUs that a node has free, or free -`gpus` of it.
+    """Take free GPUs of a node, or free -`gpus` of them.
 
-    On a node that left, only an allocation that is put back takes any, and what is freed only comes back with the node.
+    On a node that has left, only a restored allocation takes GPUs, and freed GPUs become available when the node
+    returns.
     """
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
@@ -95,7 +96,7 @@ cdef inline int take_gpus(State s, int64_t index, int64_t gpus) except -1:
 
 
 cdef inline int node_joins(State s, int64_t index) except -1:
-    """Put a node into the index."""
+    """Add a node to the index."""
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
     node.up = 1
@@ -107,7 +108,7 @@ cdef inline int node_joins(State s, int64_t index) except -1:
 
 
 cdef inline int node_leaves(State s, int64_t index) except -1:
-    """Take a node out of the index; the jobs on it run on."""
+    """Remove a node from the index; its jobs keep running."""
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
     leave(s, node)
@@ -119,7 +120,7 @@ cdef inline int node_leaves(State s, int64_t index) except -1:
 
 
 cdef inline int enlist(State s, int64_t link, int64_t job, int64_t key) except -1:
-    """Enter a link of a running job's allocation among those of its node, by rank: the last in rank first."""
+    """Add a link of a running job's allocation to the list of its node, sorted by rank: lowest rank first."""
     cdef Allocation* allocation = &s.allocations[link]
     allocation.job = job
     allocation.key = key
@@ -141,7 +142,7 @@ cdef inline int enlist(State s, int64_t link, int64_t job, int64_t key) except -
 
 
 cdef inline int delist(State s, int64_t link) except -1:
-    """Take a link out of the jobs of its node."""
+    """Remove a link from the list of jobs of its node."""
     cdef Allocation* allocation = &s.allocations[link]
     if allocation.before == NONE:
         s.nodes[allocation.node].holder = allocation.after
@@ -152,7 +153,7 @@ cdef inline int delist(State s, int64_t link) except -1:
 
 
 cdef inline bint allocation_fits(State s, int64_t first):
-    """Return whether the nodes of an allocation still have its GPUs; a job may go back to a node that is leaving."""
+    """Return whether the nodes of an allocation still have its GPUs; a job may return to a node that is leaving."""
     cdef Allocation* allocation
     cdef Node* node
     cdef int64_t link = first
@@ -169,14 +170,14 @@ cdef inline bint allocation_fits(State s, int64_t first):
 
 
 cdef inline int take_block(State s, Allocation* allocation, int64_t sign) except -1:
-    """Take (sign 1) or free (sign -1) what one link names."""
+    """Take (sign 1) or free (sign -1) the GPUs of one link."""
     if s.g[0].blocks:
         s.nodes[allocation.node].busy ^= span(allocation.gpu, allocation.gpus)
     take_gpus(s, allocation.node, sign * allocation.gpus)
 
 
 cdef inline int take_seat(State s, int64_t node, int64_t gpu, int64_t sign) except -1:
-    """Let a job join (sign 1) or leave (sign -1) a GPU that jobs may share."""
+    """Add a job to (sign 1) or remove it from (sign -1) a GPU that jobs may share."""
     cdef Allocation* cell = &s.allocations[s.nodes[node].seat + gpu]
     if cell.gpus == (0 if sign > 0 else 1):
         take_gpus(s, node, sign)
@@ -184,7 +185,7 @@ cdef inline int take_seat(State s, int64_t node, int64_t gpu, int64_t sign) exce
 
 
 cdef inline int take_allocation(State s, int64_t first, int64_t sign) except -1:
-    """Take (sign 1) or free (sign -1) what an allocation names."""
+    """Take (sign 1) or free (sign -1) the GPUs of an allocation."""
     cdef Allocation* allocation
     cdef int64_t link = first
     while link != NONE:

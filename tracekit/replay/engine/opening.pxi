@@ -1,4 +1,4 @@
-# What is done once, before the first instant of a run.
+# What happens once, before the first instant of a run.
 
 
 def fill_jobs(
@@ -11,7 +11,7 @@ def fill_jobs(
     const int64_t[::1] value,
     const uint8_t[::1] never,
 ):
-    """Write the Job rows of jobs that are still to come (n,)."""
+    """Write the Job rows of jobs that have not been submitted yet (n,)."""
     cdef int64_t j
     cdef Job* job
     for j in range(len(table)):
@@ -30,7 +30,7 @@ def fill_jobs(
 
 
 def open_nodes(State s, const int8_t[::1] absent):
-    """Let the nodes join that are there from the beginning."""
+    """Let the nodes join that are available from the beginning."""
     cdef int64_t index
     cdef Globals* g = &s.g[0]
     for index in range(len(s.nodes)):

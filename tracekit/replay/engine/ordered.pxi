@@ -1,13 +1,13 @@
 # The scheduling pass of ordering policies: jobs by key, with or without eviction.
 #
-# Waiting jobs of one class stand in one queue, and only its first can be the next to start, so that a
-# pass looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node
-# changes, a level rises, an earlier job evicts others, or another job becomes its first: nothing else can make room
-# for it, because the jobs it could evict only become fewer.
+# Waiting jobs of one class share a queue, and only the first job of a queue can be the next to start. A pass therefore
+# looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs become free, a node changes, a
+# level rises, an earlier job evicts others, or another job becomes its first. Nothing else can make room for it,
+# because the set of jobs that it could evict can only shrink.
 
 
 cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high):
-    """Return the queue, blocked ones only if asked for, whose first job has the smallest key; NONE without any."""
+    """Return the queue whose first job has the smallest key, or NONE; `blocked` includes blocked queues."""
     cdef int64_t q
     cdef Queue* queue
     cdef Entry* entry
@@ -25,7 +25,7 @@ cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high
 
 
 cdef inline int64_t take(State s, int64_t j, JobClass* job_class):
-    """Give a job without GPUs what it asks for; return the nodes it spans (1 by count), 0 when there is no place."""
+    """Allocate GPUs to a job without any; return its number of nodes (1 if by count), or 0 if it does not fit."""
     cdef Globals* g = &s.g[0]
     if not g.by_count:
         return place_gang(s, j, job_class)
@@ -39,12 +39,12 @@ cdef inline int64_t take(State s, int64_t j, JobClass* job_class):
 
 
 cdef int64_t take_apart(State s, int64_t j, JobClass* job_class):
-    """Like `take`, compiled once for all the places that ask."""
+    """Like `take`, but compiled once for all callers."""
     return take(s, j, job_class)
 
 
 cdef inline int64_t take_again(State s, int64_t j, JobClass* job_class):
-    """Like `take`; a job that was evicted in this very pass goes where it was if its nodes still have room."""
+    """Like `take`, but a job evicted in the same pass returns to its old nodes if they still have room."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     if job.evicted and not g.by_count and allocation_fits(s, job.allocation):
@@ -66,7 +66,7 @@ cdef inline int64_t take_again(State s, int64_t j, JobClass* job_class):
 
 
 cdef inline int move(State s, Job* job, int64_t old) except -1:
-    """Book that an evicted job, which had the allocation `old`, goes on elsewhere."""
+    """Record that an evicted job, which had the allocation `old`, continues elsewhere."""
     cdef int64_t fresh = job.allocation
     job.allocation = old
     drop_allocation(s, job)
@@ -78,14 +78,14 @@ cdef inline int move(State s, Job* job, int64_t old) except -1:
 
 
 cdef inline int64_t eviction_last_key(State s, int64_t d):
-    """Return the key, now, of the domain's running job that is last in rank; there is one."""
+    """Return the current key of the domain's lowest-ranked running job; at least one job must run."""
     cdef Globals* g = &s.g[0]
     cdef int64_t key = -s.eviction_queue[s.domains[d].eviction_base].key
     return key - g.now if g.drift == DRIFT_TIME else key
 
 
 cdef inline int eviction_sort(State s, Key key, int64_t d) except -1:
-    """Order a domain's running jobs by their keys of this moment."""
+    """Sort a domain's running jobs by their current keys."""
     cdef int64_t size, mirrored
     cdef Job* job
     cdef Globals* g = &s.g[0]
@@ -99,7 +99,7 @@ cdef inline int eviction_sort(State s, Key key, int64_t d) except -1:
 
 
 cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
-    """Return whether the free GPUs and those of running jobs after job j in rank are enough by number."""
+    """Return whether the free GPUs and those of running jobs ranked below job j are enough in number."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -114,7 +114,7 @@ cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
 
 
 cdef inline bint may_evict(State s, Key key, int64_t d, int64_t j):
-    """Return whether there are jobs after job j in rank; they are in order then."""
+    """Return whether any running jobs rank below job j; if so, they are sorted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     if g.preemptive == 0 or domain.eviction_size == 0:
@@ -126,7 +126,7 @@ cdef inline bint may_evict(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_class, int64_t gone):
-    """Append to the `gone` jobs of `scratch` those to release next for waiting job j; return how many it has then."""
+    """Append the jobs to release next for waiting job j to the `gone` jobs in `scratch`; return their new number."""
     cdef int64_t count
     cdef Domain* domain = &s.domains[d]
     if gone == 0:
@@ -142,7 +142,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
 
 
 cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed) except -1:
-    """Evict those of the jobs released for job j that held something on its nodes; the others hold theirs again."""
+    """Evict the released jobs that held GPUs on job j's nodes; the other released jobs get their GPUs back."""
     cdef int64_t i, victim
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -164,7 +164,7 @@ cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t c
 
 
 cdef inline bint meet(State s, int64_t first, int64_t second):
-    """Return whether two allocations have a node in common."""
+    """Return whether two allocations share a node."""
     cdef int64_t other
     cdef int64_t link = first
     while link != NONE:
@@ -178,7 +178,7 @@ cdef inline bint meet(State s, int64_t first, int64_t second):
 
 
 cdef inline int hold_again(State s, Job* job, int64_t d) except -1:
-    """Give a job that was released just now what it held."""
+    """Give a job that was just released its GPUs back."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
         s.domains[d].free -= job.gpus
@@ -189,7 +189,7 @@ cdef inline int hold_again(State s, Job* job, int64_t d) except -1:
 
 
 cdef inline int settle_evictions(State s, Key key) except -1:
-    """Book what the pass did to the jobs it evicted: those that did not start again were preempted."""
+    """Record what the pass did to the jobs that it evicted: those that did not start again were preempted."""
     cdef int64_t i, j, cost, moved
     cdef Job* job
     cdef Globals* g = &s.g[0]
@@ -206,7 +206,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
         if cost > 0 and job.status == WAITING:
             job.overhead += cost
             moved = key_now(s, key, job)
-            # The cost is part of some keys: a job may now be first that was never tried.
+            # The preemption cost is part of some keys, so a job that was never tried may now be first.
             if moved != job.key:
                 if s.waiting_at[j] == 0:
                     s.queues[s.job_classes[job.job_class].queue].blocked = 0
@@ -216,7 +216,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
 
 
 cdef inline bint patience_ended(State s, int64_t low, int64_t high):
-    """Return whether a queue that cannot start holds a job that waited longer than the age cap."""
+    """Return whether a queue that cannot start holds a job that has waited longer than the age cap."""
     cdef int64_t q
     cdef Queue* queue
     cdef Job* job
@@ -231,7 +231,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
 
 
 cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
-    """Try again what comes after a job that evicted others: they may have held more than it took."""
+    """Try the queues after an evicting job again, because the evicted jobs may have held more GPUs than it took."""
     cdef int64_t q
     cdef Queue* queue
     for q in range(low, high):
@@ -241,7 +241,7 @@ cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) e
 
 
 cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t index):
-    """Return whether a node could now be part of job j's place, with every job after j in rank evicted from it."""
+    """Return whether a node could be part of job j's placement if every job ranked below j were evicted from it."""
     cdef Node* node = &s.nodes[index]
     cdef Group* group = &s.groups[node.group]
     if node.up == 0 or job_class.scope > 0:
@@ -254,9 +254,9 @@ cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t ind
 
 
 cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t high) except -1:
-    """Try again those queues whose first job could use nodes that became looser, as many as it lacked.
+    """Try queues again if enough nodes became looser for their first job.
 
-    On every other node it has what it had when it was tried, or less.
+    All other nodes have at most what they had when the job was last tried.
     """
     cdef int64_t q, j, i, index
     cdef Queue* queue
@@ -277,7 +277,7 @@ cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t hig
 
 
 cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evicts) except -1:
-    """Try again the queues of a domain that may have got room since they were blocked."""
+    """Try the queues of a domain again if there may be room for them since they were blocked."""
     cdef int64_t q
     cdef Globals* g = &s.g[0]
     if s.domains[d].freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
@@ -288,10 +288,10 @@ cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evic
 
 
 cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
-    """Give a waiting job its GPUs, if need be those of jobs after it in rank; return the nodes it spans, 0 for none.
+    """Allocate GPUs to a waiting job, evicting lower-ranked jobs if needed; return its number of nodes, or 0.
 
-    The last in rank is released first. Those that hold nothing on the nodes it then takes go on as if nothing had been;
-    when even all of them are not enough, every one does.
+    The lowest-ranked job is released first. Released jobs that hold nothing on the chosen nodes continue undisturbed.
+    If all lower-ranked jobs together are not enough, none is evicted.
     """
     cdef int64_t nodes, count, i
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
@@ -313,7 +313,7 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
-    """Start what can start in a domain; `evicts` says whether a waiting job may stop running ones."""
+    """Start all jobs of a domain that can start; `evicts` is whether a waiting job may stop running jobs."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
     cdef JobClass* job_class
@@ -350,7 +350,7 @@ cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
 
 
 cdef inline bint decides_later(State s):
-    """Tell whether the passes asked for wait for the end of the decision interval; the clock is set to it then."""
+    """Return whether requested passes wait for the end of the decision interval; if so, set the clock to it."""
     cdef Globals* g = &s.g[0]
     g.wake = NONE
     if g.interval == 0 or g.touched == 0 or g.now % g.interval == 0:
@@ -360,9 +360,9 @@ cdef inline bint decides_later(State s):
 
 
 def run_ordered(State s, Key key, bint evicts, int64_t instants):
-    """Run at most so many instants of an ordering policy; return False when nothing is left to happen.
+    """Run at most `instants` instants of an ordering policy; return False if no event is left.
 
-    `evicts` says whether a waiting job may stop running ones.
+    `evicts` is whether a waiting job may stop running jobs.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

@@ -1,4 +1,4 @@
-"""Policies that put jobs into an order, with or without eviction."""
+"""Policies that sort jobs by a key, with or without eviction."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ class Ordered:
     key: Key
     """A function of `replay.keys`, or one with the same parameters."""
     scan: Literal["stop", "skip"] = "stop"
-    """What a pass does at the first job that cannot start: end, or pass it over."""
+    """What a pass does at the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
     fit: Literal["place", "count"] = "place"
-    """Whether a job needs places on nodes, or only enough free GPUs in number."""
+    """'place' if a job needs GPUs on specific nodes, 'count' if it only needs enough free GPUs."""
     preemptive: bool = False
-    """Whether a waiting job may evict running ones whose key is greater."""
+    """Whether a waiting job may evict running jobs with larger keys."""
     drift: Literal["none", "time", "any"] = "any"
-    """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by one each millisecond
-    at full speed), 'any' (asked for anew in each pass; slower)."""
+    """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by 1 per millisecond at
+    full speed), 'any' (recomputed in each pass, which is slower)."""
     by_tenant: bool = False
-    """Whether jobs of different tenants wait in different queues."""
+    """Whether jobs of different tenants wait in separate queues."""
     by_arrival: bool = False
-    """Whether keys never fall behind those of earlier jobs, so that a queue is a line."""
+    """Whether keys never decrease from job to job, so that new jobs always join a queue at its end."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Belief about run times (n,) [ms]; the truth when None."""
+    """Expected run times (n,) [ms]; None means the actual ones."""
     value: NDArray[np.int64] | None = None
-    """A number of the policy's own for each job, passed to the key (n,)."""
+    """A number that the policy sets for each job; it is passed to the key (n,)."""
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
-    """What the key gets as the job's level, one more than thresholds; the level's number when empty."""
+    """What the key gets as the job's level, one more than thresholds; if empty, the key gets the level's number."""
     promote_ppm: int = 0
-    """A job stopped for so many times its last run [ppm] begins again at the first level; 0 never."""
+    """A job stopped for at least this multiple of its last run [ppm] returns to the first level; 0 never."""
     overhead_ms: NDArray[np.int64] | None = None
-    """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
+    """Cost of each preemption and migration by number of GPUs; the last entry covers larger gangs [ms]; None is 0."""
     relax_after_ms: int = 0
-    """Wait after which a gang takes GPUs anywhere; 0 never."""
+    """Wait after which a gang takes GPUs anywhere; 0 means never."""
     relax_scope: Literal[1, 2] = 2
-    """How far it then goes: 1 one group of nodes, 2 all nodes of one model."""
+    """How far such a gang may spread: 1 one group of nodes, 2 all nodes of one model."""
     scopes: tuple[Literal[0, 1, 2], ...] = ()
-    """How far apart a gang's GPUs may be, one step after the other: 0 on the fewest nodes, 1 in one group, 2 on all
-    nodes of one model. What leads to the next step is the mechanism's. Empty: as `relax_after_ms` has it."""
+    """How far a gang may spread, step by step: 0 the fewest nodes, 1 one group, 2 all nodes of one model. The mechanism
+    decides when a gang goes to the next step. If empty, `relax_after_ms` applies."""
     age_cap_ms: int = 0
-    """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
+    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip'; 0 means never."""
     stall: bool = False
-    """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
+    """Whether every cluster event stops each running job for `value` ms, as another simulator does."""
 
     interval_ms: int = 0
-    """Jobs start and stop only at multiples of it after the first submission; 0 at every event [ms]."""
+    """Jobs start and stop only at multiples of this interval after the first submission [ms]; 0 acts at every event."""
 
     takes_outages: ClassVar[bool] = True
-    """Whether jobs may be stopped by a node that fails under them."""
+    """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in this order (see ordered.pxi)."""

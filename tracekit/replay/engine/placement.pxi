@@ -1,17 +1,18 @@
-# Where a gang goes: rules for whole GPUs, each a few bit scans.
+# Placement of gangs: rules for whole GPUs, each a few bit scans.
 #
-# A gang never mixes GPU models. Within a group (nodes of one domain, model and rack), with `largest` the GPUs of its
-# largest node:
+# A gang never mixes GPU models. The rules below apply within a group (nodes of one domain, model and rack); `largest`
+# is the number of GPUs of its largest node:
 #
-# - at most `largest` GPUs go to one node: the one with the fewest free GPUs that suffice (best-fit, and consolidate),
-#   with the most (worst-fit, also called spread), or the first (first-fit); the lowest index on ties;
-# - more GPUs take wholly free nodes of the largest size, lowest index first, and for a remainder one more node, the one
-#   with the most free GPUs that has enough.
+# - A gang of at most `largest` GPUs goes to one node with enough free GPUs: the node with the fewest free GPUs
+#   (best-fit, and consolidate), with the most (worst-fit, also called spread), or the first (first-fit). Ties go to
+#   the lowest index.
+# - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes one more
+#   node: the one with the most free GPUs, if they are enough.
 #
-# Relaxed, a gang takes nodes by most free GPUs first until it has enough: inside one group (scope 1), or anywhere among
-# nodes of one model (scope 2).
+# A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one group (scope 1), or
+# on any nodes of one model (scope 2).
 #
-# The rule `buddy` has blocks instead (see `buddy`), and never relaxes: scattered GPUs are no blocks.
+# The rule `buddy` uses blocks instead (see `buddy`) and never relaxes, because scattered GPUs do not form blocks.
 
 cpdef enum:
     BEST_FIT = 0
@@ -21,12 +22,12 @@ cpdef enum:
 
 
 cdef inline bint accepts(JobClass* job_class, int64_t group, int64_t low):
-    """Return whether a job class may go to a group of a domain whose first group is `low`."""
+    """Return whether a job class may use a group of a domain whose first group is `low`."""
     return (job_class.accept >> (group - low)) & ONE == ONE
 
 
 cdef inline int64_t node_of_group(State s, Group* group, int64_t gpus, int64_t rule):
-    """Return the node of a group that a rule takes for a gang that fits into one, or NONE."""
+    """Return the node of a group that a rule chooses for a gang that fits on one node, or NONE."""
     cdef int64_t free, node
     cdef int64_t best = NONE
     if rule == WORST_FIT:
@@ -47,7 +48,7 @@ cdef inline int64_t node_of_group(State s, Group* group, int64_t gpus, int64_t r
 
 
 cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64_t rule):
-    """Return the node for a gang that fits into one, over all groups that it accepts, or NONE."""
+    """Return the node for a gang that fits on one node, over all groups that it accepts, or NONE."""
     cdef int64_t index, node
     cdef Group* group
     cdef bint less, more
@@ -67,7 +68,7 @@ cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64
 
 
 cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
-    """Add GPUs of a node to a job's allocation, and return that entry; nodes are the caller's to update."""
+    """Add GPUs of a node to a job's allocation, and return that entry; the caller updates the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = g.unused_allocation
     cdef Allocation* allocation = &s.allocations[link]
@@ -80,13 +81,13 @@ cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t 
 
 
 cdef inline int hold_seat(State s, Job* job, int64_t node, int64_t gpu) except -1:
-    """Let a job join a GPU, and add that to its allocation."""
+    """Add a job to a shared GPU, and the GPU to its allocation."""
     add_allocation(s, job, node, 1).gpu = gpu
     take_seat(s, node, gpu, 1)
 
 
 cdef inline int hold(State s, Job* job, int64_t node, int64_t gpus) except -1:
-    """Take GPUs of a node that no job has, the lowest, for a job."""
+    """Allocate the lowest unused GPUs of a node to a job."""
     if s.g[0].seats:
         hold_seats(s, job, node, gpus)
     else:
@@ -108,7 +109,7 @@ cdef int hold_seats(State s, Job* job, int64_t node, int64_t gpus) except -1:
 
 
 cdef inline int64_t whole_nodes(State s, Job* job, JobClass* job_class, Group* group):
-    """Place a gang larger than a node in a group; return its nodes, 0 when it does not fit."""
+    """Place a gang larger than a node in a group; return its number of nodes, or 0 if it does not fit."""
     cdef int64_t word, _, free, node
     cdef uint64_t bits
     cdef int64_t wanted = job_class.gpus // group.largest
@@ -139,7 +140,7 @@ cdef inline int64_t whole_nodes(State s, Job* job, JobClass* job_class, Group* g
 
 
 cdef inline bint has_other(State s, Group* group, int64_t wanted, int64_t rest):
-    """Return whether a node for the remainder is left beside `wanted` free nodes of the largest size."""
+    """Return whether a node for the remainder is left in addition to `wanted` free nodes of the largest size."""
     cdef int64_t word, free
     cdef uint64_t bits
     cdef int64_t row = group.bits + group.largest * group.words
@@ -158,7 +159,7 @@ cdef inline bint has_other(State s, Group* group, int64_t wanted, int64_t rest):
 
 
 cdef inline int64_t free_of(State s, Group* group, int64_t enough):
-    """Return the free GPUs of a group's nodes, or any number from `enough` on."""
+    """Return the number of free GPUs on a group's nodes; counting may stop once it reaches `enough`."""
     cdef int64_t free, row, word
     cdef uint64_t bits
     cdef int64_t total = 0
@@ -175,7 +176,7 @@ cdef inline int64_t free_of(State s, Group* group, int64_t enough):
 
 
 cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t model, JobClass* job_class):
-    """Return the node with most free GPUs in one group, or in all accepted groups of a model."""
+    """Return the node with the most free GPUs in one group, or in all accepted groups of a model."""
     cdef int64_t index, free, node
     cdef Group* group
     cdef int64_t best = NONE
@@ -195,7 +196,7 @@ cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t mode
 cdef inline int64_t placement_gather(
     State s, Job* job, JobClass* job_class, Domain* domain, int64_t only, int64_t model
 ):
-    """Take nodes by most free GPUs until the gang, which fits, is complete; return how many nodes."""
+    """Take the nodes with the most free GPUs until the gang, which fits, is complete; return the number of nodes."""
     cdef int64_t node, gpus
     cdef int64_t missing = job_class.gpus
     cdef int64_t count = 0
@@ -233,7 +234,7 @@ cdef inline int64_t anywhere(State s, Job* job, JobClass* job_class, Domain* dom
 
 
 cdef inline int64_t place_gang(State s, int64_t j, JobClass* job_class):
-    """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
+    """Allocate GPUs to a job without any; return its number of nodes, or 0 (nothing allocated) if it does not fit."""
     cdef Job* job = &s.jobs[j]
     cdef Domain* domain = &s.domains[job_class.domain]
     if domain.free < job_class.gpus:

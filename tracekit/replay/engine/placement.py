@@ -1,4 +1,4 @@
-"""The names of the placement rules (see placement.pxi for what they do)."""
+"""The names of the placement rules (see placement.pxi for the rules themselves)."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ RULES = {
     "first-fit": "FIRST_FIT",
     "buddy": "BUDDY",
 }
-"""Names of the rules for one node, and that of blocks, with the constant that stands for each in the kernel."""
+"""Names of the placement rules, with the constant for each in the kernel."""

@@ -1,15 +1,15 @@
-# What a running job gets done, and when something happens to it next.
+# The progress of a running job, and the time of its next event.
 #
-# Progress is settled whenever something about a running job changes, so that its rate may change at any event.
+# Progress is settled whenever a running job changes, so its rate may change at any event.
 
 
 cdef inline int64_t held(Job* job):
-    """Return the GPUs that a running job holds: a block may have more of them than it asked for."""
+    """Return the GPUs that a running job holds; a block may have more GPUs than the job requested."""
     return job.gpus + job.spare
 
 
 cdef inline int settle(Job* job, int64_t now) except -1:
-    """Book what a running job did since it was last looked at."""
+    """Record what a running job did since it was last settled."""
     cdef int64_t elapsed = now - job.since
     if elapsed == 0:
         return 0
@@ -22,22 +22,22 @@ cdef inline int settle(Job* job, int64_t now) except -1:
     job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
     if job.period > 0:
         job.clock += elapsed - idle
-        # The last checkpoint lies in this stretch, in which the rate was one and the overhead came first.
+        # The last checkpoint is in this interval, in which the rate was constant and the overhead came first.
         if job.clock >= job.period:
             job.clock %= job.period
             job.saved = job.remaining + job.clock * job.rate
 
 
 cdef inline int save(Job* job) except -1:
-    """Let a settled job keep all that it has done: what stops it on purpose saves it."""
+    """Save all work of a settled job; a deliberate stop saves the work."""
     job.saved = job.remaining
     job.clock = 0
 
 
 cdef inline int64_t key_now(State s, Key key, Job* job):
-    """Return the key of a job that is settled: smaller goes first.
+    """Return the key of a settled job; smaller keys go first.
 
-    What remains is the time that it takes, checkpoints included, so that it falls by 1 each millisecond.
+    The remaining work is given as time, including checkpoints, so it falls by 1 per millisecond.
     """
     cdef int64_t speed = PPM if job.period == 0 else job.saving
     cdef int64_t remaining = (job.remaining + speed - 1) // (PPM if speed == PPM else speed)
@@ -50,16 +50,16 @@ cdef inline int64_t key_now(State s, Key key, Job* job):
 
 
 cdef inline int64_t overhead_of(State s, int64_t gpus):
-    """Return what a preemption or migration of a gang costs [ms]."""
+    """Return the cost of preempting or migrating a gang [ms]."""
     return s.overheads[min(gpus, len(s.overheads) - 1)]
 
 
 cdef inline int schedule_event(State s, int64_t j) except -1:
-    """Enter the next event of a running, settled job: its end, or before it the crossing of a threshold."""
+    """Schedule the next event of a running, settled job: its end, or the crossing of a threshold before it."""
     cdef int64_t missing, crossing
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    # A division by a constant costs a fraction of one by a variable, and full speed is the usual one.
+    # Division by a constant is much faster than by a variable, and most jobs run at full speed.
     cdef int64_t left = (job.remaining + (PPM if job.rate == PPM else job.rate) - 1)
     left = left // PPM if job.rate == PPM else left // job.rate
     cdef int64_t end = g.now + job.overhead + left
@@ -77,7 +77,7 @@ cdef inline int schedule_event(State s, int64_t j) except -1:
 
 
 cdef inline int unschedule_event(State s, int64_t j) except -1:
-    """Take the next event of a job out of the heap, if it has one."""
+    """Remove the next event of a job from the heap, if it has one."""
     cdef Globals* g = &s.g[0]
     if s.event_at[j] != NONE:
         heap_remove(s.events, s.event_at, 0, g.event_size, j)
@@ -85,7 +85,7 @@ cdef inline int unschedule_event(State s, int64_t j) except -1:
 
 
 cdef inline int change_rate(State s, int64_t j, int64_t rate) except -1:
-    """Let a running job go on at another rate [ppm]."""
+    """Let a running job continue at another rate [ppm]."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     if job.rate == rate:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 _INSTANTS = 100_000
-"""Instants between two looks at the world outside: progress and interruptions."""
+"""Number of instants between checks for progress updates and interrupts."""
 
 
 def simulate(
@@ -50,11 +50,11 @@ def simulate(
     Parameters
     ----------
     jobs, cluster, assignment
-        What runs, where, and which nodes each job accepts.
+        The jobs, the cluster, and which nodes each job accepts.
     mechanism : Mechanism
-        What carries out the policy's rule, such as an `Ordered`.
+        The mechanism that carries out the policy's rule, such as an `Ordered`.
     name : str
-        Of the policy, for errors.
+        Name of the policy, for errors.
     rule : str
         A placement of `placement.RULES`.
     spread : array, optional
@@ -62,16 +62,16 @@ def simulate(
     trace : Trace, optional
         Where the jobs come from.
     checkpoints : Checkpoints, optional
-        How jobs save their work where nodes of the cluster fail.
+        How jobs save their work if nodes of the cluster fail.
     log : bool
         Keep the event log.
     progress : callable, optional
-        Told now and then how many jobs have been submitted.
+        Called from time to time with the number of jobs submitted so far.
 
     Raises
     ------
     UsageError
-        The mechanism does not go with the placement, or a planner asked for what cannot be.
+        The mechanism does not support the placement, or a planner requested something impossible.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
@@ -85,7 +85,7 @@ def simulate(
         if written <= rows:
             outcome = _outcome(run.state, wall, log=log, unit=run.unit)
             return run.complete(outcome if checkpoints is None else replace(outcome, losses=_losses(run.state)))
-        # The run is deterministic: the same again, with room for the whole log.
+        # The run is deterministic: repeat it, with room for the whole log.
         rows = written
 
 
@@ -94,7 +94,7 @@ def _losses(s: EngineState) -> Losses:
 
 
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
-    """Return the outcome that stands in the state; its GPUs are counted in units of so many milli-GPUs."""
+    """Return the outcome from the state; the state counts GPUs in units of `unit` milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == DONE
     samples = s.samples[: g["samples"]]

@@ -1,4 +1,4 @@
-"""Make a run of jobs in one order ready."""
+"""Prepare a run of jobs in one order."""
 
 from __future__ import annotations
 

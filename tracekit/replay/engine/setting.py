@@ -1,4 +1,4 @@
-"""What a mechanism is given before a run, and what it returns: the interface between mechanisms and the engine."""
+"""What a mechanism gets before a run and what it returns: the interface between mechanisms and the engine."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ __all__ = ["Mechanism", "Run", "Setting", "prepared_by"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is replayed, whatever the policy."""
+    """What to replay, independent of the policy."""
 
     jobs: Jobs
-    """What runs."""
+    """The jobs to run."""
     cluster: Cluster
-    """Where."""
+    """The cluster to run them on."""
     assignment: Assignment
     """Which nodes each job accepts."""
     name: str = "policy"
-    """Of the policy, for errors."""
+    """Name of the policy, for errors."""
     rule: str = "consolidate"
     """A placement of `placement.RULES`."""
     spread: NDArray[np.int32] | None = None
-    """Speed of a gang on k nodes where k0 would do (k0, k) [ppm]; 1,000,000 everywhere when None."""
+    """Speed of a gang on k nodes if k0 nodes would do (k0, k) [ppm]; None means 1,000,000 everywhere."""
     trace: Trace | None = None
-    """Where the jobs come from, for a mechanism that reads further tables."""
+    """Where the jobs come from, for mechanisms that read further tables."""
     checkpoints: Checkpoints | None = None
-    """How jobs save their work where nodes fail; None where none does."""
+    """How jobs save their work if nodes fail; None if no node fails."""
     log_rows: int = 0
-    """Room for the event log; 0 keeps none."""
+    """Number of rows for the event log; 0 keeps no log."""
 
 
 def _unchanged(outcome: Outcome) -> Outcome:
@@ -55,20 +55,20 @@ class Run(NamedTuple):
     """A run before its first instant."""
 
     state: EngineState
-    """The engine's arrays, in which the outcome will stand."""
+    """The engine's arrays; after the run they hold the outcome."""
     step: Callable[[int], bool]
-    """Runs at most so many instants, at least one, and returns whether more are to come."""
+    """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = _unchanged
     """Adds what only this mechanism records to the outcome."""
     unit: int = 1000
-    """What the state counts GPUs in [milli-GPU]."""
+    """Unit in which the state counts GPUs [milli-GPU]."""
 
 
 class Mechanism(Protocol):
-    """What carries out a policy."""
+    """The part that carries out a policy."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run: the state, the mechanism's own arrays, and what steps through the instants.
+        """Return a run: the state, the mechanism's own arrays, and the function that steps through the instants.
 
         It may be called again for the same run, with more room for the log, and must then return the same run.
         """
@@ -76,9 +76,9 @@ class Mechanism(Protocol):
 
 
 def prepared_by(module: str, mechanism: Mechanism, setting: Setting) -> Run:
-    """Return the run that a module's function `prepare` makes of a mechanism.
+    """Return the run that a module's function `prepare` makes from a mechanism.
 
-    The module is named, not imported: it needs the compiled engine and knows the mechanism's class, while the class
-    has to be there without an engine, and knows nothing of how it is carried out.
+    The module is referred to by name, not imported. It needs the compiled engine and knows the mechanism's class, while
+    the class must work without an engine and does not know how it is carried out.
     """
     return cast("Run", import_module(f"tracekit.replay.{module}").prepare(mechanism, setting))

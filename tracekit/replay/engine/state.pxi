@@ -1,8 +1,8 @@
-# What every replay has: the structs of its arrays, the arrays, and the numbers that stand for things.
+# What every replay has: the structs of its arrays, the arrays, and the constants.
 #
-# Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million takes whole
-# units off it. NumPy's types are made of these structs (see `state.struct_dtype`); Python makes every array, and
-# compiled code reads and writes them in place.
+# Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million subtracts
+# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Python allocates every array, and
+# compiled code reads and writes the arrays in place.
 
 cimport cython
 from libc.math cimport exp
@@ -20,16 +20,16 @@ cdef extern from *:
     # The recorded speed.
     const int64_t PPM
     const uint64_t ONE
-    # After every time of a run.
+    # Later than any time of a run.
     const int64_t NEVER
     # More than any number of GPUs.
     const int64_t ANY_NUMBER
-    # Above every submission [ms]: 557 years.
+    # Larger than any submission time [ms]: 557 years.
     const int64_t KEY_SPAN
     int64_t count_trailing_zeros(uint64_t value)
 
 cpdef enum:
-    # No node, no job, end of a linked list.
+    # No node, no job, or the end of a linked list.
     NONE = -1
 
 # Status of a job.
@@ -45,18 +45,18 @@ cdef enum:
     KIND_FINISH = 0
     KIND_TIMER = 3
 
-# How the key of a running job changes: not at all, by -1 each millisecond, or in a way that must be asked for.
+# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires calling the key.
 cpdef enum:
     DRIFT_NONE = 0
     DRIFT_TIME = 1
     DRIFT_ANY = 2
 
-# One row of each struct by name, for NumPy; all of them the same zeros.
+# One row of each struct by name, for NumPy; all rows are the same zeros.
 EXAMPLES = {}
 cdef int64_t _row[128]
 
 
-# What every start and end of a job touches stands first, so that it shares cache lines.
+# The fields used at every start and end of a job come first, so that they share cache lines.
 cdef struct Job:
     int64_t submit, remaining, since, overhead, attained, ran, first
     int32_t rate, gpus, job_class, allocation, nodes, level
@@ -95,7 +95,7 @@ cdef struct Allocation:
     int32_t node, gpus, next, gpu, job, before, after
 
 
-# Of a heap.
+# An entry of a heap.
 cdef struct Entry:
     int64_t key, job
 
@@ -132,7 +132,7 @@ cdef struct Globals:
 
 
 cdef class Arrays:
-    """The fields of a named tuple of arrays, of which each becomes an attribute of its type."""
+    """Makes each array of a named tuple a typed attribute."""
 
     def __init__(self, arrays):
         for name, array in arrays._asdict().items():
@@ -174,12 +174,12 @@ cdef class State(Arrays):
 
 
 cdef struct JobFacts:
-    # What a key may look at; milliseconds, GPUs and GPU * ms.
+    # The facts that a key may use, in milliseconds, GPUs and GPU * ms.
     int64_t submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value
 
 
 cdef class Key:
-    """A key. Called from Python it takes the seven facts in their order."""
+    """A key. Called from Python, it takes the seven facts in order."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         raise NotImplementedError
@@ -199,7 +199,7 @@ cdef class Key:
 
 
 cdef class PythonKey(Key):
-    """A function of Python as a key; what it raises ends the run."""
+    """A Python function as a key; an exception from it ends the run."""
 
     cdef object function
 

@@ -1,29 +1,29 @@
-# Whom to evict, found without trying: running jobs give way one by one, the last in rank first, until a gang fits.
+# Find the jobs to evict without trying: running jobs are evicted one by one, lowest rank first, until a gang fits.
 #
-# For a gang on one node this is a question to each node alone: the last of its own jobs that would have to go. The node
-# where that job is last in rank has room first. A gang of whole nodes has room when as many nodes have lost all their
-# jobs. For gangs with a remainder it is asked only whether there would be room at all.
+# For a gang on one node each node is checked separately: which is the last of its jobs that would have to go? The node
+# where this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
+# For gangs with a remainder we check only whether there would be room at all.
 
-# There may be room; where shows only when the jobs are gone.
+# There may be room, but where is known only after the jobs are gone.
 cpdef enum:
     UNKNOWN = -2
 cdef int64_t _LAST = 2**63 - 1
-# Nodes of a gang up to which it is asked which are clear first.
+# Largest number of nodes of a gang for which we find the nodes that are clear first.
 cdef enum:
     _FEW_NODES = 16
 
 
 cdef inline int64_t eviction_limit(State s, int64_t j):
-    """Return the key, as in the eviction queue, above which jobs come after waiting job j."""
+    """Return the eviction-queue key above which jobs rank below waiting job j."""
     cdef Globals* g = &s.g[0]
     cdef int64_t limit = s.jobs[j].key
     return limit + g.now if g.drift == DRIFT_TIME else limit
 
 
 cdef inline int64_t last_to_go(State s, int64_t index, int64_t wanted, int64_t key, int64_t job):
-    """Return the job with which a node has `wanted` free GPUs, its jobs gone from the last in rank up to this one.
+    """Return the job whose eviction gives a node `wanted` free GPUs, if its jobs are evicted from the lowest rank up.
 
-    NONE when all jobs that come after (`key`, `job`) in rank are not enough.
+    Return NONE if evicting all jobs that rank below (`key`, `job`) is not enough.
     """
     cdef Allocation* allocation
     cdef int64_t free = s.nodes[index].free
@@ -42,7 +42,7 @@ cdef inline int64_t last_to_go(State s, int64_t index, int64_t wanted, int64_t k
 
 
 cdef inline int64_t victims_on(State s, int64_t index, int64_t wanted):
-    """Write into `scratch` the jobs of a node that go until it has `wanted` free GPUs, last in rank first; how many."""
+    """Write to `scratch` the jobs to evict until a node has `wanted` free GPUs, lowest rank first; return the count."""
     cdef int64_t free = s.nodes[index].free
     cdef int64_t link = s.nodes[index].holder
     cdef int64_t count = 0
@@ -55,7 +55,7 @@ cdef inline int64_t victims_on(State s, int64_t index, int64_t wanted):
 
 
 cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
-    """Return the GPUs that a node would have free without the jobs whose key in the eviction queue is greater."""
+    """Return the GPUs that a node would have free without the jobs with a larger eviction-queue key."""
     cdef Node* node = &s.nodes[index]
     cdef int64_t room = node.free
     cdef int64_t link = node.holder
@@ -66,7 +66,7 @@ cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
 
 
 cdef inline bint some_group_has_room(State s, Domain* domain, JobClass* job_class, int64_t limit):
-    """Return whether a gang larger than any node would fit in a group without the jobs whose key is greater."""
+    """Return whether a gang larger than any node would fit in a group without the jobs with larger keys."""
     cdef int64_t index, wanted, rest, whole, enough, member, room
     cdef Group* group
     for index in range(domain.group_low, domain.group_high):
@@ -87,7 +87,7 @@ cdef inline bint some_group_has_room(State s, Domain* domain, JobClass* job_clas
 
 
 cdef inline int64_t first_victim_suffices(State s, Domain* domain, JobClass* job_class, int64_t limit):
-    """Return the node of the job that is last in rank if it alone stands in the way, else NONE."""
+    """Return the node of the lowest-ranked job if evicting this job alone is enough, else NONE."""
     cdef int64_t first = s.g[0].jobs - 1 - s.eviction_queue[domain.eviction_base].job
     if s.jobs[first].nodes > 1:
         return NONE
@@ -99,7 +99,7 @@ cdef inline int64_t first_victim_suffices(State s, Domain* domain, JobClass* job
 
 
 cdef inline int64_t last_of(State s, int64_t index, int64_t limit):
-    """Return the link of the job of a node that goes last, NONE if one has no greater key than `limit`."""
+    """Return the link of the node's job that is evicted last, or NONE if a job's key is not above `limit`."""
     cdef int64_t last = s.nodes[index].holder
     while s.allocations[last].key > limit:
         if s.allocations[last].after == NONE:
@@ -109,17 +109,18 @@ cdef inline int64_t last_of(State s, int64_t index, int64_t limit):
 
 
 cdef inline bint goes_before(State s, int64_t link, int64_t other):
-    """Return whether the job of a link comes after that of another in rank, and so goes before it."""
+    """Return whether the job of a link ranks below the job of another link, so that it is evicted first."""
     cdef Allocation* allocation = &s.allocations[link]
     cdef Allocation* than = &s.allocations[other]
     return allocation.key > than.key or (allocation.key == than.key and allocation.job > than.job)
 
 
 cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
-    """Find the nodes of a group that lose all their jobs first, with those that have none now as many as wanted.
+    """Find the nodes of a group that are clear first; nodes without jobs count too, `wanted` nodes in all.
 
-    Writes the link that goes last of each behind the jobs in `evicted`; returns how many, 0 when there would never be
-    enough, noting how many lack, or UNKNOWN when there are too many at once.
+    Write, for each node, the link that is evicted last after the jobs in `evicted`. Return the number of links; 0,
+    after noting how many nodes are missing, if there would never be enough; or UNKNOWN if too many nodes are clear at
+    once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -135,7 +136,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
         link = last_of(s, index, limit)
         if link == NONE:
             continue
-        # One more than wanted is kept, to see whether it is clear at once with the one before.
+        # Keep one more than wanted, to check whether it becomes clear together with the one before.
         place = count
         while place > 0 and goes_before(s, link, s.evicted[base + place - 1]):
             if place <= wanted:
@@ -155,7 +156,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
 
 
 cdef inline int64_t victims_of(State s, int64_t nodes):
-    """Write into `scratch` the jobs of so many nodes, up to the links just noted, last in rank first."""
+    """Write to `scratch` the jobs of `nodes` nodes, up to the links just noted, lowest rank first."""
     cdef int64_t i, last, ahead, link, place, other, key, k
     cdef Allocation* allocation
     cdef int64_t base = s.g[0].evicted
@@ -185,7 +186,7 @@ cdef inline int64_t victims_of(State s, int64_t nodes):
 
 
 cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class, int64_t limit):
-    """Answer like `first_victims` for a gang larger than any node."""
+    """Return the result of `first_victims` for a gang larger than any node."""
     cdef int64_t nodes
     cdef Globals* g = &s.g[0]
     cdef Group* group = &s.groups[domain.group_low]
@@ -198,10 +199,10 @@ cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class
 
 
 cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
-    """Write into `scratch` who has to go until waiting job j has room, last in rank first; return how many.
+    """Write to `scratch` the jobs to evict until waiting job j has room, lowest rank first; return their number.
 
-    0 when there would be no room if all jobs after it in rank went; UNKNOWN when this is not known, or who they are is
-    not. Running jobs are in rank, and the domain has one.
+    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this, or which jobs they
+    are, is not known. Running jobs are sorted by rank, and the domain has at least one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -224,7 +225,7 @@ cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_c
 
 
 cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
-    """Return whether there are groups where a gang may go to one node (1), where it needs more (2), or both (3)."""
+    """Return whether some groups can hold a gang on one node (1), some only on several (2), or both (3)."""
     cdef int64_t index
     cdef int64_t kinds = 0
     for index in range(domain.group_low, domain.group_high):
@@ -234,7 +235,7 @@ cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
 
 
 cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobClass* job_class, int64_t limit):
-    """Return the node that has room first, NONE without, and if it is not the only one the job that goes last there."""
+    """Return the node that has room first, or NONE, and the job evicted last there if other nodes tie with it."""
     cdef int64_t best, several, key, job, index, member, last
     best = several = NONE
     key, job = limit, _LAST
@@ -247,7 +248,7 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobCl
             last = last_to_go(s, member, job_class.gpus, key, job)
             if last == NONE:
                 continue
-            # With the same job two nodes get room at once: the rule of placement chooses.
+            # If the same job gives two nodes room at once, the placement rule chooses.
             several = last if best != NONE and last == job + 1 else NONE
             best = member
             key, job = s.jobs[last].key, <int64_t>(last - 1)
@@ -255,9 +256,9 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobCl
 
 
 cdef inline int64_t cleared_by(State s, Domain* domain, JobClass* job_class, int64_t job):
-    """Note the nodes that have room once a job goes, as links of it behind the jobs in `evicted`; return how many.
+    """Note the nodes that have room once a job is evicted, as its links after the jobs in `evicted`; return the count.
 
-    UNKNOWN when they are too many.
+    Return UNKNOWN if there are too many.
     """
     cdef int64_t index, may_go_there
     cdef Node* node

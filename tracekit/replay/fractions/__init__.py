@@ -1,1 +1,1 @@
-"""Parts of GPUs: placement on nodes with CPUs and memory, and the studies of fragmentation."""
+"""GPUs shared in fractions: placement on nodes with CPUs and memory, and the fragmentation studies."""

@@ -1,4 +1,4 @@
-"""Lay out a replay in which jobs share GPUs in thousandths: what they ask for, in parts that a node can hold."""
+"""Prepare a replay in which jobs share GPUs in thousandths: split their requests into parts that a node can hold."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["Gangs", "divide", "prepare"]
 
 
 class Gangs(NamedTuple):
-    """Arrays of jobs that share GPUs, beside `EngineState` and `Fractions`."""
+    """The arrays that jobs sharing GPUs need in addition to `EngineState` and `Fractions`."""
 
     gangs: NDArray[Any]
-    """How the jobs of each class are cut into parts, each of one node."""
+    """How the jobs of each class are split into parts; each part runs on one node."""
     chosen: NDArray[np.int32]
-    """Room for the GPUs of a part (G,)."""
+    """Buffer for the GPUs of a part (G,)."""
     barred: NDArray[np.int32]
-    """Room for the nodes of a gang (N,)."""
+    """Buffer for the nodes of a gang (N,)."""
 
 
 def prepare(mechanism: Fractional, setting: Setting) -> Run:
@@ -55,15 +55,15 @@ def prepare(mechanism: Fractional, setting: Setting) -> Run:
 def divide(
     state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
 ) -> tuple[EngineState, Fractions, Gangs]:
-    """Turn a state whose nodes are open into one that counts in milli-GPUs, and return its nodes and gangs.
+    """Convert a state whose nodes are open to milli-GPUs, and return its nodes and gangs.
 
-    The arrays of jobs, sums, samples and log stay those of `state`. CPU and memory count only where they are known of
-    every node; a job with none stated asks for none.
+    The arrays of jobs, totals, samples and log remain those of `state`. CPU and memory count only if they are known for
+    all nodes; a job without a request for them needs none.
 
     Raises
     ------
     UsageError
-        There is no such rule.
+        The rule does not exist.
     """
     kinds, class_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
     sets, accepts, supply = _accepted(jobs, cluster, kinds)
@@ -129,7 +129,7 @@ def _kinds(
 def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
     """Return for each job class the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
 
-    A kind of nodes is a domain and a GPU model. A job may ask for one of several models, joined by '|'.
+    A kind of nodes is a domain and a GPU model. A job may request one of several models, joined by '|'.
     """
     several = len(cluster.domains) > 1
     pairs, kind_of = np.unique(
@@ -166,7 +166,7 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
 def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
 ) -> tuple[NDArray[Any], Tasks]:
-    """Return how each job class is cut into parts (no parts: it can never run), and the shapes of all parts."""
+    """Return how each job class is split into parts (no parts if it can never run), and the shapes of all parts."""
     gangs = np.zeros(len(kinds), struct_dtype("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()
@@ -192,10 +192,10 @@ def _cut(
 
 
 def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:
-    """Return the GPUs of a full part and how many there are; 0 parts where the gang can never run."""
+    """Return the GPUs of a full part and the number of full parts; 0 parts if the gang can never run."""
 
     def able(part: int) -> int:
-        """Return how many empty nodes could hold so many GPUs of the gang."""
+        """Return the number of empty nodes that could hold `part` GPUs of the gang."""
         cpu, memory = (-(-kind[name] * part // kind["devices"]) for name in ("cpu", "memory"))
         fits = accepted & (supply.gpus >= part) & (supply.cpu_milli >= cpu) & (supply.memory_mib >= memory)
         return int(np.count_nonzero(fits))

@@ -1,12 +1,12 @@
-# The scheduling pass where jobs share GPUs in thousandths (see supply.pxi and rules.pxi).
+# The scheduling pass for jobs that share GPUs in thousandths (see supply.pxi and rules.pxi).
 #
-# Everything is counted in milli-GPUs. Jobs of one class wait in one queue, or all of a domain where the first that
-# cannot start stops the pass. A job that did not fit is looked at again only when a node on which something ended, or
-# that joined, could hold it.
+# Everything is counted in milli-GPUs. Jobs of one class share a queue; if the first job that cannot start stops the
+# pass, all jobs of a domain do. A job that did not fit is tried again only when a node that could hold it joined, or
+# had something end on it.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
-    """Return what is free of a node that is there and partly used [milli-GPU]."""
+    """Return what is free on an available, partly used node [milli-GPU]."""
     cdef int64_t left = f.nodes[node].milli_left
     if s.nodes[node].up == 0 or left == s.nodes[node].gpus * WHOLE_GPU:
         return 0
@@ -14,7 +14,7 @@ cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
 
 
 cdef inline int hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node) except -1:
-    """Take the chosen GPUs of a node for a part of a job."""
+    """Allocate the chosen GPUs of a node to a part of a job."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -31,7 +31,7 @@ cdef inline int hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t 
 
 
 cdef inline int give_back(State s, Fractions f, Gangs gangs, int64_t j) except -1:
-    """Free what a job holds. Its allocation names the part placed last first."""
+    """Free what a job holds. Its allocation lists the part placed last first."""
     cdef int64_t part, shape, node, i, amount
     cdef Shape* task
     cdef Globals* g = &s.g[0]
@@ -57,10 +57,10 @@ cdef inline int give_back(State s, Fractions f, Gangs gangs, int64_t j) except -
 
 
 cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Gang* gang):
-    """Place a gang of several parts, each on a node of its own; return its nodes, 0 (nothing taken) without room."""
+    """Place a gang of several parts, each on its own node; return its number of nodes, or 0 if it does not fit."""
     cdef int64_t part, shape, node
     cdef int64_t nodes = gang.parts + (gang.rest != NONE)
-    # A node that holds a full part holds the rest too, so that these numbers are enough.
+    # A node that can hold a full part can also hold the rest, so these numbers are sufficient.
     if fitting(f, gang.full) < gang.parts or (gang.rest != NONE and fitting(f, gang.rest) < nodes):
         return 0
     for part in range(nodes):
@@ -75,7 +75,7 @@ cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Ga
 
 
 cdef inline int64_t fractional_place(State s, Fractions f, Gangs gangs, int64_t j):
-    """Take GPUs for a waiting job; return its nodes, 0 without room."""
+    """Allocate GPUs to a waiting job; return its number of nodes, or 0 if it does not fit."""
     cdef Job* job = &s.jobs[j]
     cdef Gang* gang = &gangs.gangs[job.job_class]
     if s.domains[s.job_classes[job.job_class].domain].free < job.gpus:
@@ -131,7 +131,7 @@ cdef inline int fractional_change_nodes(State s, Fractions f) except -1:
 
 
 cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key key):
-    """Carry out every event of the next moment; return False when there is none."""
+    """Process every event of the next instant; return False if there is none."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
@@ -153,7 +153,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
 
 
 cdef inline bint could_start(State s, Fractions f, Gangs gangs, int64_t j, int64_t since):
-    """Return whether a job that did not fit may do so after the changes of nodes from number `since` on."""
+    """Return whether a job that did not fit may fit after the node changes from number `since` on."""
     cdef int64_t number
     cdef Gang* gang = &gangs.gangs[s.jobs[j].job_class]
     cdef int64_t changes = f.totals[CHANGES]

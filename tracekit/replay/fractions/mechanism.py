@@ -16,21 +16,22 @@ __all__ = ["Fractional"]
 
 @dataclass(frozen=True)
 class Fractional:
-    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (`fractions.supply`).
+    """Jobs share GPUs in thousandths and also request CPU and memory; a rule scores the nodes (`fractions.supply`).
 
-    A job goes to one node if an empty one could hold it. Otherwise it is cut into parts as large as an empty node can
-    hold and one for what is left over, with CPU and memory in proportion, each on a node of its own.
+    A job goes to one node if an empty node could hold it. Otherwise it is split into parts as large as an empty node
+    can hold, and one part for the remainder. CPU and memory are split in proportion, and each part runs on its own
+    node.
     """
 
     order: Ordered
-    """The order of the jobs; it does not evict, has no levels and does not relax. Its key gets milli-GPUs and
-    milli-GPU * ms in place of GPUs and GPU * ms."""
+    """The order of the jobs; it must not evict, have levels or relax. Its key gets milli-GPUs and milli-GPU * ms
+    instead of GPUs and GPU * ms."""
     rule: str
     """A name of `fractions.RULES`."""
     popularity: float = 0.95
-    """Share of the jobs whose shapes are the expected workload (see `tasks.expected_workload`)."""
+    """Share of the jobs whose shapes form the expected workload (see `tasks.expected_workload`)."""
     seed: int = 0
-    """Of the rule 'random'."""
+    """Seed of the rule 'random'."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs in thousandths (see fractional.pxi)."""

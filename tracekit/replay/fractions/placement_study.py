@@ -1,4 +1,4 @@
-"""The placement study of `tracekit replay --inflate`: every task of a Trace on its nodes, under several rules."""
+"""The placement study of `tracekit replay --inflate`: place every task of a Trace on its nodes, under several rules."""
 
 from __future__ import annotations
 
@@ -35,43 +35,43 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# The inflate mode: tasks only arrive and none leaves, to see how full a placement rule can make a cluster.
+# The inflate mode: tasks arrive and never leave, which shows how full a placement rule can make a cluster.
 #
 # It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, on any tasks and nodes.
 
 
 def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
-    """Let tasks arrive on an empty cluster until they ask for `load` times its GPUs, and return how it fills.
+    """Let tasks arrive on an empty cluster until they request `load` times its GPUs, and return how the cluster fills.
 
-    Each task arrives once, in an order shuffled by the seed, followed by tasks drawn with replacement (see `arrivals`).
-    A task that fits nowhere is dropped. The seed also draws the rank of the nodes, which decides ties.
+    Each task arrives once, in an order shuffled by the seed; then tasks are sampled with replacement (see `arrivals`).
+    A task that fits nowhere is dropped. The seed also sets the rank of the nodes, which breaks ties.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks; they are the expected workload too.
+        The tasks; they also form the expected workload.
     nodes : Supply
         The nodes.
     policy : str
         A rule of `fractions.RULES`.
     seed : int
-        Seed of all that is drawn, 0 or more.
+        Seed of all random choices, at least 0.
     load : float
-        GPUs requested at the end, as a share of the GPUs there are.
+        Total GPUs requested at the end, as a share of the existing GPUs.
 
     Returns
     -------
     polars.DataFrame
-        One row for each whole percent reached, in this order of columns:
+        One row for each whole percent reached, with these columns in this order:
         `arrived_percent` (GPUs requested so far, placed or not, of all GPUs [%]),
-        `gpu_allocation_ratio` (GPUs held, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
+        `gpu_allocation_ratio` (allocated GPUs, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
         `fragmented_gpus` (fragment of the nodes, of all GPUs [%]; see `fractions.wasted_milli`),
-        `fragmentation_rate` (the same, of the GPUs left [%]; NULL where none is left).
+        `fragmentation_rate` (the fragment, of the unallocated GPUs [%]; NULL if none is left).
 
     Raises
     ------
     UsageError
-        No such policy, a load that is not above 0, a negative seed, a cluster without GPUs, or tasks that ask for none.
+        The policy does not exist, the load is not above 0, the seed is negative, or there are no GPUs or GPU requests.
     """
     capacity = int(nodes.gpus.sum()) * WHOLE
     if capacity == 0:
@@ -97,8 +97,8 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
 def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
     """Inflate with the jobs of a replay on its cluster; see `inflate`.
 
-    Virtual clusters, quotas and changes of nodes are not looked at, and a job runs on one node: one with more GPUs than
-    any node has is never placed. CPU and memory count only where they are known of every node.
+    Virtual clusters, quotas and node changes are ignored. A job runs on one node, so a job with more GPUs than any node
+    has is never placed. CPU and memory count only if they are known for all nodes.
     """
     nodes, knows_cpu, knows_memory = supply_of(cluster)
     return inflate(tasks_of_jobs(jobs, cpu=knows_cpu, memory=knows_memory), nodes, policy, seed, load)
@@ -112,9 +112,9 @@ def _requested(tasks: Tasks) -> NDArray[np.int64]:
 def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
     """Return the order in which tasks arrive, as indices of tasks.
 
-    All tasks shuffled, then tasks drawn uniformly with replacement, until the next would bring the GPUs requested above
-    `load` times the capacity; as in the study, of that next task only one GPU is counted. Where the tasks ask for
-    more from the start, random ones are left out until they do not.
+    All tasks arrive in shuffled order. Then tasks are sampled uniformly with replacement until the next task would
+    raise the requested GPUs above `load` times the capacity; as in the study, only one GPU of this task is counted. If
+    the tasks request more from the start, random tasks are removed until they do not.
 
     Parameters
     ----------
@@ -123,14 +123,14 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
     capacity_milli : int
         GPUs of the cluster [milli-GPU].
     load : float
-        GPUs requested at the end, as a share of the capacity.
+        Total GPUs requested at the end, as a share of the capacity.
     random : numpy Generator
-        Source of what is drawn.
+        Random number generator.
 
     Raises
     ------
     UsageError
-        A load that is not above 0, or tasks that ask for no GPU.
+        The load is not above 0, or the tasks request no GPU.
     """
     if not 0 < load < float("inf"):
         raise UsageError(f"the load must be above 0, not {load}")
@@ -161,24 +161,24 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
 def by_percent(
     arrived_milli: NDArray[np.int64], left_milli: NDArray[np.int64], fragment_milli: NDArray[np.float64], capacity: int
 ) -> pl.DataFrame:
-    """Reduce arrivals to whole percents, as the published tables of the study were made.
+    """Reduce arrivals to whole percents, in the same way as the published tables of the study.
 
-    An arrival belongs to the nearest whole percent (halves to the even one) of the GPUs requested so far, itself
-    included; a percent has the means over its arrivals, or over those of the percents beside it where it has none, and
-    NULL where those have none too. The allocation is rounded to 2 decimals for each arrival and for the mean, the
-    fragment for the mean, the rate not at all.
+    An arrival belongs to the whole percent nearest to the GPUs requested so far, including its own (halves to even).
+    Each percent has the mean over its arrivals. A percent without arrivals has the mean over those of its two
+    neighbours, or NULL if these have none either. The allocation is rounded to 2 decimals for each arrival and for the
+    mean, the fragment only for the mean, and the rate not at all.
 
     Parameters
     ----------
     arrived_milli : array, shape (n,)
-        GPUs requested so far, at each arrival [milli-GPU].
+        GPUs requested so far at each arrival [milli-GPU].
     left_milli, fragment_milli : arrays, shape (n,)
-        GPUs left after it, and the fragment of all nodes [milli-GPU].
+        Unallocated GPUs after each arrival, and the fragment of all nodes [milli-GPU].
     capacity : int
         GPUs of the cluster [milli-GPU].
     """
     percent = np.rint(100 * arrived_milli / capacity).astype(np.int64)
-    # Python's round, since it rounds the decimal value and numpy's the product with 100.
+    # Use Python's round: it rounds the decimal value, while numpy rounds the product with 100.
     allocation = np.array([round(100 * (1 - left / capacity), 2) for left in left_milli])
     fragment = 100 * fragment_milli / capacity
     rate = 100 * np.divide(fragment_milli, left_milli, out=np.full(len(left_milli), np.nan), where=left_milli > 0)
@@ -211,7 +211,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 _MARKER = "inflation.parquet"
 _FULL = 100
-"""Arrivals that the published tables compare rules at [% of the GPUs]."""
+"""Arrivals at which the published tables compare rules [% of the GPUs]."""
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ class PlacementStudy:
     table: pl.DataFrame
     """policy, and the columns of `inflate`."""
     notes: tuple[str, ...]
-    """What was assumed or left out, one sentence each."""
+    """What was assumed or excluded, one sentence each."""
 
     def headline(self) -> pl.DataFrame:
-        """Return of each rule the line at 100 % arrived, where it was reached, and the last one."""
+        """Return, for each rule, the row at 100 % arrived (if reached) and the last row."""
         own = pl.col("arrived_percent")
         return self.table.filter((own == _FULL) | (own == own.max().over("policy")))
 
@@ -239,23 +239,23 @@ def placement_study(
     progress: Progress | None = None,
     **changes: Any,
 ) -> PlacementStudy:
-    """Let every task of a Trace arrive, and no task leave, until they ask for `load` times the GPUs.
+    """Let every task of a Trace arrive, without any leaving, until they request `load` times the GPUs.
 
     Parameters
     ----------
     trace : Trace or path
-        Jobs with a number of GPUs (0 for those without); no time is needed (see `every_task`).
+        Jobs with a number of GPUs (0 for jobs without); no times are needed (see `every_task`).
     rules : sequence of str, optional
-        Names of placement rules, all when None.
+        Names of placement rules; None means all.
     load : float
-        GPUs requested at the end, as a share of the GPUs there are.
+        Total GPUs requested at the end, as a share of the existing GPUs.
     settings, **changes
-        Which jobs arrive on which nodes: cluster, cluster_name, partitioned, gpus, start, end, limit, seed.
+        Which jobs arrive, and on which nodes: cluster, cluster_name, partitioned, gpus, start, end, limit, seed.
 
     Raises
     ------
     UsageError
-        There is no such rule, the load cannot be used, or no job states its GPUs; or outages are asked for.
+        The rule does not exist, the load is invalid, no job has a known number of GPUs, or outages are requested.
     TracekitError
         The Trace or the cluster cannot be read.
     """
@@ -285,7 +285,7 @@ def placement_study(
 
 
 def write_study(study: PlacementStudy, out: Path, *, force: bool = False) -> None:
-    """Write OUT, whole or not at all: inflation.parquet and inflation.csv, the table of the study.
+    """Write OUT, completely or not at all: inflation.parquet and inflation.csv, the table of the study.
 
     Raises
     ------
@@ -303,7 +303,7 @@ def write_study(study: PlacementStudy, out: Path, *, force: bool = False) -> Non
 
 
 def _rules(given: Sequence[str] | None) -> list[str]:
-    # best-fit is spelled with a hyphen where it is a placement of a replay.
+    # best-fit has a hyphen if it is the placement of a replay.
     chosen = list(dict.fromkeys(name.replace("-", "") for name in given or RULES))
     for rule in chosen:
         if rule not in RULES:
@@ -322,8 +322,8 @@ def _notes(tasks: Jobs, cluster: Cluster, nodes: Supply, *, knows_cpu: bool, kno
         found.append(f"{counted(away, 'nodes')} left out: away when the first task was submitted")
     unknown = [word for word, known in (("CPU", knows_cpu), ("memory", knows_memory)) if not known]
     if unknown:
-        found.append(f"{' and '.join(unknown)} of some node is unknown, so that is not looked at")
+        found.append(f"{' and '.join(unknown)} of some nodes is unknown, so it is ignored")
     wide = int((tasks.devices > int(nodes.gpus.max(initial=0))).sum())
     if wide:
-        found.append(f"{counted(wide, 'tasks')} asking for more GPUs than any node has: never placed")
+        found.append(f"{counted(wide, 'tasks')} with more GPUs than any node has: never placed")
     return found

@@ -1,11 +1,12 @@
-# The six rules that choose a node and its GPUs for a task, and their memory of scores.
+# The six rules that choose a node and its GPUs for a task, and a cache of their scores.
 #
-# A rule gives each node that fits a whole score of 0..100, cut and not rounded; the highest wins, ties by rank of the
-# node. They follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores are such whole
-# numbers and ties therefore common. Its 128 cores and 8 GPUs, by which two rules divide, are here the largest node.
+# A rule gives each node that fits an integer score of 0..100, truncated rather than rounded. The highest score wins;
+# ties go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where
+# scores are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the
+# largest node instead.
 #
-# A node's score depends on the node and the task's shape alone. So scores are kept by shape, and when a shape comes
-# again only those nodes are scored that changed in between.
+# A node's score depends only on the node and the task's shape. So we cache scores by shape; when a shape comes again,
+# only nodes that changed since then are scored.
 
 cdef enum:
     _RANDOM = 0
@@ -19,21 +20,21 @@ cdef uint64_t _HALF_WORD = 32
 
 
 cpdef int64_t rules_place(Fractions state, int64_t shape, int32_t[::1] gpus):
-    """Choose a node and GPUs for a task by the rule of the state; nothing is taken.
+    """Choose a node and GPUs for a task by the rule of the state, without allocating anything.
 
     Parameters
     ----------
     state : Fractions
-        Nodes; only its memory of scores and, for the rule 'random', the random state are written.
+        The nodes; only the score cache and, for the rule 'random', the random state are modified.
     shape : int
         Index of the task's shape.
     gpus : array, shape (at least the GPUs of the largest node,)
-        Receives the indices of the GPUs, as many as the task asks for.
+        Receives the indices of the GPUs, as many as the task requests.
 
     Returns
     -------
     int
-        Index of the node; -1 where the task fits nowhere.
+        Index of the node; -1 if the task fits nowhere.
     """
     cdef int64_t row = shape % len(state.scored_shape)
     rules_refresh(state, shape, row)
@@ -45,7 +46,7 @@ cpdef int64_t rules_place(Fractions state, int64_t shape, int32_t[::1] gpus):
 
 
 cdef inline int64_t fitting(Fractions state, int64_t shape):
-    """Return on how many nodes a task of a shape fits."""
+    """Return the number of nodes on which a task of a shape fits."""
     cdef int64_t node
     cdef int64_t row = shape % len(state.scored_shape)
     rules_refresh(state, shape, row)
@@ -56,10 +57,10 @@ cdef inline int64_t fitting(Fractions state, int64_t shape):
 
 
 cpdef int64_t score(Fractions state, int64_t shape, int64_t node):
-    """Return the score of a node for a task, 0..100; -1 where the task does not fit."""
+    """Return the score of a node for a task, 0..100; -1 if the task does not fit."""
     if not feasible(state, shape, node):
         return -1
-    cdef int64_t points = 0  # the rule 'random' needs to know only who fits
+    cdef int64_t points = 0  # the rule 'random' only needs to know which nodes fit
     if state.rule == _DOTPRODUCT:
         points = dotproduct(state, shape, node)
     elif state.rule == _CLUSTERING:
@@ -77,7 +78,7 @@ cdef inline int rules_refresh(Fractions state, int64_t shape, int64_t row) excep
     cdef int64_t number, node
     cdef int64_t changes = state.totals[CHANGES]
     cdef int64_t known = state.scored_until[row]
-    # The ring of changes holds as many as there are nodes: beyond that, or for another shape, all are scored.
+    # The ring of changes has one entry per node; after more changes, or for another shape, all nodes are scored.
     cdef bint everything = state.scored_shape[row] != shape or changes - known > len(state.changed)
     for number in range(0 if everything else known, len(state.nodes) if everything else changes):
         node = number if everything else state.changed[number % len(state.changed)]
@@ -116,9 +117,9 @@ cdef inline int64_t any_that_fits(Fractions state, int8_t[::1] scores):
     return -1
 
 
-@cython.overflowcheck(False)  # it means to lose the upper bits
+@cython.overflowcheck(False)  # overflow is intended: it drops the upper bits
 cdef inline int64_t draw(uint64_t[::1] random, int64_t below):
-    """Return a random whole number of 0..below-1 (xorshift64, its upper half; `below` under 2^32)."""
+    """Return a random integer from 0 to below-1 (xorshift64, upper half; `below` must be less than 2^32)."""
     cdef uint64_t bits = random[0]
     bits ^= bits << _XORSHIFTS[0]
     bits ^= bits >> _XORSHIFTS[1]
@@ -128,7 +129,7 @@ cdef inline int64_t draw(uint64_t[::1] random, int64_t below):
 
 
 cdef inline int64_t dotproduct(Fractions state, int64_t shape, int64_t node):
-    """Score 100 * (1 - mean over CPU and GPU of left * asked), in parts of the largest node."""
+    """Score 100 * (1 - mean over CPU and GPU of free * requested), relative to the largest node."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t cpu_scale, gpu_scale
@@ -140,10 +141,10 @@ cdef inline int64_t dotproduct(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
-    """Score 100 * (1 - mean over CPU and GPU of what stays free), in parts of the largest node.
+    """Score 100 * (1 - mean over CPU and GPU of what stays free), relative to the largest node.
 
-    The study then stretches the scores over 0..100; that keeps their order and makes no two of them equal, so that the
-    same node wins without it.
+    The study then stretches the scores to 0..100. This keeps their order and makes no two of them equal, so the same
+    node wins without it.
     """
     cdef Shape* task
     cdef PartNode* there
@@ -154,7 +155,7 @@ cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t clustering(Fractions state, int64_t shape, int64_t node):
-    """Score by company: only tasks of the same size, such among others, no tasks, only others; fuller first."""
+    """Prefer nodes with tasks of the same size only, then with some, then without tasks, then others; fuller first."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t size
@@ -172,7 +173,7 @@ cdef inline int64_t clustering(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
-    """Score GPUs in use before unused GPUs of a used node before unused nodes."""
+    """Prefer GPUs in use, then unused GPUs of a used node, then unused nodes."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t gpu, left, index
@@ -181,7 +182,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
         return 0
     if there.whole == there.gpus:
         return <int64_t>(max(33 - there.gpus, min(33, there.gpus)))
-    # The GPUs with least left that suffice: whole ones are needed where the used ones are too few.
+    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if there are too few used ones.
     cdef int64_t used = 0
     for gpu in range(there.gpus):
         left = state.gpu_left[node, gpu]
@@ -196,7 +197,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t fgd(Fractions state, int64_t shape, int64_t node):
-    """Score 100 * sigmoid of the fragment that the task takes away, in GPUs; the best of its GPUs for a part of one."""
+    """Score 100 * sigmoid of the fragment that the task removes, in GPUs; for part of a GPU, use the best GPU."""
     cdef int64_t index
     cdef Shape* task = &state.shapes[shape]
     if task.count == 1 and task.milli < WHOLE_GPU:
@@ -214,7 +215,7 @@ cdef inline int64_t fgd(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline (int64_t, int64_t) best_gpu(Fractions state, int64_t shape, int64_t node):
-    """Return the best score among the GPUs that fit and the GPU, the lowest on ties."""
+    """Return the best score among the GPUs that fit, and its GPU; ties go to the lowest GPU."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t best, chosen, gpu, left, earlier, points
@@ -226,7 +227,7 @@ cdef inline (int64_t, int64_t) best_gpu(Fractions state, int64_t shape, int64_t 
         left = state.gpu_left[node, gpu]
         if left < task.milli:
             continue
-        seen = False  # a GPU with as much left gives the same fragment
+        seen = False  # a GPU with the same free capacity gives the same fragment
         for earlier in range(gpu):
             seen |= state.gpu_left[node, earlier] == left
         if seen:
@@ -246,7 +247,7 @@ cdef inline int64_t gain(Fractions state, int64_t before, int64_t after):
 
 
 cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int64_t last):
-    """Return the next GPU after `last` (-1: the first) by what is left, then index, among those with enough left."""
+    """Return the next GPU after `last` (-1: the first) by free capacity, then index, among those with enough."""
     cdef int64_t gpu, left, limit
     cdef int64_t chosen = -1
     for gpu in range(state.nodes[node].gpus):
@@ -263,7 +264,7 @@ cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int
 
 
 cdef inline int least_left_of_all(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus) except -1:
-    """Write the GPUs with least left that suffice; whole ones come in order of their index."""
+    """Write the GPUs with the least free capacity that is enough; whole GPUs come in index order."""
     cdef int64_t index
     cdef Shape* task = &state.shapes[shape]
     cdef int64_t last = -1

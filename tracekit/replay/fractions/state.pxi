@@ -1,4 +1,4 @@
-# The arrays of GPUs that jobs share in parts (see `supply` and `build`).
+# The arrays for jobs that share GPUs in fractions (see `supply` and `build`).
 
 
 cdef struct Shape:
@@ -17,7 +17,7 @@ cdef struct Gang:
 
 
 cdef class Fractions(Arrays):
-    """Nodes and what runs on them (see `supply.Fractions`)."""
+    """Nodes and the tasks on them (see `supply.Fractions`)."""
 
     cdef public int64_t rule
     cdef public PartNode[::1] nodes

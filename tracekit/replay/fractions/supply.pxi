@@ -1,10 +1,10 @@
-# Nodes whose GPUs are divided in thousandths: what is left of them, and how much of that the workload cannot use.
+# Nodes whose GPUs are divided into thousandths: what is free, and how much of it the workload cannot use.
 
 # A whole GPU [milli-GPU].
 cpdef enum:
     WHOLE_GPU = 1_000
-# Places in `Fractions.totals`: changes of nodes so far; sums over the nodes of `milli_left` and `wasted`; CPU [milli-
-# cores] and GPUs [milli-GPU] of the largest node; tasks of the expected workload.
+# Positions in `Fractions.totals`: node changes so far; totals over the nodes of `milli_left` and `wasted`; CPU
+# [milli-cores] and GPUs [milli-GPU] of the largest node; tasks of the expected workload.
 cpdef enum:
     CHANGES = 0
     MILLI_LEFT = 1
@@ -24,7 +24,7 @@ def measure(Fractions state):
 
 
 cpdef bint feasible(Fractions state, int64_t shape, int64_t node):
-    """Tell whether a task of a shape fits on a node: CPU, memory, model, and GPUs that each have enough left."""
+    """Return whether a task of a shape fits on a node: CPU, memory, model, and GPUs with enough free capacity."""
     cdef Shape* task
     cdef PartNode* place
     cdef int64_t gpu
@@ -45,10 +45,10 @@ cpdef bint feasible(Fractions state, int64_t shape, int64_t node):
 cpdef int64_t wasted_milli(Fractions state, int64_t node):
     """Return the GPU capacity of a node that the expected workload cannot use.
 
-    The sum over the expected shapes of weight * wasted(shape), where wasted is all that is left of the node's GPUs if
-    the shape asks for no GPU or does not fit (memory is not looked at), and otherwise what is left on those GPUs that
-    have less than the shape asks of each. Divided by the workload's weight it is the fragment F of the node by Weng et
-    al., "Beware of Fragmentation", USENIX ATC 2023.
+    This is the sum over the expected shapes of weight * wasted(shape). If the shape requests no GPU or does not fit
+    (ignoring memory), wasted is all that is free on the node's GPUs; otherwise it is what is free on GPUs with less
+    than the shape requests of each. Divided by the workload's weight it is the fragment F of the node in Weng et al.,
+    "Beware of Fragmentation", USENIX ATC 2023.
 
     Returns
     -------
@@ -84,12 +84,12 @@ cpdef int64_t wasted_milli(Fractions state, int64_t node):
 
 
 cpdef void supply_take(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
-    """Start a task on a node, on the first `count` of the GPUs given; the caller has made sure that it fits."""
+    """Start a task on a node, on the first `count` of the given GPUs; the caller has checked that it fits."""
     change(state, shape, node, gpus, 1)
 
 
 cpdef void supply_release(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
-    """End a task: give back what `take` took with the same arguments."""
+    """End a task: free what `take` took with the same arguments."""
     change(state, shape, node, gpus, -1)
 
 
@@ -120,7 +120,7 @@ cdef inline int change(Fractions state, int64_t shape, int64_t node, int32_t[::1
 
 
 cpdef void bar(Fractions state, int64_t node, int64_t sign):
-    """Let no task fit on a node (sign 1) until that is taken back (-1); what runs there runs on."""
+    """Block a node for new tasks (sign 1) or unblock it (-1); running tasks continue."""
     state.nodes[node].cpu_left -= sign * _BARRED
     note(state, node)
 

@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are divided in thousandths: what is left of them, and how much of that the workload cannot use.
+"""Nodes whose GPUs are divided into thousandths: what is free, and how much of it the workload cannot use.
 
-The functions that work on them are compiled (supply.pxi), keep no memory of their own and work in whole numbers.
+The functions that work on them are compiled (supply.pxi), keep no state of their own and use integers.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ _CELLS = 64_000_000
 
 
 class Fractions(NamedTuple):
-    """Nodes and what runs on them, as arrays that compiled code reads and writes. Nodes stand in order of rank."""
+    """Nodes and the tasks on them, as arrays that compiled code reads and writes. Nodes are sorted by rank."""
 
     rule: int
     """Placement rule, an index into RULES."""
     nodes: NDArray[np.void]
-    """PartNode of each (N,)."""
+    """PartNode of each node (N,)."""
     gpu_left: NDArray[np.int32]
-    """What is left of each GPU [milli-GPU] (N, G); 0 beyond the GPUs of a node."""
+    """Free capacity of each GPU [milli-GPU] (N, G); 0 beyond the GPUs of a node."""
     holders: NDArray[np.int32]
-    """Tasks on each node by size: on a part of a GPU, on 1, on 2, ... whole GPUs (N, 1 + G)."""
+    """Tasks on each node by size: part of a GPU, then 1, 2, ... whole GPUs (N, 1 + G)."""
     accepted: NDArray[np.uint8]
-    """Whether a set of models holds a model (sets, models)."""
+    """Whether a set of models contains a model (sets, models)."""
     shapes: NDArray[np.void]
     """Shapes of the tasks, Shape (S,)."""
     expected: NDArray[np.void]
     """The expected workload, Shape (M,)."""
     totals: NDArray[np.int64]
-    """See CHANGES and those beside it in supply.pxi (6,)."""
+    """Totals; see CHANGES and the following constants in supply.pxi (6,)."""
     changed: NDArray[np.int32]
-    """The nodes of the last N changes, a ring: change number i stands at i modulo N (N,)."""
+    """The nodes of the last N changes, a ring: change number i is at i modulo N (N,)."""
     scores: NDArray[np.int8]
-    """Scores of the nodes for a shape, 0..100, -1 where it does not fit (rows, N). Shape s uses row s modulo rows."""
+    """Scores of the nodes for a shape, 0..100, -1 if it does not fit (rows, N). Shape s uses row s modulo rows."""
     scored_shape: NDArray[np.int32]
-    """Which shape a row of `scores` belongs to; -1 none yet (rows,)."""
+    """Shape to which a row of `scores` belongs; -1 if none yet (rows,)."""
     scored_until: NDArray[np.int64]
     """Number of changes that a row of `scores` includes (rows,)."""
     random: NDArray[np.uint64]
-    """EngineState of the random numbers, never 0 (1,)."""
+    """State of the random number generator, never 0 (1,)."""
     scratch: NDArray[np.int32]
-    """Room for the GPUs of a task (G,)."""
+    """Buffer for the GPUs of a task (G,)."""
 
 
 def fractions(
@@ -72,27 +72,27 @@ def fractions(
     seed: int = 0,
     rank: NDArray[np.int64] | None = None,
 ) -> Fractions:
-    """Return empty nodes, ready for tasks of the given shapes.
+    """Return empty nodes, prepared for tasks of the given shapes.
 
     Parameters
     ----------
     supply : Supply
         The nodes.
     tasks : Tasks
-        The tasks that may come; only their shapes are looked at.
+        The tasks that may come; only their shapes are used.
     expected : ExpectedWorkload
         The workload that defines fragmentation; see `expected_workload`.
     rule : str
         A name of RULES.
     seed : int
-        Seed of the rule 'random', 0 or more.
+        Seed of the rule 'random', at least 0.
     rank : array, shape (N,), optional
-        Order of the nodes: `rank[0]` is the index in `supply` of the node that wins every tie. As listed by default.
+        Order of the nodes: `rank[0]` is the index in `supply` of the node that wins every tie. By default, as listed.
 
     Raises
     ------
     UsageError
-        No such rule.
+        The rule does not exist.
     """
     if rule not in RULES:
         raise UsageError(f"no placement rule '{rule}'", hint=nearest(rule, RULES))

@@ -1,4 +1,4 @@
-"""What tasks ask of a node where GPUs are divided: their shapes, the expected workload, and the nodes themselves."""
+"""Tasks on nodes with divided GPUs: the shapes of their requests, the expected workload, and the nodes themselves."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["ExpectedWorkload", "Supply", "Tasks", "expected_workload", "group_ta
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks by shape. A task runs on one node."""
+    """Tasks grouped by shape. A task runs on one node."""
 
     shapes: NDArray[np.void]
-    """The different shapes, rows of Shape, in order of first use (S,)."""
+    """The distinct shapes, rows of Shape, in order of first use (S,)."""
     shape: NDArray[np.int32]
     """Index of each task's shape (n,)."""
     model_sets: list[str]
@@ -38,17 +38,17 @@ class Tasks:
 
 @dataclass(frozen=True)
 class ExpectedWorkload:
-    """The workload that decides which free GPUs are of use."""
+    """The workload that determines which free GPUs are usable."""
 
     shapes: NDArray[np.void]
-    """Its shapes, rows of Shape, most frequent first; `memory` 0, `weight` the number of tasks (M,)."""
+    """Its shapes, rows of Shape, most frequent first; `memory` is 0, `weight` is the number of tasks (M,)."""
     model_sets: list[str]
     """Sets of accepted GPU models, as in `Tasks`."""
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Nodes, each empty. All arrays have the shape (N,)."""
+    """Empty nodes. All arrays have the shape (N,)."""
 
     cpu_milli: NDArray[np.int64]
     """CPU of each node [milli-cores]."""
@@ -79,7 +79,7 @@ def group_tasks(
     cpu_milli, memory_mib : arrays, shape (n,)
         CPU [milli-cores] and host memory [MiB] of each task.
     count, milli : arrays, shape (n,)
-        GPUs of each task, and what it asks of each [milli-GPU]; both 0 where it asks for no GPU.
+        GPUs of each task, and what it requests of each [milli-GPU]; both 0 if it requests no GPU.
     models : sequence of str, length n
         Accepted GPU models joined by '|'; '' accepts any.
     """
@@ -99,14 +99,14 @@ def group_tasks(
 
 
 def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks:
-    """Return the shapes of a replay's jobs; unknown CPU and memory count as none asked.
+    """Return the shapes of a replay's jobs; unknown CPU and memory requests count as 0.
 
     Parameters
     ----------
     jobs : Jobs
-        The jobs; names of GPU models may join several by '|'.
+        The jobs; the name of a GPU model may join several models with '|'.
     cpu, memory : bool
-        Whether CPU and host memory are looked at; take them from `supply_of`.
+        Whether CPU and host memory are used; take the values from `supply_of`.
     """
     nothing = np.zeros(len(jobs), dtype=np.int64)
     names = pl.Series([*jobs.models, ""], dtype=pl.String)
@@ -120,10 +120,10 @@ def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks
 
 
 def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
-    """Return the nodes of a replay's cluster, and whether CPU and memory of all of them are known.
+    """Return the nodes of a replay's cluster, and whether CPU and memory are known for all of them.
 
-    Virtual clusters are not kept apart and quotas not looked at. Nodes that join only later are left out. What is not
-    known of every node is not modelled: it is 0 everywhere, and the tasks must leave it out too.
+    Virtual clusters are merged and quotas are ignored. Nodes that join only later are excluded. A resource that is not
+    known for every node is not modelled: it is 0 everywhere, and the tasks must ignore it too.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]
@@ -139,11 +139,11 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
 
 
 def expected_workload(tasks: Tasks, popularity: float = 0.95) -> ExpectedWorkload:
-    """Return the shapes that most tasks have: the workload whose needs define fragmentation.
+    """Return the most frequent task shapes: the workload whose needs define fragmentation.
 
-    Shapes are counted without host memory and taken by falling number of tasks (ties: larger CPU, GPU share, GPUs,
-    later set of models first) until they cover the share `popularity` of the tasks. Tasks without GPUs count too.
-    This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
+    Shapes are counted without host memory and taken in order of falling number of tasks (ties: larger CPU, GPU share
+    and GPUs first, then later set of models) until they cover the share `popularity` of the tasks. Tasks without GPUs
+    count too. This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 
     Parameters
     ----------

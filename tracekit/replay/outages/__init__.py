@@ -1,1 +1,1 @@
-"""Nodes that fail: when, what their jobs lose, and the spares that take their place."""
+"""Node failures: when they happen, what they cost the jobs, and the spares that replace the nodes."""

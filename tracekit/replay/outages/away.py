@@ -1,4 +1,4 @@
-"""A cluster whose nodes are away in outages, and whose spares take their place."""
+"""A cluster whose nodes are away during outages, and whose spares replace them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tracekit.replay.outages.failures import Outages
 
 
-# Spares that are lent: until they are needed, jobs that may be stopped run on them.
+# Lent spares: until the spares are needed, preemptible jobs run on them.
 #
-# A node that stands by has a row of its own in the cluster, which only these jobs may use, beside the row for when it
-# works. Never both are there.
+# A node in reserve has a row of its own in the cluster, which only these jobs may use, next to its row for regular
+# work. The two rows are never present at the same time.
 
 _RACK = "lent spares"
 
@@ -32,17 +32,17 @@ _RACK = "lent spares"
 def lent_spans(
     standing_by: Sequence[tuple[int, set[int]]], changes: Iterable[tuple[int, int, bool, bool]]
 ) -> list[tuple[int, int, bool]]:
-    """Return when nodes are lent (True) and no longer (False), as (time [ms], node, which).
+    """Return when nodes start (True) and stop (False) being lent, as (time [ms], node, which).
 
-    A node that was drained, and is back to stand by, may have a job on it still that runs to its end: it is lent only
-    where what ran there was stopped since it left.
+    A job may still run to its end on a node that was drained and came back into reserve. The node is lent only if the
+    jobs on it have been stopped since it left.
 
     Parameters
     ----------
     standing_by : sequence
-        Nodes that stand by from a time on [ms], by time.
+        Times [ms], ascending, each with the nodes that are in reserve from then on.
     changes : iterable
-        Time [ms], node, whether it joins, whether what runs there stops.
+        Time [ms], node, whether it joins, whether its jobs stop.
     """
     left: dict[int, list[int]] = {}
     stopped: dict[int, list[int]] = {}
@@ -67,9 +67,9 @@ def lent_spans(
 
 
 def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dict[int, int], dict[int, int]]:
-    """Return a cluster with a row more for each of some nodes, away; and the rows of nodes, and of them when lent.
+    """Return a cluster with an extra, absent row for each given node, and the new rows of all nodes and lent nodes.
 
-    Rows of lent nodes are groups of their own, the last of their domain and GPU model. Changes are left out.
+    Rows of lent nodes form groups of their own, the last ones of their domain and GPU model. Changes are dropped.
     """
     picked = np.concatenate([np.arange(cluster.nodes), np.array(nodes, np.int64)])
     lent = np.arange(len(picked)) >= cluster.nodes
@@ -92,11 +92,11 @@ def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dic
     return made, row_of, dict(zip(nodes, place[cluster.nodes :].tolist(), strict=True))
 
 
-# Spares: nodes that are held free, and take the place of those that fail.
+# Spares: nodes kept in reserve to replace nodes that fail.
 
 
 def pools_of(cluster: Cluster) -> list[list[int]]:
-    """Return the nodes that can stand in for each other: of one domain, GPU model and number of GPUs."""
+    """Return the sets of interchangeable nodes: same domain, GPU model and number of GPUs."""
     pools: dict[tuple[int, int, int], list[int]] = {}
     for node in range(cluster.nodes):
         key = (int(cluster.domain[node]), int(cluster.model[node]), int(cluster.gpus[node]))
@@ -105,15 +105,15 @@ def pools_of(cluster: Cluster) -> list[list[int]]:
 
 
 def chosen_spares(cluster: Cluster, number: int) -> list[int]:
-    """Return which nodes are spares at first: of each pool in proportion to its nodes, of its racks in turn.
+    """Return the initial spares: from each pool in proportion to its nodes, and from its racks in turn.
 
-    Of a rack the last nodes are taken, from the rack with the most nodes left on. Each pool keeps a node that works:
-    without one the jobs that need its kind would wait for ever, and its spares would stand in for nobody.
+    Spares are the last nodes of a rack, taken from the rack with the most remaining nodes. Each pool keeps at least one
+    working node; without it, jobs that need this kind would wait forever, and its spares would replace no node.
 
     Raises
     ------
     UsageError
-        Not a node, or not a node of each kind, would be left to work.
+        No working node, or none of some kind, would remain.
     """
     if number >= cluster.nodes:
         raise UsageError(
@@ -140,7 +140,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
 
 
 def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
-    """Return shares in proportion, each at least 1 below its weight: what is over goes to the others likewise."""
+    """Return proportional shares, each at least 1 below its weight; what is left is shared in the same way."""
     found = np.zeros_like(weights)
     while number:
         room = weights - 1 - found
@@ -151,21 +151,20 @@ def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
 
 
 _Change = tuple[int, int, bool, bool]
-"""Time [ms], node, whether it joins, whether what runs there stops."""
+"""Time [ms], node, whether it joins, whether its jobs stop."""
 
 
 def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: bool = False) -> Cluster:
-    """Return the cluster with its nodes away in the outages as well as when they are away anyhow.
+    """Return the cluster with its nodes away during the outages, in addition to their other absences.
 
-    With spares, so many nodes are held free, in reserve, or with `lend` given to jobs that may be stopped: these are
-    stopped, as by a failure, when the spare is needed. When a node leaves, a spare of the same domain, GPU model and
-    size joins at once, one of the same rack if there is any; a node that comes back is a spare where its place is
-    taken.
+    `spares` nodes are kept idle in reserve. With `lend`, preemptible jobs may use them and are stopped, as by a
+    failure, when the spare is needed. When a node leaves, a spare of the same domain, GPU model and size joins at once,
+    preferably one of the same rack. A node that comes back becomes a spare if its place is taken.
 
     Raises
     ------
     UsageError
-        So many spares leave no node to work.
+        With this many spares, no working node would remain.
     """
     away = _merged(cluster, outages)
     there = [not any(since <= 0 < until for since, until in spans) for spans in away]
@@ -184,12 +183,12 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: b
                 leaving.append(node)
             else:
                 changes += reserve.come_back(time, node)
-        # A spare that fails itself in this instant takes nobody's place.
+        # A spare that fails at this very time replaces no node.
         reserve.standing_by.difference_update(leaving)
         for node in leaving:
             changes += reserve.leave(time, node)
         spans.append((time, set(reserve.standing_by)))
-    held = f"; {spares:,} of them held as spares" if spares else ""
+    held = f"; {spares:,} of them kept as spares" if spares else ""
     made = replace(cluster, absent=np.array([not works for works in reserve.begins], np.int8))
     if not (lend and spares):
         return _changed(made, changes, cluster.origin + held)
@@ -201,17 +200,17 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: b
         if time > 0:
             changes += [(time, twin_of[node], False, True)] * (not joins) + [(time, twin_of[node], joins, False)]
     absent = np.array([row not in begins if own else gone for row, (own, gone) in enumerate(_rows(made))], np.int8)
-    return _changed(replace(made, absent=absent), changes, f"{cluster.origin}{held}, lent to jobs that may be stopped")
+    return _changed(replace(made, absent=absent), changes, f"{cluster.origin}{held}, lent to preemptible jobs")
 
 
 def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:
-    """Return of each row whether it is that of a lent spare, and whether it is away at first."""
+    """Return, for each row, whether it is a lent spare and whether it is away at first."""
     assert cluster.lent is not None  # noqa: S101 -- rows of lent spares have just been added
     return list(zip(cluster.lent.tolist(), (cluster.absent == 1).tolist(), strict=True))
 
 
 def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
-    # What stops comes before what joins, so that a gang may go on upon a spare in the same instant.
+    # Stops come before joins, so that a job can continue on a spare at the same time.
     ordered = sorted(changes, key=lambda change: (change[0], change[2], not change[3], change[1]))
     return replace(
         cluster,
@@ -224,7 +223,7 @@ def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
 
 
 def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
-    """Return the cluster with some nodes there all the time; `nodes` says which (N,)."""
+    """Return the cluster with the nodes selected by `nodes` always available (N,)."""
     kept = ~nodes[cluster.change_node]
     return replace(
         cluster,
@@ -237,7 +236,7 @@ def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
 
 
 def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
-    """Return when each node is away [ms], for whatever reason, in spans that do not touch."""
+    """Return the spans in which each node is away [ms], for any reason; the spans do not touch."""
     spans: list[list[tuple[int, int]]] = [[] for _ in range(cluster.nodes)]
     since: list[int | None] = [-NO_END if absent else None for absent in cluster.absent.tolist()]
     for time, node, up in cluster.effective_changes():
@@ -265,14 +264,14 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _Reserve:
-    """Which nodes work, and which stand by."""
+    """Which nodes work, and which are in reserve."""
 
     def __init__(self, cluster: Cluster, spares: list[int], there: list[bool]) -> None:
         self.rack = cluster.rack.tolist()
         self.pool_of = {node: pool for pool in pools_of(cluster) for node in pool}
         waiting = set(spares)
         self.lacking = {id(pool): 0 for pool in self.pool_of.values()}
-        """Nodes that a pool would have working, and has not."""
+        """Number of working nodes that a pool is short of."""
         self.standing_by = {node for node in waiting if there[node]}
         self.working = [works and node not in waiting for node, works in enumerate(there)]
         for node, works in enumerate(there):
@@ -281,7 +280,7 @@ class _Reserve:
         self.begins = list(self.working)
 
     def _replace(self, node: int) -> int | None:
-        """Let a spare take the place of a node; return it."""
+        """Replace a node by a spare and return the spare."""
         near = [other for other in self.pool_of[node] if other in self.standing_by]
         if not near:
             self.lacking[id(self.pool_of[node])] += 1
@@ -292,7 +291,7 @@ class _Reserve:
         return spare
 
     def leave(self, time: int, node: int) -> list[_Change]:
-        """Return what changes when a node leaves."""
+        """Return the changes when a node leaves."""
         if not self.working[node]:
             self.standing_by.discard(node)
             return []
@@ -301,7 +300,7 @@ class _Reserve:
         return [(time, node, False, False)] + ([] if spare is None else [(time, spare, True, False)])
 
     def come_back(self, time: int, node: int) -> list[_Change]:
-        """Return what changes when a node could work again."""
+        """Return the changes when a node could work again."""
         pool = id(self.pool_of[node])
         if self.lacking[pool] == 0:
             self.standing_by.add(node)

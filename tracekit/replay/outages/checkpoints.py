@@ -1,4 +1,4 @@
-"""How often each job of a replay saves its work, and what that costs it."""
+"""How often each job of a replay saves its work, and what saving costs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """When jobs save their work, in what the engine counts.
+    """When jobs save their work, in the engine's units.
 
-    A job that runs saves its work each time `period_ms` have passed in which it was not held up by a restart or the
-    like. The time that checkpoints take is spread evenly: work goes on at `progress_ppm` of its speed, so that at each
-    checkpoint it is where it would be had it worked for the interval and then stopped for the cost.
+    A running job saves its work after every `period_ms` of running, not counting restarts and other overheads. The time
+    that checkpoints take is spread evenly: work proceeds at `progress_ppm` of its speed. At each checkpoint the job has
+    therefore done as much work as if it had worked for the interval and then stopped to save.
     """
 
     period_ms: NDArray[np.int64]
-    """Interval and cost of a checkpoint together, at least 1 [ms]; 2^62 of a job that saves nothing (n,)."""
+    """Interval plus cost of a checkpoint, at least 1 [ms]; 2^62 for a job that saves nothing (n,)."""
     progress_ppm: NDArray[np.int32]
-    """Part of the time in which work is done, not saved [ppm] (n,)."""
+    """Share of the time spent on work, not on saving it [ppm] (n,)."""
     restart_ms: int
-    """Time from getting GPUs again, after an outage, until the work goes on [ms]."""
+    """Time after an outage from getting GPUs again until work resumes [ms]."""
 
 
 def gang_nodes(jobs: Jobs, cluster: Cluster) -> NDArray[np.int64]:
-    """Return the fewest nodes that each job can be on (n,)."""
+    """Return the smallest number of nodes that each job can run on (n,)."""
     widest = max(int(cluster.gpus.max(initial=1)), 1)
     return np.asarray((jobs.devices.astype(np.int64) + widest - 1) // widest)
 
@@ -51,7 +51,7 @@ def checkpoints_for(asked: CheckpointsAsked, jobs: Jobs, cluster: Cluster, rate_
     Parameters
     ----------
     rate_per_ms : float
-        Outages of a node in a millisecond; a gang on n nodes fails n times as often, if nodes fail by themselves.
+        Outages per node and millisecond; a job on n nodes fails n times as often if nodes fail independently.
     """
     n = len(jobs)
     restart_ms = round(asked.restart_s * 1000)

@@ -1,4 +1,4 @@
-"""When nodes are away, and which times away stop what runs there: as recorded, drawn from the log, or at a rate."""
+"""Node outages and whether they stop the jobs on the node: as recorded, sampled from the log, or at a given rate."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 __all__ = ["NO_END", "Outages", "drawn_at_rate", "drawn_by_lot", "horizon_ms", "outages_for", "recorded_outages"]
 
 NO_END = 1 << 62
-"""The end of an outage that nobody has seen [ms]."""
+"""End of an outage whose end is unknown [ms]."""
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
-_RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages a node and day; hours)"
+_RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages per node and day; hours)"
 _MOST_DRAWN = 20_000_000
-"""Outages that are drawn at most: some 25 bytes each, and each one an event of the replay."""
+"""Largest number of sampled outages; each takes about 25 bytes and is an event of the replay."""
 _SPANS = 3
-"""Outages are drawn for so many times the span from the first submission to the last plus the longest run time."""
+"""The sampling window is this many times the span from first to last submission plus the longest run time."""
 
 
 @dataclass(frozen=True)
 class Outages:
-    """Times in which nodes are away (m,). They may overlap."""
+    """Times at which nodes are away (m,). They may overlap."""
 
     node: NDArray[np.int32]
     """Index of the node in its cluster (m,)."""
     since_ms: NDArray[np.int64]
-    """Begin, after the origin of the jobs [ms] (m,)."""
+    """Start, after the origin of the jobs [ms] (m,)."""
     until_ms: NDArray[np.int64]
-    """End [ms]; NO_END where it is not known (m,)."""
+    """End [ms]; NO_END if unknown (m,)."""
     kills: NDArray[np.bool_]
-    """Whether what runs on the node stops at the begin: a node that is down does so, one drained does not (m,)."""
+    """Whether jobs on the node stop at the start: they do if it is down, but not if it is drained (m,)."""
     node_ms: float
-    """Time over which these outages were seen, summed over nodes [ms]."""
+    """Observation time of these outages, summed over nodes [ms]."""
     origin: str
-    """Where they come from, for people."""
+    """Where the outages come from, for readers."""
     end_ms: int | None = None
-    """Until when they were drawn [ms]; None where they were not drawn."""
+    """End of the sampling window [ms]; None if the outages were not sampled."""
 
     @property
     def rate_per_ms(self) -> float:
-        """Outages that stop jobs, of a node in a millisecond in which it works; 0 without any.
+        """Outages that stop jobs, per node and millisecond in which the node works; 0 without outages.
 
-        Those of a node that overlap are one.
+        Overlapping outages of a node count as one.
         """
         order = np.lexsort((self.until_ms, self.since_ms, self.node))
         order = order[self.kills[order]]
@@ -72,27 +72,27 @@ class Outages:
         return stops / worked if worked > 0 else 0.0
 
     def rows(self, kept: NDArray[np.bool_]) -> Outages:
-        """Return some of them; `kept` says which (m,)."""
+        """Return the outages selected by `kept` (m,)."""
         columns = {name: getattr(self, name)[kept] for name in ("node", "since_ms", "until_ms", "kills")}
         return replace(self, **columns)
 
 
 def horizon_ms(jobs: Jobs) -> int:
-    """Return until when outages are drawn [ms]: three times the last submission and the longest run time together."""
+    """Return the end of the sampling window [ms]: 3 times the sum of last submission and longest run time."""
     return _SPANS * int(jobs.arrival_ms.max(initial=0) + jobs.work_ms.max(initial=0))
 
 
 def outages_for(
     asked: OutagesAsked, trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0, seed: int = 0
 ) -> Outages:
-    """Return the outages that a replay is to have.
+    """Return the outages for a replay.
 
-    The same for every policy, so that what differs between two is theirs (common random numbers).
+    They are the same for every policy, so two policies differ only by themselves (common random numbers).
 
     Raises
     ------
     UsageError
-        They are to come from the log, which has none.
+        The outages should come from the log, but it has none.
     """
     if asked.kind == "recorded":
         return recorded_outages(trace, cluster, jobs, load)
@@ -104,15 +104,15 @@ def outages_for(
 
 
 def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0) -> Outages:
-    """Return the outages of the table node_events, of the nodes that the cluster has.
+    """Return the outages in the table node_events, for the nodes of the cluster.
 
-    Degraded nodes work. An event that ends before it begins is none. Jobs stop where a node goes down, and run on where
-    it is drained or in maintenance.
+    Degraded nodes keep working. An event that ends before it begins is ignored. Jobs stop if a node goes down, and keep
+    running if it is drained or in maintenance.
 
     Raises
     ------
     UsageError
-        The Trace has no event of a node of the cluster.
+        The Trace has no event for a node of the cluster.
     """
     events = _events(trace, jobs, load)
     index = {name: number for number, name in enumerate(cluster.node_id)}
@@ -126,9 +126,9 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
         )
     since, until = events["since"].to_numpy()[known], events["until"].to_numpy()[known]
     left_out = int((~known).sum())
-    origin = f"{int(known.sum()):,} recorded times away"
+    origin = f"{int(known.sum()):,} recorded absences"
     if left_out:
-        origin += f"; {left_out:,} of nodes that this cluster does not have are left out"
+        origin += f"; {left_out:,} more of nodes that this cluster does not have are excluded"
     silent = cluster.nodes - len(np.unique(node[known]))
     if silent:
         origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
@@ -138,30 +138,30 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
 
 
 def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
-    """Return outages with the log as their model: every node gets the recorded outages of a node drawn by lot.
+    """Return outages based on the log: each node gets the recorded outages of a randomly chosen node.
 
-    Nodes of the log that never failed are drawn too, so that bad nodes stay as rare as they are. The log is turned by a
-    time drawn by lot, the same for all nodes, and goes round: faults that came together come together. A length that
-    nobody has seen the end of lasts to the end of the log.
+    Nodes of the log that never failed can be chosen too, so bad nodes stay as rare as they are. The log is shifted by a
+    random time, the same for all nodes, and wraps around, so faults that came together stay together. An outage with an
+    unknown end lasts to the end of the log.
 
     Raises
     ------
     UsageError
-        The Trace has no event of a node.
+        The Trace has no event for a node.
     """
     events = _events(trace, jobs, load)
     if events.is_empty():
         raise UsageError("the log has no outages to sample from", where=trace.path, hint=_RATE_HINT)
     names, (first, last) = _node_names(trace, events), _window(events, jobs)
     known = set(cluster.node_id).intersection(names)
-    # Nodes of other clusters, and those without GPUs, have outages of their own kind.
+    # Nodes of other clusters and nodes without GPUs fail differently.
     names = [name for name in names if name in known] if known else names
     span, end = last - first, horizon_ms(jobs)
     turned = int(rng.integers(span))
     lots = rng.integers(len(names), size=cluster.nodes)
     drawn = pl.DataFrame({"node": np.arange(cluster.nodes, dtype=np.int32), "node_id": np.array(names)[lots]})
     joined = drawn.join(events, on="node_id")
-    _check_number(joined.height * (end / span + 2), "the log gone round")
+    _check_number(joined.height * (end / span + 2), "repeating the log")
     rounds = pl.DataFrame({"round": np.arange(-1, end // span + 1) * span})
     found = (
         joined.select(
@@ -176,11 +176,11 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         .sort("since", "node", "length", "kills")
     )
     origin = (
-        f"drawn from the log: each node has the outages of one of its {len(names):,} nodes by lot, the log turned by "
-        f"{turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and gone round"
+        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is "
+        f"shifted by {turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
     )
     if not trace.has("nodes"):
-        origin += "; nodes of the log without outages are not known, so that there are too many"
+        origin += "; the log does not list nodes without outages, so there are too many outages"
     since = found["since"].to_numpy()
     return Outages(
         found["node"].to_numpy(),
@@ -196,21 +196,21 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
 def drawn_at_rate(
     rate: float, repair: float | NDArray[np.int64], cluster: Cluster, end_ms: int, rng: np.random.Generator
 ) -> Outages:
-    """Return outages that come at a constant rate, of every node by itself; each stops what runs there.
+    """Return outages that occur at a constant rate, independently on every node; each stops the jobs on the node.
 
     Parameters
     ----------
     rate : float
-        Outages of a node in a day in which it works; the time between two is drawn from an exponential distribution.
+        Outages per node and day of work; the time between two is drawn from an exponential distribution.
     repair : float or array
-        Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to draw from by lot [ms].
+        Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to sample from [ms].
     end_ms : int
-        None begins after this time [ms].
+        No outage begins after this time [ms].
 
     Raises
     ------
     UsageError
-        So many are to be expected that they would neither fit into memory nor end soon.
+        The expected number of outages would not fit into memory and would take too long to replay.
     """
     mean_ms = float(np.mean(repair)) if isinstance(repair, np.ndarray) else repair * _HOUR_MS
     expected = cluster.nodes * end_ms / (_DAY_MS / rate + max(mean_ms, 1.0)) if rate > 0 else 0.0
@@ -225,8 +225,8 @@ def drawn_at_rate(
         now = begin + np.maximum(np.floor(length), 1)
         parts.append(np.stack([node, begin, now]).astype(np.int64))
     rows = np.concatenate(parts, axis=1)
-    lasting = "as long as those of the log" if by_lot else f"{repair:g} h on average"
-    origin = f"drawn at a rate of {rate:g} a node and day, {lasting}"
+    lasting = "as long as in the log" if by_lot else f"{repair:g} h on average"
+    origin = f"sampled at a rate of {rate:g} per node and day, {lasting}"
     kills = np.ones(rows.shape[1], np.bool_)
     return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin, end_ms)
 
@@ -241,12 +241,12 @@ def _check_number(expected: float, what: str) -> None:
 
 
 def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:
-    """Return how long the recorded times away lasted whose end is known [ms].
+    """Return the lengths of the recorded outages with a known end [ms].
 
     Raises
     ------
     UsageError
-        There is none.
+        No outage has a known end.
     """
     events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
     if events.is_empty():
@@ -257,7 +257,7 @@ def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:
 
 
 def _events(trace: Trace, jobs: Jobs, load: float) -> pl.DataFrame:
-    """Return the times away of the table node_events: node_id, since, until [ms], kills; of one node by time."""
+    """Return the outages in the table node_events: node_id, since, until [ms], kills; by node and time."""
     columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
     if not trace.has("node_events"):
         return pl.DataFrame(schema=columns)

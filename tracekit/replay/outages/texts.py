@@ -1,4 +1,4 @@
-"""What is asked of a replay with outages, as texts: where outages come from, and how jobs save their work."""
+"""Text options of a replay with outages: where outages come from, and how jobs save their work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracekit.errors import UsageError, nearest
 __all__ = ["CheckpointsAsked", "OutagesAsked", "read_checkpoints", "read_outages"]
 
 _KINDS = ("recorded", "model", "rate")
-_OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages a node and day; hours)"
+_OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"
 
 
@@ -21,45 +21,45 @@ class OutagesAsked:
 
     kind: Literal["recorded", "model", "rate"]
     rate: float = 0.0
-    """Of the kind rate: outages of a node in a day."""
+    """For the kind rate: outages per node and day."""
     repair_h: float | None = None
-    """Of the kind rate: how long they last on average [hours]; None takes the log's."""
+    """For the kind rate: mean length of an outage [hours]; None uses the lengths in the log."""
 
 
 @dataclass(frozen=True)
 class CheckpointsAsked:
     """How jobs save their work.
 
-    The defaults, an hour and five minutes, are what Kokolis et al. assume of training jobs ("Revisiting Reliability in
+    The defaults, an hour and five minutes, are what Kokolis et al. assume for training jobs ("Revisiting Reliability in
     Large-Scale Machine Learning Research Clusters", 2024).
     """
 
     interval_s: float | Literal["daly", "none"] = 3600.0
-    """Work between two checkpoints [s]; 'daly' the best for each gang's rate of failures, 'none' saves nothing."""
+    """Work between two checkpoints [s]; 'daly' is optimal for each job's failure rate, 'none' saves nothing."""
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]."""
     restart_s: float = 300.0
-    """Time from getting GPUs again until the work goes on from the last checkpoint [s]."""
+    """Time from getting GPUs again until work resumes from the last checkpoint [s]."""
 
     @property
     def words(self) -> str:
-        """The rule, such as 'every 3600 s at a cost of 60 s, restart in 300 s'."""
+        """The rule in words, such as 'every 3600 s at a cost of 60 s, restart in 300 s'."""
         if self.interval_s == "none":
             every = "no checkpoints: an outage costs all work"
         elif isinstance(self.interval_s, str):
-            every = f"at the interval of Daly for a cost of {self.cost_s:g} s"
+            every = f"at Daly's interval for a cost of {self.cost_s:g} s"
         else:
             every = f"every {self.interval_s:g} s of work at a cost of {self.cost_s:g} s"
         return f"{every}; restart in {self.restart_s:g} s"
 
 
 def read_outages(text: str) -> OutagesAsked:
-    """Return what a text such as 'recorded' or 'rate=0.005,repair=4' asks for.
+    """Parse a source of outages, such as 'recorded' or 'rate=0.005,repair=4'.
 
     Raises
     ------
     UsageError
-        It is none, or a number is not one that can be.
+        The text is not a source of outages, or a number is out of range.
     """
     if text in ("recorded", "model"):
         return OutagesAsked("recorded" if text == "recorded" else "model")
@@ -74,12 +74,13 @@ def read_outages(text: str) -> OutagesAsked:
 
 
 def read_checkpoints(text: str | None) -> CheckpointsAsked:
-    """Return what a text such as 'interval=3600,cost=60,restart=300' asks for; the defaults of what it leaves out.
+    """Parse a checkpoint rule, such as 'interval=3600,cost=60,restart=300'; missing parts get their defaults.
 
     Raises
     ------
     UsageError
-        It is none; a number is not one that can be; or a checkpoint costs more than the work that it saves.
+        The text is not a checkpoint rule, a number is out of range, or a checkpoint costs more than the work that it
+        saves.
     """
     if text is None:
         return CheckpointsAsked()

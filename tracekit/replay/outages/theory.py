@@ -1,9 +1,9 @@
-"""What checkpoints cost and save, by renewal theory: best intervals, time to finish, the part of it that is useful.
+"""What checkpoints cost and save, by renewal theory: best intervals, time to finish, and the useful share of it.
 
-The model is that of Daly (2006). Work is done in segments: `interval_s` of work, then a checkpoint of `cost_s`; the
-last segment may be shorter, with its part of the cost. A failure loses what was done since the last checkpoint. The
-gang is then away for `away_s` in the mean, in which nothing else fails, and loads the checkpoint in `restart_s`, in
-which it may fail again and begin to load anew. Failures are found at once, and the first start is free.
+The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the
+last segment may be shorter and has its part of the cost. A failure loses the work since the last checkpoint. The job
+is then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail
+during loading and then starts loading again. Failures are detected at once, and the first start is free.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974); Daly, "A higher order
 estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006); the
@@ -30,59 +30,59 @@ __all__ = [
 ]
 
 _ONE_BY_ONE = 4_096
-"""Segments whose survival is summed one by one; the sum of those after them is an integral, and two corrections."""
+"""Number of segments whose survival is summed one by one; the remaining sum is an integral with two corrections."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _LEAST_SHAPE = 0.01
-"""Below it the mean of a Weibull distribution is beyond 1e157 times its scale."""
+"""Smallest shape; below it the mean of a Weibull distribution is over 1e157 times its scale."""
 _GRID = 240
-"""Intervals that are looked at before the best of them is refined, equal steps of the logarithm."""
+"""Number of intervals tried before the best one is refined, evenly spaced on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """How often a gang saves its work, and what that and a restart take.
+    """How often a job saves its work, and how long saving and restarting take.
 
     Raises
     ------
     UsageError
-        The interval is not above 0, or a time is below 0 or not finite.
+        The interval is not above 0, or a time is negative or not finite.
     """
 
     interval_s: float
-    """Work between two checkpoints [s]; infinite where none are made."""
+    """Work between two checkpoints [s]; infinite without checkpoints."""
     cost_s: float = 0.0
-    """Time that a checkpoint holds up the work [s]. It may exceed the interval: most time then goes into saving."""
+    """Time for which a checkpoint stops the work [s]. If it exceeds the interval, most time goes into saving."""
     restart_s: float = 0.0
-    """From having all nodes again until the work goes on [s]."""
+    """Time from having all nodes again until work resumes [s]."""
     away_s: float = 0.0
-    """Mean time from a failure until the gang has all nodes again [s]."""
+    """Mean time from a failure until the job has all nodes again [s]."""
 
     def __post_init__(self) -> None:
-        if not self.interval_s > 0:  # which no NaN is
+        if not self.interval_s > 0:  # also rejects NaN
             raise UsageError(f"the checkpoint interval must be above 0 s, not {self.interval_s:g} s")
         for name in ("cost_s", "restart_s", "away_s"):
             _check_time(name.removesuffix("_s"), getattr(self, name))
 
     @property
     def slowdown(self) -> float:
-        """Time with checkpoints / time without, where nothing fails [1]."""
+        """Time with checkpoints / time without, if nothing fails [1]."""
         return 1 + self.cost_s / self.interval_s
 
 
 def young_interval(cost_s: float, mtbf_s: float) -> float:
-    """Return the work between two checkpoints that loses least time, to the first order [s]: sqrt(2 d M).
+    """Return the work between two checkpoints that minimizes lost time, to first order [s]: sqrt(2 d M).
 
     Parameters
     ----------
     cost_s : float
-        Of a checkpoint, d [s].
+        Cost of a checkpoint, d [s].
     mtbf_s : float
-        Mean time between failures of the gang, M [s]; infinite where nothing fails, and so is then the interval.
+        Mean time between failures of the job, M [s]; if it is infinite, nothing fails and the interval is infinite too.
 
     Raises
     ------
     UsageError
-        The cost is below 0 or not finite, or the mean time is not above 0.
+        The cost is negative or not finite, or the mean time is not above 0.
     """
     _check_time("cost", cost_s)
     _check_mean(mtbf_s)
@@ -90,11 +90,11 @@ def young_interval(cost_s: float, mtbf_s: float) -> float:
 
 
 def daly_interval(cost_s: float, mtbf_s: float) -> float:
-    """Return the work between two checkpoints that loses least time, to Daly's higher order [s].
+    """Return the work between two checkpoints that minimizes lost time, to Daly's higher order [s].
 
     With cost d and mean time between failures M: sqrt(2dM) * (1 + sqrt(d / 2M) / 3 + d / 18M) - d for d < 2M, else M
-    (Daly 2006, eq. 37). It is within 0.6 % of `best_interval` where d <= M / 2, and within 7 % at any cost; the
-    ETTR is then within 0.2 % of that at the best interval.
+    (Daly 2006, eq. 37). It is within 0.6 % of `best_interval` if d <= M / 2, and within 7 % at any cost. The ETTR is
+    then within 0.2 % of the ETTR at the best interval.
 
     Parameters
     ----------
@@ -114,22 +114,22 @@ def daly_interval(cost_s: float, mtbf_s: float) -> float:
 
 
 def best_interval(cost_s: float, rate_per_s: float) -> float:
-    """Return the work between two checkpoints that loses least time, where failures are exponential [s].
+    """Return the work between two checkpoints that minimizes lost time if failures are exponential [s].
 
     It maximizes `expected_ettr` and is the root of l t = 1 - exp(-l (t + d)), with rate l and cost d; in terms of the
-    Lambert function l t = 1 + W(-exp(-1 - l d)). Neither the time to restart nor that away moves it.
+    Lambert function l t = 1 + W(-exp(-1 - l d)). It does not depend on the restart time or on the time away.
 
     Parameters
     ----------
     cost_s : float
-        Of a checkpoint [s]. Where it is 0 the least interval is the best, and the answer is 0.
+        Cost of a checkpoint [s]. If it is 0, the shortest interval is the best, and the result is 0.
     rate_per_s : float
-        Failures of the gang in a second of its run time; where it is 0 the answer is infinite: never save.
+        Failures per second of the job's run time; if it is 0, the result is infinite: never save.
 
     Raises
     ------
     UsageError
-        The cost or the rate is below 0 or not finite.
+        The cost or the rate is negative or not finite.
     """
     _check_time("cost", cost_s)
     _check_rate(rate_per_s)
@@ -137,7 +137,7 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
         return math.inf
     x = rate_per_s * cost_s
     y = min(math.sqrt(2 * x), 1.0)
-    # From above, Newton's steps fall on a convex curve until rounding stops them.
+    # From above, Newton's steps descend a convex curve until rounding stops them.
     while y > 0:
         step = (y + math.expm1(-(y + x))) / -math.expm1(-(y + x))
         if not step > 1e-15 * y:
@@ -147,15 +147,15 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
 
 
 def expected_failures(work_s: float, rule: CheckpointRule, rate_per_s: float) -> float:
-    """Return how often a gang fails on average until its work is done, where failures are exponential.
+    """Return the mean number of failures of a job until its work is done, if failures are exponential.
 
-    A segment of length L, its checkpoint included, meets exp(l R) * (exp(l L) - 1) failures, those of restarts
-    included, with rate l and restart R. Infinite where that is beyond 1e308.
+    A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including those
+    during restarts, with rate l and restart R. The result is infinite above 1e308.
 
     Raises
     ------
     UsageError
-        The work or the rate is below 0 or not finite.
+        The work or the rate is negative or not finite.
     """
     _check_time("work", work_s)
     _check_rate(rate_per_s)
@@ -170,11 +170,11 @@ def expected_failures(work_s: float, rule: CheckpointRule, rate_per_s: float) ->
 
 
 def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> float:
-    """Return the mean time from the start of a gang until its work is done, where failures are exponential [s].
+    """Return the mean time from the start of a job until its work is done, if failures are exponential [s].
 
     A segment of length L takes exp(l R) * (exp(l L) - 1) * (1 / l + A), with rate l, restart R and mean time away A
-    (for A = 0 Daly's complete cost function). Without failures it is the work and its checkpoints. Infinite beyond
-    1e308 s.
+    (for A = 0 this is Daly's complete cost function). Without failures it is the time for the work and its checkpoints.
+    The result is infinite above 1e308 s.
 
     Parameters
     ----------
@@ -182,12 +182,12 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
         Time that the work takes without failures and checkpoints [s].
     rule : CheckpointRule
     rate_per_s : float
-        Failures of the gang in a second in which it works, saves or restarts.
+        Failures of the job per second in which it works, saves or restarts.
 
     Raises
     ------
     UsageError
-        The work or the rate is below 0 or not finite.
+        The work or the rate is negative or not finite.
     """
     failures = expected_failures(work_s, rule, rate_per_s)
     if rate_per_s == 0:
@@ -196,52 +196,53 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
 
 
 def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None = None) -> float:
-    """Return the effective training time ratio: time of useful work / time from start to end, in the mean [0..1].
+    """Return the effective training time ratio: mean time of useful work / time from start to end [0..1].
 
-    Where failures are exponential: the work over its `expected_wall_s`; of whole segments without a given work.
+    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is that of whole
+    segments.
 
     Parameters
     ----------
     rule : CheckpointRule
     rate_per_s : float
-        Failures of the gang in a second in which it works, saves or restarts.
+        Failures of the job per second in which it works, saves or restarts.
     work_s : float, optional
-        Time that the work takes by itself [s]; by default it is long.
+        Time that the work itself takes [s]; by default the work is endless.
 
     Raises
     ------
     UsageError
-        The rate is below 0, the work is not above 0, or one is not finite.
+        The rate is negative, the work is not above 0, or a value is not finite.
     """
     if work_s is not None and work_s <= 0:
         raise UsageError(f"the work must take more than 0 s, not {work_s:g} s")
     work = rule.interval_s if work_s is None else work_s
     if not math.isfinite(work) and work_s is None:
         _check_rate(rate_per_s)
-        return 1.0 if rate_per_s == 0 else 0.0  # endless work is never done where it is never saved
+        return 1.0 if rate_per_s == 0 else 0.0  # endless work never finishes if it is never saved
     return work / expected_wall_s(work, rule, rate_per_s)
 
 
 def weibull_ettr(rule: CheckpointRule, shape: float, scale_s: float) -> float:
-    """Return the effective training time ratio of long work where times between failures are Weibull [0..1].
+    """Return the effective training time ratio of long work if times between failures are Weibull [0..1].
 
-    Each time between failures X begins with a restart R and holds as many segments of length L as fit: by the renewal
+    Each time between failures X begins with a restart R and holds as many segments of length L as fit. By the renewal
     reward theorem the ratio is interval * sum over k >= 1 of S(R + k L) / (E[X] + A), with survival S(x) =
-    exp(-(x / scale) ** shape) and mean time away A. With shape 1 that is `expected_ettr` at rate 1 / scale. The gang as
-    a whole renews at each failure: below shape 1 it fails soonest just after a restart. Intervals are all the same;
-    where the hazard changes with age, other schedules may be better still.
+    exp(-(x / scale) ** shape) and mean time away A. With shape 1 it equals `expected_ettr` at rate 1 / scale. The job
+    as a whole renews at each failure: with a shape below 1 it is most likely to fail just after a restart. All
+    intervals are equal; if the hazard changes with age, other schedules may be better.
 
     Parameters
     ----------
     rule : CheckpointRule
     shape, scale_s : float
-        Of the gang's times between failures, as scipy.stats.weibull_min(shape, scale=scale_s) has them; not of its
-        nodes'.
+        Parameters of the times between failures of the job, not of its nodes, as in scipy.stats.weibull_min(shape,
+        scale=scale_s).
 
     Raises
     ------
     UsageError
-        The shape is below 0.01, the scale is not above 0, or one is not finite.
+        The shape is below 0.01, the scale is not above 0, or a value is not finite.
     """
     _check_weibull(shape, scale_s)
     mean = scale_s * math.gamma(1 + 1 / shape)
@@ -255,15 +256,16 @@ def weibull_ettr(rule: CheckpointRule, shape: float, scale_s: float) -> float:
 
 
 def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s: float) -> float:
-    """Return the work between two checkpoints that maximizes `weibull_ettr` [s], found by numbers.
+    """Return the work between two checkpoints that maximizes `weibull_ettr` [s], found numerically.
 
     It is the best of 240 intervals between a thousandth of the cost and a thousand times the larger of scale and cost,
-    refined between its neighbours. Where a checkpoint costs nothing the least interval is the best, and the answer 0.
+    refined between its neighbours. If a checkpoint costs nothing, the shortest interval is the best, and the result is
+    0.
 
     Raises
     ------
     UsageError
-        A time is below 0, the shape below 0.01, the scale not above 0, or one is not finite.
+        A time is negative, the shape is below 0.01, the scale is not above 0, or a value is not finite.
     """
     _check_weibull(shape, scale_s)
     _check_time("cost", cost_s)
@@ -279,7 +281,7 @@ def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s
     values = [loss(x) for x in grid]
     best = min(range(_GRID), key=values.__getitem__)
     a, b = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-    # Golden section: of a smooth minimum rounding leaves about half of the digits.
+    # Golden section: near a smooth minimum, rounding leaves about half of the digits.
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
     at_c, at_d = loss(c), loss(d)
     while b - a > 1e-8:
@@ -295,7 +297,7 @@ def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s
 
 
 def _survivals(first_s: float, step_s: float, shape: float, scale_s: float) -> float:
-    """Return the sum of S(first + k step) over k = 1, 2, ..., to about 1e-9 of it."""
+    """Return the sum of S(first + k step) over k = 1, 2, ..., to a relative error of about 1e-9."""
     total, last = 0.0, first_s
     for k in range(1, _ONE_BY_ONE + 1):
         last = first_s + k * step_s
@@ -305,8 +307,8 @@ def _survivals(first_s: float, step_s: float, shape: float, scale_s: float) -> f
             return total
     from scipy import special
 
-    # Euler and Maclaurin: the sum after the last one is the integral over the step, less half of the last, and less a
-    # twelfth of its slope.
+    # Euler-Maclaurin formula: the sum after the last term is the integral divided by the step, minus half of the last
+    # term, minus a twelfth of its slope.
     z = _hazard(last, shape, scale_s)
     alive = math.exp(-z)
     integral = scale_s / shape * float(special.gammaincc(1 / shape, z)) * math.gamma(1 / shape)
@@ -315,7 +317,7 @@ def _survivals(first_s: float, step_s: float, shape: float, scale_s: float) -> f
 
 
 def _hazard(x_s: float, shape: float, scale_s: float) -> float:
-    """Return (x / scale) ** shape, the hazard up to x; no more than exp(700), beyond which a number has no room."""
+    """Return (x / scale) ** shape, the hazard up to x; at most exp(700), because larger numbers overflow."""
     return math.exp(min(shape * math.log(x_s / scale_s), 700.0))
 
 

@@ -1,1 +1,1 @@
-"""Planners: policies that look at all jobs at once."""
+"""Planners: policies that consider all jobs at once."""

@@ -1,19 +1,19 @@
-# Carry out a plan: who leaves, who goes on, who is placed where.
+# Carry out a plan: which jobs stop, which continue, and which are placed where.
 
-# What can be wrong with a plan.
+# Possible errors of a plan.
 cpdef enum:
     TOO_MANY = 1
     NOT_ACTIVE = 2
     NAMED_TWICE = 3
     GROUP_UNKNOWN = 4
     NO_SPEED = 5
-# Greatest speed that a plan may give [ppm].
+# Highest speed that a plan may set [ppm].
 cdef enum:
     _FASTEST = 1_000_000_000
 
 
 cdef inline int64_t check(State s, PlanArrays p, int64_t[::1] wanted):
-    """Note the place of each job named, plus 1; return 0, or what is wrong with the plan (`g.culprit` is the place)."""
+    """Note the place of each job in the plan, plus 1; return 0 or the plan's error (`g.culprit` is the place)."""
     cdef int64_t i, j
     cdef Domain* domain
     cdef Globals* g = &s.g[0]
@@ -36,7 +36,7 @@ cdef inline int64_t check(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
-    """Compare what is asked with what there is, domain by domain; return 0 or TOO_MANY."""
+    """Compare requested with available GPUs, domain by domain; return 0 or TOO_MANY."""
     cdef int64_t d, i, j
     cdef Domain* domain
     cdef Globals* g = &s.g[0]
@@ -58,7 +58,7 @@ cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t high):
-    """Compare what is asked of GPUs without jobs, once the plan's jobs left theirs; return 0 or TOO_MANY."""
+    """Compare requested GPUs with those that have no job once the plan's jobs left theirs; return 0 or TOO_MANY."""
     cdef int64_t i, j
     if low == high:
         return 0
@@ -76,7 +76,7 @@ cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t
 
 
 cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64_t model):
-    """Return whether a running job that is to have these GPUs must leave its own."""
+    """Return whether a running job must leave its GPUs to get those of the plan."""
     if job.gpus != gpus:
         return True
     if job.allocation == NONE:
@@ -101,7 +101,7 @@ cdef inline int sort(int64_t[::1] values, int64_t count) except -1:
 
 
 cdef inline int64_t find_unnamed(State s, int64_t[::1] wanted, int64_t[::1] stopped):
-    """Write the running jobs that are not named, by index; return how many."""
+    """Write the running jobs that the plan does not name, by index; return their number."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     cdef int64_t count = 0
@@ -126,16 +126,16 @@ cdef inline int64_t check_all(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1] stopped):
-    """Carry out a plan; return 0, or what is wrong with it (`g.culprit` is the place in the plan, or the row).
+    """Carry out a plan; return 0 or the plan's error (`g.culprit` is the place in the plan, or the row).
 
     Parameters
     ----------
     p : PlanArrays
         The plan.
     wanted : array (n,)
-        Zeros; all zero again afterwards.
+        Zeros; reset to zeros on return.
     stopped : array (events,)
-        Room to work in.
+        Scratch space.
     """
     cdef int64_t i, d, high
     cdef int64_t wrong = check_all(s, p, wanted)
@@ -165,7 +165,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
 
 
 cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
-    """Stop the jobs that change size or place, so that all room is there when they are placed anew."""
+    """Stop the jobs that change size or place, so that all room is free when they are placed again."""
     cdef int64_t i
     cdef Job* job
     cdef bint moves
@@ -183,7 +183,7 @@ cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high,
 
 
 cdef inline int64_t give_rows(State s, Key key, PlanArrays p, int64_t low, int64_t high):
-    """Place the jobs whose nodes are named; return 0 or NO_ROOM."""
+    """Place the jobs whose nodes the plan names; return 0 or NO_ROOM."""
     cdef int64_t i, j, old, nodes
     cdef Job* job
     for i in range(low, high):
@@ -204,7 +204,7 @@ cdef inline int64_t give_rows(State s, Key key, PlanArrays p, int64_t low, int64
 
 
 cdef inline int64_t give_rest(State s, Key key, PlanArrays p, int64_t low, int64_t high):
-    """Place the jobs whose nodes are the engine's choice, or another job's; return 0, or what is wrong."""
+    """Place the jobs for which the engine or another job determines the nodes; return 0 or the plan's error."""
     cdef int64_t i
     cdef Job* job
     cdef int64_t wrong = 0
@@ -219,19 +219,19 @@ cdef inline int64_t give_rest(State s, Key key, PlanArrays p, int64_t low, int64
         elif p.gpus[i] > 0 and not is_named(p, i):
             wrong = give(s, key, p, i)
     for i in range(low, high):
-        # It found no place: it waits, as if it had been stopped.
+        # The job found no place: it waits, as if it had been stopped.
         if s.jobs[p.jobs[i]].evicted:
             lose_job(s, &s.jobs[p.jobs[i]], p.lost[i])
     return wrong
 
 
 cdef inline bint is_named(PlanArrays p, int64_t i):
-    """Return whether the plan names the nodes of the job at a place."""
+    """Return whether the plan names nodes for the job at this place."""
     return p.rows is not None and p.ends[i] < p.ends[i + 1]
 
 
 cdef inline int64_t give(State s, Key key, PlanArrays p, int64_t i):
-    """Place a job that does not run; return 0, or what is wrong."""
+    """Place a job that is not running; return 0 or the plan's error."""
     cdef JobClass* scratch
     cdef int64_t j = p.jobs[i]
     cdef Job* job = &s.jobs[j]

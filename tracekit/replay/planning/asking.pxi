@@ -1,6 +1,6 @@
-# The compiled side of planners: when to ask, and what to show them (`apply_plan` does what they say).
+# The compiled side of planners: when to ask for a plan, and what to show (`apply_plan` carries the plan out).
 #
-# Nothing is queued: a planner sees every job that waits or runs, and says how many GPUs each should have.
+# Nothing is queued: a planner sees every waiting or running job, and decides how many GPUs each should have.
 
 # Why a run stopped.
 cpdef enum:
@@ -10,9 +10,9 @@ cpdef enum:
 
 
 def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instants):
-    """Run until the planner is to be asked (ASK), nothing is left to happen (OVER) or so many instants passed (MORE).
+    """Run until the planner must be asked (ASK), no event is left (OVER), or `instants` instants have passed (MORE).
 
-    With rounds, events between two of them only ask for a plan at the next one; with a gap, not before it has passed.
+    With rounds, an event between two rounds only requests a plan for the next round; with a gap, only after the gap.
     """
     cdef int64_t _, i, due
     cdef bint changed
@@ -40,7 +40,7 @@ def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instan
 
 
 def settle_running(State s):
-    """Book what the running jobs did until now; each of them, and no other job, has an entry among the events."""
+    """Record the progress of the running jobs until now; only running jobs have entries among the events."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     for i in range(g.event_size):
@@ -48,7 +48,7 @@ def settle_running(State s):
 
 
 def gather(State s, ViewRow[::1] view):
-    """Write a ViewRow for each job that waits or runs, by index; return how many."""
+    """Write a ViewRow for each waiting or running job, by index; return their number."""
     cdef int64_t i, j, settled
     cdef Job* job
     cdef ViewRow* row

@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from tracekit.replay.planning.mechanism import ClockPower, Planner
 
 
-# Clocks that plans give to jobs: the energy at the clocks that there were, and the power through time.
+# Clocks that plans set for jobs: the energy at these clocks, and the power over time.
 
 _FULL = 1_000_000
 
 
 class ClockBook:
-    """The clock of each job of one run, and what its GPUs drew so far beyond their idle power."""
+    """The clock of each job of one run, and the energy that its GPUs have used beyond their idle power."""
 
     def __init__(self, power: ClockPower, state: EngineState, cluster: Cluster, name: str) -> None:
         n = len(state.jobs)
         self.power, self.state, self.cluster, self.name = power, state, cluster, name
         self.on_top = (power.draw.busy - power.draw.rest).astype(np.float64)
-        """What a GPU of each job draws beyond its idle power at its clock [mW] (n,)."""
+        """Power of a GPU of each job beyond its idle power at its clock [mW] (n,)."""
         self.clock: NDArray[np.int64] = np.full(n, _FULL)
         """Clock of each job [ppm] (n,)."""
         self.since: NDArray[np.int64] = np.zeros(n, np.int64)
-        """Service of each job when its clock was set last [GPU*ms] (n,)."""
+        """Service of each job when its clock was last set [GPU*ms] (n,)."""
         self.drawn_mw_ms = 0.0
-        """Energy beyond the idle power, until the clocks of jobs were set last."""
+        """Energy beyond the idle power, up to the last time clocks were set."""
         self.now_ms = self.level_mw = self.peak_mw = self.over_ms = self.slowed_ms = self.changes = 0
         self.slowed = False
         self.mean_mw = float(power.draw.idle.sum()) / max(cluster.total_gpus, 1)
@@ -63,7 +63,7 @@ class ClockBook:
         Raises
         ------
         UsageError
-            A clock is none, or there are not as many as jobs.
+            A clock is invalid, or the number of clocks differs from the number of jobs.
         """
         job = np.asarray(plan.job, np.int64)
         clock = np.full(len(job), _FULL) if plan.clock is None else np.asarray(plan.clock)
@@ -78,7 +78,7 @@ class ClockBook:
         job, clock = job[changed], clock[changed].astype(np.int64)
         rows = self.state.jobs
         running = rows["status"][job] == RUNNING
-        # What it did since the engine last looked at it.
+        # Work since the engine last settled the job.
         elapsed = int(self.state.g["now"][0]) - rows["since"][job]
         served = rows["attained"][job] + np.where(running, elapsed * rows["gpus"][job], 0)
         self.drawn_mw_ms += float(((served - self.since[job]) * self.on_top[job]).sum())
@@ -88,12 +88,12 @@ class ClockBook:
         self.changes += int(running.sum())
 
     def look(self) -> None:
-        """Book the time since the last look at the power that held, and take the power of now."""
+        """Record the time since the last call at the power that applied, and compute the current power."""
         g, nodes = self.state.g[0], self.state.nodes
         self._pass_time(int(g["now"]))
         job = self.state.events["job"][: int(g["event_size"])]
         there = int((nodes["gpus"] * nodes["up"]).sum())
-        # GPUs in use on nodes that left draw the cluster's mean.
+        # GPUs in use on nodes that have left use the cluster's mean power.
         left = max(int(g["busy"]) + int(g["free"]) - there, 0) * self.mean_mw
         idle = float((self.power.draw.idle * nodes["up"]).sum()) + left
         self.level_mw = round(idle + float((self.state.jobs["gpus"][job] * self.on_top[job]).sum()))
@@ -108,7 +108,7 @@ class ClockBook:
             self.over_ms += elapsed * (self.power.cap_mw >= 0 and self.level_mw > self.power.cap_mw)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the energy, and with what was drawn where the plans keep to a cap."""
+        """Return the outcome with the energy, and with the power used if the plans keep to a cap."""
         self._pass_time(outcome.makespan_ms)
         served = outcome.held_milli_ms // 1000
         on_top = self.drawn_mw_ms + float(((served - self.since) * self.on_top).sum())
@@ -119,25 +119,25 @@ class ClockBook:
         return replace(outcome, energy_kwh=energy, power=use)
 
 
-# Nodes whose changes to come are exchanged: the cluster says how many of nodes alike leave, a plan says which.
+# Exchange the future changes of nodes: the cluster sets how many of several identical nodes leave, a plan sets which.
 
 
 def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
-    """Let each node of a pair have the changes to come of the other.
+    """Exchange the future changes of the two nodes of each pair.
 
     Parameters
     ----------
     state : EngineState
-        Its changes are altered.
+        Its changes are modified.
     pairs : array, optional
         Rows (node, other), carried out one after the other (r, 2); None for none.
     name : str
-        Of the policy.
+        Name of the policy.
 
     Raises
     ------
     UsageError
-        The pairs are no rows of two nodes that are both there, of one group, and have equally many GPUs.
+        A pair is not two available nodes of the same group with the same number of GPUs.
     """
     if pairs is None:
         return
@@ -161,20 +161,21 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
 
 _Result = TypeVar("_Result")
 _IDLE_PLANS = 1000
-"""Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
+"""Number of plans in a row that start nothing, with nothing running or pending, before the remaining jobs wait
+forever."""
 _PLANS = 1000
-"""Plans between two looks at the world outside."""
+"""Number of plans between checks for progress updates and interrupts."""
 
 
 def prepare(planner: Planner, setting: Setting) -> Run:
-    """Return a run under a planner.
+    """Return a run controlled by a planner.
 
     Raises, when run
     ----------------
     UsageError
-        The planner fails, or its plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than
-        there are, for a group of nodes or a GPU model that is not there, or for a speed that is no speed; names nodes
-        that are not free; or puts a job beside one that does not run; or exchanges nodes that are not alike.
+        The planner fails, or its plan is invalid: it names a job twice, or one that is neither waiting nor running;
+        requests more GPUs than exist, an unknown group of nodes or GPU model, or an invalid speed; names nodes that are
+        not free; puts a job next to one that is not running; or exchanges nodes that differ.
     """
     state = _state(planner, setting)
     arrays = open_nodes(state, setting.cluster)
@@ -190,7 +191,7 @@ def prepare(planner: Planner, setting: Setting) -> Run:
 def _steps(
     planner: Planner, state: EngineState, arrays: Any, setting: Setting, book: ClockBook | None
 ) -> Callable[[int], bool]:
-    """Return what runs a planner for at most so many instants and plans, and says whether more are to come."""
+    """Return a function that runs at most so many instants and plans, and returns whether more are left."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
     view = _view(planner, state, arrays, name)
@@ -209,7 +210,7 @@ def _steps(
                 plan = _ask(planner, view, name)
                 if plan.clock is not None and book is None:
                     raise UsageError(f"the policy {name} gave clocks, which needs a Planner with clocks", hint=HINT)
-                # Nothing to do costs nothing: most plans of a planner that names only what changes are empty.
+                # Skip empty plans: most plans of a planner that names only what changes are empty.
                 if not plan.keep or np.size(plan.job) or plan.optional:
                     read = reader.read(plan)
                     if book is not None:
@@ -231,8 +232,8 @@ def _steps(
 
 
 def _state(planner: Planner, setting: Setting) -> EngineState:
-    """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
-    # A gang that may be spread has a place wherever a relaxed one has.
+    """Return the state for a planner: nothing is queued, and several jobs may share a GPU."""
+    # A gang that may be spread fits wherever a relaxed one fits.
     order = Ordered(
         by_arrival,
         fit=planner.fit,
@@ -243,7 +244,7 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     state = build(setting if planner.spread else replace(setting, spread=None), order, kind="Planner")
     n, share = len(state.jobs), planner.share
     state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
-    # The last job class is where a plan's wish is written before it is placed.
+    # The last job class holds a plan's request before the job is placed.
     wish = np.zeros(1, state.job_classes.dtype)
     state = state._replace(active=np.zeros(n, np.int32), job_classes=np.concatenate([state.job_classes, wish]))
     if share == 1:
@@ -252,14 +253,14 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     total = int(gpus.sum())
     state.g["seats"] = 1
     state.nodes["seat"] = np.cumsum(gpus) - gpus
-    # Twice the seats: a job that moves keeps its old allocation until it has the new one.
+    # Twice the seats: a moving job keeps its old allocation until it has the new one.
     allocations = unused_allocations(total + 2 * total * share + 1)
     state.g["unused_allocation"] = total
     return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
 def _view(planner: Planner, state: EngineState, arrays: Any, name: str) -> View:
-    """Return what a planner sees of a run, after it began the run."""
+    """Return the planner's view of a run, after the planner began the run."""
     view = View(state, arrays)
     if planner.begin is not None:
         _called(planner.begin, view, name)

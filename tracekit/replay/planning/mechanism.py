@@ -1,4 +1,4 @@
-"""Policies that look at all jobs at once: the mechanism."""
+"""Policies that consider all jobs at once: the mechanism."""
 
 from __future__ import annotations
 
@@ -25,57 +25,60 @@ __all__ = ["ClockPower", "Planner"]
 
 @dataclass(frozen=True)
 class ClockPower:
-    """What GPUs draw by their clock (M7)."""
+    """Power of GPUs as a function of their clock (M7)."""
 
     draw: PowerDraw
-    """At full clock."""
+    """Power at full clock."""
     s0: float
-    """Part of the greatest power that does not fall with the clock [0..1]."""
+    """Share of the peak power that does not fall with the clock [0..1]."""
     cap_mw: int = -1
-    """What the plans mean to keep to, idle GPUs included [mW]; -1 nothing."""
+    """Power cap that the plans aim to keep, idle GPUs included [mW]; -1 if none."""
 
     def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the part of `draw.busy` that is drawn at clocks [0..1]."""
+        """Return the share of `draw.busy` that is used at the given clocks [0..1]."""
         return np.asarray(self.s0 + (1 - self.s0) * clock**3)
 
 
 @dataclass(frozen=True)
 class Planner:
-    """A policy that looks at all jobs at once and says how many GPUs each should have."""
+    """A policy that considers all jobs at once and decides how many GPUs each should have."""
 
     plan: Callable[[View], Plan]
     """Called after every event, or in rounds."""
     begin: Callable[[View], None] | None = None
-    """Called once before the first plan of every run, to forget the run before: a planner may be run more than once."""
+    """Called before the first plan of every run, to forget the previous run: a planner may run more than once."""
     round_ms: int = 0
-    """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
+    """Make plans only at multiples of this time, if something has happened since the last plan [ms]; 0: at every
+    event."""
     gap_ms: int = 0
-    """Least time between two plans that events ask for [ms]."""
+    """Minimum time between two plans that events request [ms]."""
     any_model: bool = False
-    """Whether `Plan.model` may name GPU models other than the one that a job asks for."""
+    """Whether `Plan.model` may name a GPU model other than the one that a job requests."""
     fit: Literal["place", "count"] = "place"
-    """Whether gangs need places on nodes, or only enough free GPUs in number."""
+    """'place' if gangs need GPUs on specific nodes, 'count' if they only need enough free GPUs."""
     scope: Literal[0, 1, 2] = 2
-    """How far apart a gang's GPUs may be: 0 on the fewest nodes, 1 anywhere in a group, 2 on all nodes of a model."""
+    """How far a gang may spread: 0 the fewest nodes, 1 any nodes of a group, 2 all nodes of a model."""
     overhead_ms: NDArray[np.int64] | None = None
-    """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
+    """Cost of each preemption and migration by number of GPUs; the last entry covers larger gangs [ms]; None is 0."""
     resize_ms: int = 0
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Belief about run times (n,) [ms]; the truth when None."""
+    """Expected run times (n,) [ms]; None means the actual ones."""
     names_nodes: bool = False
     """Whether `Plan.place` may name nodes."""
     share: int = 1
-    """Jobs that a GPU may have, put there by `Plan.beside` or `Plan.place`. Their speeds are the plan's."""
+    """Number of jobs that a GPU may have, set by `Plan.beside` or `Plan.place`. The plan sets their speeds."""
     wide: bool = False
-    """Whether jobs are accepted that fit only as far apart as `scope` allows; else they must fit the fewest nodes."""
+    """Whether to accept jobs that fit only if spread as far as `scope` allows; if not, jobs must fit on the fewest
+    nodes."""
     spread: bool = True
-    """Whether the engine slows gangs on more nodes than they need (M4); if not, all of that is in the plan's rates."""
+    """Whether the engine slows gangs on more nodes than they need (M4); if not, the plan's rates include this
+    effect."""
 
     clocks: ClockPower | None = None
-    """What GPUs draw by their clock: with it plans may give clocks, and the energy is that at the clocks given."""
+    """Power of GPUs by clock. If given, plans may set clocks, and the energy is computed from them."""
     tell: Callable[[Outcome], Outcome] | None = None
-    """Adds what only this policy tells to the outcome."""
+    """Adds what only this policy reports to the outcome."""
 
     def __post_init__(self) -> None:
         if self.share < 1:
@@ -86,8 +89,8 @@ class Planner:
             raise ValueError("with fit=count a plan cannot name nodes or share GPUs")
 
     takes_outages: ClassVar[bool] = True
-    """Whether jobs may be stopped by a node that fails under them."""
+    """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run under the planner (see `asking.prepare`)."""
+        """Return a run controlled by the planner (see `asking.prepare`)."""
         return prepared_by("planning.asking", self, setting)

@@ -1,15 +1,15 @@
-# Plans that name the nodes of a job, or put it on the GPUs of another.
+# Plans that name the nodes of a job, or put it on the GPUs of another job.
 #
-# Rows of a plan are (place in the plan, node, GPUs, GPU): GPUs of a node, from a certain one on or (NONE) those that no
-# job has. Where jobs share GPUs, `beside` of a job is the job whose GPUs it has too, itself where only those whom the
-# plan puts beside it may share its own, or NONE where it does not matter.
+# Rows of a plan are (place in the plan, node, GPUs, GPU): GPUs of a node, starting at a given GPU, or GPUs without any
+# job (NONE). If jobs share GPUs, `beside` of a job is the job whose GPUs it shares. It is the job itself if only jobs
+# that the plan puts next to it may share its GPUs, or NONE if it does not matter.
 
-# What can be wrong with a row; `g.culprit` is the row.
+# Possible errors of a row; `g.culprit` is the row.
 cpdef enum:
     NOT_ACCEPTED = 11
     MODELS_MIXED = 12
     NO_ROOM = 13
-# What can be wrong with a job beside another.
+# Possible errors of a job next to another job.
 cpdef enum:
     BESIDE_UNKNOWN = 21
     BESIDE_SIZE = 22
@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef inline uint64_t narrow(State s, JobClass* job_class, int64_t group, int64_t model, bint any_model):
-    """Return the groups that a plan leaves to a job, as bits."""
+    """Return the groups that a plan allows a job to use, as bits."""
     cdef uint64_t named
     cdef int64_t index
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -39,7 +39,7 @@ cdef inline uint64_t narrow(State s, JobClass* job_class, int64_t group, int64_t
 
 
 cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, int64_t node):
-    """Return whether a plan leaves a node to a job; naming a node names its GPU model."""
+    """Return whether a plan allows a job to use a node; naming a node implies its GPU model."""
     cdef int64_t model = p.models[i]
     cdef int64_t index = s.nodes[node].group
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -54,16 +54,16 @@ cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, i
 def rows_sound(
     int64_t[:, ::1] rows, int64_t[::1] sizes, int64_t[::1] jobs, int64_t[::1] gpus, int64_t[::1] beside
 ):
-    """Return whether rows, in order, name what exists, no GPU twice, and for each job none or as many as it gets.
+    """Return whether the rows are valid: sorted, existing nodes, no GPU twice, and none or all of each job's GPUs.
 
     Parameters
     ----------
     rows : array (r, 4)
-        Those of a plan of the jobs (k,).
+        Rows of a plan for the jobs (k,).
     sizes : array (N,)
         GPUs of each node.
     gpus, beside : arrays (k,)
-        Of the plan.
+        Columns of the plan.
     """
     cdef int64_t at, place, node, held, gpu
     cdef int64_t total = 0
@@ -89,7 +89,7 @@ def rows_sound(
 
 
 cdef inline int64_t check_rows(State s, PlanArrays p):
-    """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
+    """Return 0 or the error in the nodes that a plan names for its jobs; free room is checked elsewhere."""
     cdef int64_t i, at, first
     cdef JobClass* job_class
     for i in range(len(p.jobs)):
@@ -105,7 +105,7 @@ cdef inline int64_t check_rows(State s, PlanArrays p):
 
 
 cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
-    """Return 0, or what is wrong with whom a plan puts beside whom; `wanted` holds places in the plan, plus 1."""
+    """Return 0 or the error in how a plan pairs jobs; `wanted` holds places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):
         other = p.beside[i]
@@ -128,7 +128,7 @@ cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
-    """Return whether a running job, of as many GPUs, holds others than its rows say, if it has rows."""
+    """Return whether a running job has rows and holds other GPUs than these; the number of GPUs is the same."""
     cdef int64_t at, left, link, from_first
     cdef Allocation* allocation
     for at in range(low, high):
@@ -146,7 +146,7 @@ cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, i
 
 
 cdef inline bint row_fits(State s, int64_t[:, ::1] rows, int64_t at, int64_t share):
-    """Return whether what a row names is free."""
+    """Return whether the GPUs of a row are free."""
     cdef int64_t gpu
     cdef Node* node = &s.nodes[rows[at, _NODE]]
     if not s.g[0].seats or rows[at, _GPU] == NONE:
@@ -158,7 +158,7 @@ cdef inline bint row_fits(State s, int64_t[:, ::1] rows, int64_t at, int64_t sha
 
 
 cdef inline int hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at) except -1:
-    """Take what a row names for a job."""
+    """Allocate the GPUs of a row to a job."""
     cdef int64_t gpu
     if not s.g[0].seats or rows[at, _GPU] == NONE:
         hold(s, job, rows[at, _NODE], rows[at, _GPUS])
@@ -168,7 +168,7 @@ cdef inline int hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at) ex
 
 
 cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high, int64_t share):
-    """Take what its rows say for a job without GPUs; return its nodes, 0 (nothing taken) when it is not free."""
+    """Allocate the GPUs of its rows to a job without GPUs; return its nodes, or 0 (nothing allocated) if not free."""
     cdef int64_t at
     for at in range(low, high):
         if s.nodes[rows[at, _NODE]].up == 0 or not row_fits(s, rows, at, share):
@@ -182,9 +182,9 @@ cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t l
 
 
 cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArrays p, int64_t i):
-    """Take the GPUs of the job beside which a plan puts one without GPUs; return its nodes.
+    """Allocate to a job without GPUs those of the job next to which the plan puts it; return its number of nodes.
 
-    0 (nothing taken): nothing may start there now. A negative number: what is wrong.
+    Return 0 (nothing allocated) if no job may start there now, or a negative number for an error of the plan.
     """
     cdef Allocation* allocation
     cdef Job* other = &s.jobs[p.beside[i]]
@@ -208,7 +208,7 @@ cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArra
 
 
 cdef inline bint together(State s, Job* job, Job* other):
-    """Return whether two running jobs of equally many GPUs have the same."""
+    """Return whether two running jobs with the same number of GPUs hold the same GPUs."""
     cdef int64_t link = other.allocation
     while link != NONE:
         s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].job = 1
@@ -227,7 +227,7 @@ cdef inline bint together(State s, Job* job, Job* other):
 
 
 cdef inline bint in_company(State s, Job* job, int64_t jobs):
-    """Return whether any GPU of a running job has other than so many jobs."""
+    """Return whether any GPU of a running job has a number of jobs other than `jobs`."""
     cdef int64_t link = job.allocation
     while link != NONE:
         if s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].gpus != jobs:
@@ -239,9 +239,9 @@ cdef inline bint in_company(State s, Job* job, int64_t jobs):
 cdef inline int part_company(
     State s, Key key, int64_t[::1] jobs, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
 ) except -1:
-    """Stop jobs that are not, or not only, beside those where the plan wants them; of two the later one.
+    """Stop jobs that are not exactly next to the jobs that the plan pairs them with; of two jobs stop the later one.
 
-    `count` are zeros for all jobs, and all zero again afterwards.
+    `count` holds zeros for all jobs, and is reset to zeros on return.
     """
     cdef int64_t i, other, j, at
     cdef Job* job

@@ -1,4 +1,4 @@
-"""A plan as the engine's arrays: whole numbers, of one length, by domain; and what is wrong with one, in words."""
+"""Convert a plan to the engine's arrays (integers of equal length, by domain), and describe its errors in words."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _LONGEST_MS = 100 * 366 * 86_400_000
 
 
 class PlanArrays(NamedTuple):
-    """A plan as `apply_plan` takes it: its jobs (k,) by domain and in the order in which they are placed."""
+    """A plan as `apply_plan` takes it: its jobs (k,) by domain, in the order in which they are placed."""
 
     jobs: NDArray[np.int64]
     """The jobs."""
     gpus: NDArray[np.int64]
-    """GPUs; 0 none."""
+    """GPUs; 0 means none."""
     rates: NDArray[np.int64]
     """Speed [ppm]."""
     groups: NDArray[np.int64]
@@ -51,27 +51,27 @@ class PlanArrays(NamedTuple):
     models: NDArray[np.int64]
     """GPU model, or -1."""
     optional: NDArray[np.uint8]
-    """Which may be more than there is room for."""
+    """Whether each job may exceed the available room."""
     rows: NDArray[np.int64] | None
-    """Nodes that the plan names (r, 4), by place in the plan; None where the planner names none."""
+    """Nodes that the plan names (r, 4), by place in the plan; None if the planner names no nodes."""
     ends: NDArray[np.int64] | None
     """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
-    """The job whose GPUs each job has (k,); None where jobs do not share."""
+    """The job whose GPUs each job shares (k,); None if jobs do not share GPUs."""
     lost: NDArray[np.int64]
-    """Run time that each job has to do again if it is stopped or moved [ms]."""
+    """Run time that each job must redo if it is stopped or moved [ms]."""
     share: int
-    """Jobs that a GPU may have."""
+    """Number of jobs that a GPU may have."""
     keep: bool
-    """Whether jobs that are not named go on."""
+    """Whether jobs that are not named continue."""
     any_model: bool
-    """Whether a model named may be another than the job asks for."""
+    """Whether a named model may differ from the one that the job requests."""
     resize_ms: int
     """Cost of a change in the number of GPUs [ms]."""
 
 
 class PlanReader:
-    """Reads the plans of one planner, and says what is wrong with them."""
+    """Reads the plans of one planner and reports their errors."""
 
     def __init__(self, state: EngineState, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
         self.state, self.planner, self.name, self.job_id, self.node_id = state, planner, name, job_id, node_id
@@ -81,14 +81,14 @@ class PlanReader:
         self._grow(64)
 
     def _grow(self, count: int) -> None:
-        """Have what a plan of so many jobs says where it says nothing, which most plans do: no plan writes to it."""
+        """Allocate the defaults for a plan of `count` jobs; most plans use them, and no plan writes to them."""
         if count > self._room:
             self._room = 2 * count
             self._full, self._none, self._zeros = (np.full(self._room, usual) for usual in (_FULL_SPEED, -1, 0))
             self._sure, self._places = np.zeros(self._room, np.uint8), np.arange(self._room + 1)
 
     def read(self, plan: Plan) -> PlanArrays:
-        """Return a plan's arrays, those of a domain side by side."""
+        """Return a plan's arrays, grouped by domain."""
         jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
         self._grow(count)
@@ -108,9 +108,9 @@ class PlanReader:
         if count and plan.lost_ms is not None and (lost.min() < 0 or lost.max() > _LONGEST_MS):
             raise self._error("gave a lost time that is negative or longer than a century")
         if count and plan.model is not None and (models.min() < -1 or models.max() > self._models):
-            raise self._error("asked for a GPU model that the cluster does not have")
+            raise self._error("requested a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
-            raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
+            raise self._error("put jobs next to others, which needs a Planner with a share of at least 2")
         optional = self._sure[:count]
         if plan.optional:
             optional = (self._places[:count] >= count - plan.optional).view(np.uint8)
@@ -150,12 +150,12 @@ class PlanReader:
         """Return a column of a plan as int64."""
         array = np.asarray(values)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
-            raise self._error(f"made a plan whose {what} are no list of whole numbers")
-        # Always a copy: compiled code would be made anew for arrays that are read-only.
+            raise self._error(f"made a plan whose {what} are not a list of whole numbers")
+        # Always copy: compiled code would need a second version for read-only arrays.
         return np.array(array, np.int64)
 
     def _rows(self, plan: Plan) -> NDArray[np.int64] | None:
-        """Return the nodes named as rows (place, node, GPUs, GPU) in order; None where the planner names none."""
+        """Return the named nodes as sorted rows (place, node, GPUs, GPU); None if the planner names no nodes."""
         if plan.place is None:
             named = self.planner.names_nodes or self.planner.share > 1
             return np.zeros((0, 4), np.int64) if named else None
@@ -170,13 +170,13 @@ class PlanReader:
         return _sorted(rows)
 
     def _check_places(self, rows: NDArray[np.int64], count: int) -> None:
-        """Raise an error where rows name a place that the plan does not have."""
+        """Raise an error if rows name a place that the plan does not have."""
         strange = rows[(rows[:, 0] < 0) | (rows[:, 0] >= count), 0]
         if len(strange):
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
 
     def _check_rows(self, plan: PlanArrays, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
-        """Raise an error where rows name what does not exist, the same GPUs twice, or not as many as the plan gives."""
+        """Raise an error if rows name unknown nodes, a GPU twice, or another number of GPUs than the plan gives."""
         place, node, gpus, gpu = rows.T
         bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
         if len(bad):
@@ -198,10 +198,10 @@ class PlanReader:
             raise self._of_job(what, plan, int(bad[0]))
         bad = np.flatnonzero((total > 0) & (beside != -1) & (beside != plan.jobs))
         if len(bad):
-            raise self._of_job("named nodes and a job to sit beside at once", plan, int(bad[0]))
+            raise self._of_job("named both nodes and a job to sit next to", plan, int(bad[0]))
 
     def fault(self, wrong: int, plan: PlanArrays) -> UsageError:
-        """Return the error for what apply_plan.pxi found."""
+        """Return the exception for an error that apply_plan.pxi found."""
         at = int(self.state.g["culprit"][0])
         if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
             place, node, gpus, gpu = (int(value) for value in plan.rows[at])
@@ -217,12 +217,12 @@ class PlanReader:
             NOT_ACTIVE: "planned a job that is neither waiting nor running",
             NAMED_TWICE: "named a job twice in a plan",
             NO_SPEED: f"gave a speed of {plan.rates[at]} ppm",
-            GROUP_UNKNOWN: f"asked for the group of nodes {plan.groups[at]}, which is not in the job's domain",
+            GROUP_UNKNOWN: f"requested the group of nodes {plan.groups[at]}, which is not in the job's domain",
             BESIDE_UNKNOWN: f"put a job next to {other}, which is neither planned alone before it nor kept",
-            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs next to {other}, which has another number",
+            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs next to {other}, which has a different number",
             CROWDED: f"put a job next to {other}, whose GPUs already have {self.planner.share} jobs",
             TOO_FAR: f"put a job next to {other}, whose nodes it may not use",
-        }.get(wrong, f"asked for more GPUs than the cluster has, or fewer than 0 ({plan.gpus[at]})")
+        }.get(wrong, f"requested more GPUs than the cluster has, or fewer than 0 ({plan.gpus[at]})")
         return self._of_job(what, plan, at)
 
     def _no_room(self, node: int, gpus: int, gpu: int) -> str:
@@ -244,7 +244,7 @@ class PlanReader:
 
 
 def _moved(rows: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Return rows whose places in the plan are those after it was put in another order."""
+    """Return rows with new places after the plan was sorted in another order."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return _sorted(np.column_stack([place[rows[:, 0]], rows[:, 1:]]))

@@ -1,8 +1,8 @@
-# Planners take running jobs off their GPUs, and let them go on elsewhere: what that costs, and what the log says.
+# Planners stop running jobs and let them continue elsewhere: the costs, and the rows of the event log.
 
 
 cdef inline int stop_job(State s, Key key, int64_t j) except -1:
-    """Take a running job off its GPUs; `evicted` is the row of its stop in the log, plus 1."""
+    """Take a running job off its GPUs; `evicted` becomes the row of its stop in the log, plus 1."""
     cdef Job* job = &s.jobs[j]
     settle(job, s.g[0].now)
     release(s, job, s.job_classes[job.job_class].domain)
@@ -11,7 +11,7 @@ cdef inline int stop_job(State s, Key key, int64_t j) except -1:
 
 
 cdef inline int charge(State s, Job* job, int64_t cost) except -1:
-    """Charge a job that was stopped, in the row of its stop too."""
+    """Charge a job that was stopped, and record the charge in the row of its stop."""
     cdef Globals* g = &s.g[0]
     if g.log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = cost
@@ -20,7 +20,7 @@ cdef inline int charge(State s, Job* job, int64_t cost) except -1:
 
 
 cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
-    """Book a stopped job that did not start again as preempted; it has to do so much time again."""
+    """Record that a stopped job did not start again and was preempted; it must redo `lost` ms of work."""
     charge(s, job, overhead_of(s, job.gpus) + lost)
     save(job)
     drop_allocation(s, job)
@@ -28,7 +28,7 @@ cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
 
 
 cdef inline bint same_seats(State s, int64_t old, int64_t new):
-    """Return whether two allocations of equally many links are the same GPUs."""
+    """Return whether two allocations with equally many links hold the same GPUs."""
     cdef int64_t link
     while old != NONE:
         link = new
@@ -43,9 +43,9 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
 
 
 cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i) except -1:
-    """Run the job at place i of a plan on the GPUs that it was just given; `old` is the allocation that it had.
+    """Run the job at place i of a plan on the GPUs just allocated to it; `old` is its previous allocation.
 
-    Where jobs share GPUs it may be back where it was, and then it is charged nothing.
+    If jobs share GPUs, the job may be back where it was; then nothing is charged.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus

@@ -1,4 +1,4 @@
-"""What a planner sees; arrays are computed when they are read."""
+"""What a planner sees. Arrays are computed when they are read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["View"]
 
 
 class View:
-    """The jobs that wait or run, in order of submission, and the cluster, while a plan is made. Arrays are read-only.
+    """The waiting and running jobs, in submission order, and the cluster, while a plan is made. Arrays are read-only.
 
-    A planner for long traces reads `table` in compiled code and names only what changes (`Plan.keep`): the arrays over
-    all active jobs cost time in proportion to the queue at each plan.
+    For long traces, a planner should read `table` in compiled code and name only what changes (`Plan.keep`): arrays
+    over all active jobs take time in proportion to the queue length at each plan.
     """
 
     def __init__(self, state: EngineState, arrays: Any) -> None:
@@ -42,12 +42,12 @@ class View:
         self.node_group = _frozen(state.nodes["group"].astype(np.int64))
         """Group of each node (N,)."""
         self.now_ms = 0
-        """The time [ms after the first submission]."""
+        """The current time [ms after the first submission]."""
         self.submitted = 0
-        """Jobs submitted so far: those with a smaller index, among them some that ended or were rejected."""
+        """Number of jobs submitted so far. These have the smallest indices; some have ended or were rejected."""
 
     def renew(self) -> None:
-        """Take the time and the jobs of this moment."""
+        """Read the current time and jobs."""
         self.now_ms, self.submitted = int(self._state.g["now"][0]), int(self._state.g["submitted"][0])
         self._count, self._settled = -1, False
 
@@ -66,17 +66,17 @@ class View:
 
     @property
     def running(self) -> NDArray[np.bool_]:
-        """Whether each runs (k,)."""
+        """Whether each job runs (k,)."""
         return self._column("running").view(np.bool_)
 
     @property
     def held(self) -> NDArray[np.int64]:
-        """GPUs that each holds, 0 when it waits (k,)."""
+        """GPUs that each job holds, 0 if it waits (k,)."""
         return self._column("held")
 
     @property
     def remaining_ms(self) -> NDArray[np.int64]:
-        """Run time left at the recorded speed [ms] (k,); only oracles look at it."""
+        """Remaining run time at the recorded speed [ms] (k,); only oracles use it."""
         return self._column("remaining_ms")
 
     @property
@@ -91,12 +91,12 @@ class View:
 
     @property
     def rate(self) -> NDArray[np.int64]:
-        """Speed of the running ones [ppm of the recorded speed] (k,)."""
+        """Speed of each running job [ppm of the recorded speed] (k,)."""
         return self._column("rate")
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """Group of nodes that each runs in, -1 when it waits or by count (k,)."""
+        """Group of nodes in which each job runs, -1 if it waits or is placed by count (k,)."""
         return self._column("group")
 
     def _follow_nodes(self) -> None:
@@ -110,37 +110,37 @@ class View:
 
     @property
     def running_jobs(self) -> int:
-        """How many jobs run."""
+        """Number of running jobs."""
         return int(self._state.g["running"][0])
 
     @property
     def status(self) -> NDArray[Any]:
-        """What each of all jobs does, as `table` has it, which settles progress first (n,). Not copied."""
+        """Status of every job, as in `table`, but without settling progress first (n,). Not copied."""
         return self._status
 
     @property
     def group_gpus(self) -> NDArray[np.int64]:
-        """GPUs of each group's nodes that are there (G,)."""
+        """GPUs of the available nodes of each group (G,)."""
         self._follow_nodes()
         return self._group_gpus
 
     @property
     def node_gpus(self) -> NDArray[np.int64]:
-        """GPUs of each node, 0 while it is not there (N,)."""
+        """GPUs of each node, 0 while it is away (N,)."""
         self._follow_nodes()
         return self._node_gpus
 
     @property
     def node_free(self) -> NDArray[np.int64]:
-        """GPUs of each node that no job has, 0 while it is not there; not kept by count (N,)."""
+        """GPUs of each node without any job, 0 while it is away; not kept if jobs are placed by count (N,)."""
         nodes = self._state.nodes
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where jobs run: rows (job, node, GPUs there, GPU) by job and node; none by count (r, 4).
+        """Where jobs run: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
 
-        Where jobs share GPUs a row is one GPU, by index in the node; elsewhere that is -1.
+        If jobs share GPUs, a row is one GPU, given by its index in the node; otherwise the index is -1.
         """
         state = self._state
         job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
@@ -156,7 +156,7 @@ class View:
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """Jobs that share a GPU: rows (job, other job), each pair both ways, by job (r, 2)."""
+        """Jobs that share a GPU: rows (job, other job), each pair in both directions, sorted by job (r, 2)."""
         places = self.places
         shared = places[places[:, 3] >= 0]
         code = shared[:, 1] * (int(shared[:, 3].max(initial=0)) + 1) + shared[:, 3]
@@ -172,12 +172,12 @@ class View:
 
     @property
     def gpus(self) -> int:
-        """GPUs there are."""
+        """Number of available GPUs."""
         return int(self.group_gpus.sum())
 
     @property
     def table(self) -> NDArray[Any]:
-        """The engine's own JOB records of all jobs (n,), running ones settled to now; see `state`. Not copied."""
+        """The engine's own JOB records of all jobs (n,), with running jobs settled to now; see `state`. Not copied."""
         if not self._settled:
             self._settled = True
             kernel().settle_running(self._arrays)

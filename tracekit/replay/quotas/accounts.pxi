@@ -1,6 +1,6 @@
-# Accounts of tenants: what each holds, has held, may hold, and whether its jobs wait.
+# Accounts of tenants: what each tenant holds, has held and may hold, and whether its jobs wait.
 #
-# An account is a tenant in a domain. What is here takes single records where it can: that keeps compilation short.
+# An account is a tenant in a domain. Functions here take single records if possible, which keeps compilation short.
 
 cpdef enum:
     PICK_USAGE = 0
@@ -10,9 +10,9 @@ cpdef enum:
     LIMIT_NONE = 0
     LIMIT_OWN = 1
     LIMIT_COHORT = 2
-# The share of a tenant without weight: after all others.
+# The share of a tenant without weight: it comes after all others.
 cdef int64_t LAST_SHARE = 1 << 62
-# At each period, past use is multiplied by a whole number of parts of 2^14.
+# At each period, past use is multiplied by a fixed number of parts of 2^14.
 cpdef enum:
     DECAY_BITS = 14
 cdef enum:
@@ -24,7 +24,7 @@ cdef enum:
 
 
 cdef inline int settle_account(TenantRules* rules, Account* account, int64_t now) except -1:
-    """Book an account's past up to now; to be called before its use or its quota changes."""
+    """Bring an account's past use up to date; call this before its use or its quota changes."""
     cdef int64_t periods, _
     cdef int64_t elapsed = now - account.settled
     if elapsed == 0:
@@ -39,7 +39,7 @@ cdef inline int settle_account(TenantRules* rules, Account* account, int64_t now
         else:
             account.decayed += account.use * (period - account.settled % period)
             account.decayed = (account.decayed * rules.keep) >> DECAY_BITS
-            # After so many periods nothing is left of what was before.
+            # After this many periods nothing is left of the earlier use.
             for _ in range(min(periods - 1, _PERIODS)):
                 account.decayed = ((account.decayed + account.use * period) * rules.keep) >> DECAY_BITS
             account.decayed += account.use * (now % period)
@@ -47,14 +47,14 @@ cdef inline int settle_account(TenantRules* rules, Account* account, int64_t now
 
 
 cdef inline int64_t above(Account* account, int64_t use):
-    """Return the share above its quota that an account would have with that use [GPUs * 10^9 / weight]."""
+    """Return the share above its quota that an account would have with the given use [GPUs * 10^9 / weight]."""
     if use <= account.quota:
         return 0
     return (use - account.quota) * _SHARE // account.weight if account.weight > 0 else LAST_SHARE
 
 
 cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* account) except -1:
-    """Compute an account's share from what it holds; the smallest has its turn first."""
+    """Compute an account's share from what it holds; the account with the smallest share goes first."""
     if rules.pick == PICK_CYCLE:
         account.share = above(account, account.use)
         return 0
@@ -72,7 +72,7 @@ cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* accoun
 
 
 cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
-    """Return an account's share now: of what it holds, or of what it has held where the past counts."""
+    """Return an account's current share: of what it holds, or of what it has held if past use counts."""
     if rules.period == 0 or account.weight <= 0:
         return account.share
     settle_account(rules, account, now)
@@ -80,7 +80,7 @@ cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
 
 
 cdef inline int accounts_count(Pool* pool, Account* account, int64_t sign) except -1:
-    """Add an account to the sums of its pool, or take it out of them (-1)."""
+    """Add an account to the totals of its pool, or subtract it (-1)."""
     pool.use += sign * account.use
     pool.over += sign * max(account.use - account.quota, 0)
     pool.lend += sign * account.lend
@@ -90,7 +90,7 @@ cdef inline int accounts_count(Pool* pool, Account* account, int64_t sign) excep
 cdef inline int accounts_charge(
     TenantRules* rules, Pool[::1] pools, Claim[::1] claims, Account* account, int64_t j, int64_t gpus, int64_t now
 ) except -1:
-    """Book that a job takes GPUs, or frees them (below 0), with its CPUs and memory."""
+    """Record that a job takes GPUs, CPUs and memory, or frees them (sign below 0)."""
     cdef int64_t sign
     settle_account(rules, account, now)
     cdef Pool* pool = &pools[account.pool]
@@ -109,7 +109,7 @@ cdef inline int accounts_charge(
 
 
 cdef inline int line_up(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a) except -1:
-    """Count a job that was put into a queue."""
+    """Count a job that joined a queue."""
     cdef Pool* pool
     cdef Account* account = &accounts[a]
     account.stuck = 0
@@ -122,7 +122,7 @@ cdef inline int line_up(Pool[::1] pools, Account[::1] accounts, int32_t[::1] lin
 
 
 cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a) except -1:
-    """Count a job that was taken out of a queue."""
+    """Count a job that left a queue."""
     cdef Pool* pool
     cdef int64_t moved
     cdef Account* account = &accounts[a]
@@ -136,10 +136,10 @@ cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int3
 
 
 cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
-    """Return the GPUs that an account may take now, whether or not so many are free.
+    """Return the number of GPUs that an account may still take, whether or not they are free.
 
-    In a cohort an account keeps what it does not lend; what all lend is a pool, from which each takes what it uses
-    beyond that, up to what it lends itself and its borrowing limit.
+    In a cohort an account keeps what it does not lend. The lent parts of all accounts form a pool; an account takes its
+    further use from this pool, up to the amount that it lends itself plus its borrowing limit.
     """
     if rules.limit == LIMIT_NONE:
         return ANY_NUMBER
@@ -151,7 +151,7 @@ cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
 
 
 cdef inline bint has_resources(TenantRules* rules, Pool* pool, Claim[::1] claims, int64_t j):
-    """Return whether a domain has the CPUs and the memory that a job asks for."""
+    """Return whether a domain has the CPUs and the memory that a job requests."""
     if rules.resources == 0:
         return True
     return (pool.cpu_all < 0 or claims[j].cpu <= pool.cpu) and (pool.memory_all < 0 or claims[j].memory <= pool.memory)

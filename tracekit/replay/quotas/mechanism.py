@@ -1,4 +1,4 @@
-"""Tenants who take turns, within quotas or beyond them: the mechanism."""
+"""Tenants that take turns, within their quotas or beyond: the mechanism."""
 
 from __future__ import annotations
 
@@ -19,66 +19,70 @@ __all__ = ["Tenants"]
 
 @dataclass(frozen=True)
 class Tenants:
-    """Tenants take turns by a rule and start their jobs in an order of their own, within quotas or beyond them.
+    """Tenants take turns by a rule and start their jobs in their own order, within their quotas or beyond.
 
-    Each pass picks a tenant and starts its first job if quota, resources and places allow it, until none can start.
+    Each pass picks a tenant and starts its first job if quota, resources and free nodes allow it, until no tenant can
+    start.
     """
 
     order: Ordered
-    """The order inside a tenant, with `by_tenant`; `scan` is about a tenant's own jobs."""
+    """The order of jobs within a tenant, with `by_tenant`; `scan` applies to a tenant's own jobs."""
     tenant: NDArray[np.int32]
-    """Tenant of each job, from 0 on (n,)."""
+    """Tenant of each job, starting at 0 (n,)."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, T)."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` hold [ms], ascending; the first holds before too (Q,)."""
+    """Times from which the rows of `quota` apply [ms], ascending; the first also applies before (Q,)."""
     weight: NDArray[np.int64] | None = None
-    """Weight of each tenant (T,); the quota when None."""
+    """Weight of each tenant (T,); None uses the quota."""
     pick: Literal["usage", "dominant", "cycle"] = "usage"
-    """Whose turn it is. 'usage': least GPUs for its weight. 'dominant': least share, for its weight, of the resource
-    that it has most of. 'cycle': the first job of every tenant once, those within their quota before those that borrow,
-    then by key."""
+    """Which tenant goes next. 'usage': the one with the fewest GPUs relative to its weight. 'dominant': the one with
+    the smallest weighted share of its dominant resource. 'cycle': the first job of every tenant once, jobs within quota
+    before jobs that borrow, then by key."""
     across: Literal["stop", "skip"] = "skip"
-    """Whether the pass ends when the tenant whose turn it is cannot start; 'stop' needs an `order` that stops, too."""
+    """Whether the pass ends if the next tenant cannot start a job; 'stop' also needs an `order` that stops."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """What a tenant may hold: any free GPUs; its quota; or its quota and what the others of its domain leave."""
+    """What a tenant may hold: any free GPUs; its quota; or its quota plus what other tenants of its domain leave
+    unused."""
     borrow_ppm: int = -1
-    """With a cohort: what a tenant may hold above its quota, in parts of it [ppm]; -1 anything."""
+    """With a cohort: how much a tenant may hold above its quota, relative to the quota [ppm]; -1 means no limit."""
     lend_ppm: int = 1_000_000
-    """With a cohort: the part of its quota that others may use [ppm]."""
+    """With a cohort: share of a tenant's quota that others may use [ppm]."""
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
-    """Whom a job may evict. 'overdrawn': where the cluster is full to `theta_ppm`, a job that stays within its quota
-    evicts the youngest jobs of tenants above theirs, none of which falls below it. 'cohort': see the next five."""
+    """Which jobs a job may evict. 'overdrawn': if the cluster is full to `theta_ppm`, a job that stays within its
+    tenant's quota evicts the youngest jobs of tenants above their quota; none of them falls below it. 'cohort': see the
+    next five."""
     theta_ppm: int = 900_000
-    """Part of the GPUs in use from which on tenants reclaim [ppm]."""
+    """Share of GPUs in use above which tenants reclaim [ppm]."""
     reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
-    """Jobs of its own tenant that a job may evict: none, of lower priority, or also newer ones of its own."""
+    """Which jobs of its own tenant a job may evict: none, jobs of lower priority, or also newer jobs of equal
+    priority."""
     reclaim_others: Literal["never", "lower", "any"] = "never"
-    """Jobs of tenants who borrow that a job within its tenant's quota may evict."""
+    """Which jobs of borrowing tenants a job within its tenant's quota may evict."""
     reclaim_borrowing: bool = False
-    """Whether a job may evict others' jobs of lower priority even when it has to borrow itself."""
+    """Whether a job may evict other tenants' jobs of lower priority even if it has to borrow itself."""
     reclaim_below: int = -1
-    """With `reclaim_borrowing`: only jobs of this priority or lower; -1 any lower than its own."""
+    """With `reclaim_borrowing`: evict only jobs of this priority or lower; -1 means any priority below its own."""
     fair: bool = False
-    """Whether tenants who borrow do so by weight: the turn goes to the smallest share above quota, and is taken from
-    the largest."""
+    """Whether tenants borrow by weight: the tenant with the smallest share above quota goes next, and GPUs are
+    reclaimed from the one with the largest."""
     priority: NDArray[np.int64] | None = None
-    """Priority of each job, larger is more urgent (n,), 0 to 2^18; all alike when None."""
+    """Priority of each job, 0 to 2^18; larger is more urgent (n,). None means that all are equal."""
     half_life_ms: int = 0
-    """With pick='usage': time after which past use counts half [ms]; 0: only what is held now counts."""
+    """With pick='usage': half-life of past use [ms]; 0 counts only what a tenant holds now."""
     attempt_ms: int = 0
-    """Time for which a job tries to start as far apart as it may be [ms]; 0: there are no attempts."""
+    """Time for which a job tries to start at its current spread [ms]; 0 means no attempts."""
     backoff_ms: int = 0
-    """Time for which it rests after an attempt that failed [ms]."""
+    """Time for which a job pauses after a failed attempt [ms]."""
     attempts: int = 1
-    """Failed attempts that lead to the next of `order.scopes`."""
+    """Number of failed attempts after which a job goes to the next of `order.scopes`."""
     resources: bool = False
-    """Whether CPUs and memory, of a domain as a whole, limit jobs as well."""
+    """Whether the total CPUs and memory of a domain also limit jobs."""
     attribute: bool = False
-    """Whether to record for each job how much of its wait its tenant held its quota or more."""
+    """Whether to record, for each job, the part of its wait in which its tenant held at least its quota."""
 
     takes_outages: ClassVar[bool] = True
-    """Whether jobs may be stopped by a node that fails under them."""
+    """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which tenants take turns."""

@@ -1,14 +1,14 @@
-# Evict jobs of tenants that hold more than their quota, for a job whose tenant has a right to GPUs.
+# Evict jobs of tenants that hold more than their quota, for a job whose tenant is entitled to GPUs.
 #
-# Victims are set aside one by one, youngest first inside a tenant, until the job can be placed; those that are not
-# needed are put back. If it cannot be placed, every one is back exactly where it was. A job is evicted at most once
-# in an instant, and one that was evicted evicts nobody in it, so that a pass comes to an end.
+# Victims are set aside one by one, youngest first within a tenant, until the job can be placed; victims that are not
+# needed are put back. If the job cannot be placed, all are put back exactly where they were. In one instant a job is
+# evicted at most once, and an evicted job evicts no other, so a pass always ends.
 
 cpdef enum:
     RECLAIM_NEVER = 0
     RECLAIM_OVERDRAWN = 1
     RECLAIM_COHORT = 2
-# Which jobs may be evicted: of lower priority; also newer ones of equal priority (own), or any (others).
+# Which jobs may be evicted: of lower priority; or also newer jobs of equal priority (own), or any (others).
 cdef enum:
     _LOWER = 1
     _MORE = 2
@@ -18,13 +18,13 @@ cdef enum:
     _CLASSIC = 1
     _FAIR_FIRST = 2
     _FAIR_SECOND = 3
-# Bits of a time in the order of eviction: 139 years.
+# Bits of a time in the eviction order: 139 years.
 cdef enum:
     _TIME_BITS = 42
 
 
 cdef inline int64_t seniority(Claim* claim, Job* job):
-    """Return where a running job stands among those that may be evicted: lowest priority first, then youngest run."""
+    """Return the position of a running job in the eviction order: lowest priority first, then the youngest run."""
     return (claim.priority << _TIME_BITS) - job.begun
 
 
@@ -43,7 +43,7 @@ cdef inline int reclaim_move(State s, TenantBooks books, int64_t v, int64_t sign
 cdef inline int64_t next_account(
     TenantBooks books, Entry[::1] eviction_queue, int64_t a, bint fair, int64_t own, int64_t others
 ):
-    """Return the account that the next victim comes from; NONE when there is none."""
+    """Return the account of the next victim, or NONE."""
     cdef int64_t b
     cdef Account* account
     cdef Entry* first
@@ -83,7 +83,7 @@ cdef inline bint reclaim_may_evict(
     int64_t others,
     int64_t below,
 ):
-    """Return whether waiting job j may take the place of running job v, which has run for a while."""
+    """Return whether waiting job j may replace running job v, which has run for some time."""
     cdef int64_t mine, its
     cdef Account* account = &books.accounts[victim.tenant]
     if rule == _OVERDRAWN:
@@ -113,7 +113,7 @@ cdef inline bint ends_with(
     int64_t others,
     int64_t below,
 ):
-    """Return whether neither v, the first victim of account b, may be evicted nor any that would come after it."""
+    """Return whether neither v, the first victim of account b, nor any later victim of the account may be evicted."""
     cdef int64_t mine, its
     mine, its = books.claims[j].priority, books.claims[v].priority
     if b == a:
@@ -126,7 +126,7 @@ cdef inline bint ends_with(
 cdef inline bint reclaim_has_place(
     State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, int64_t rule, int64_t borrow
 ):
-    """Return whether the job could start now; it does not."""
+    """Return whether the job could start now; do not start it."""
     cdef Pool* pool
     cdef Account* account = &books.accounts[a]
     if rule != _OVERDRAWN:
@@ -145,7 +145,7 @@ cdef inline bint reclaim_has_place(
 
 
 cdef inline int reclaim_evict(State s, TenantBooks books, Key key, int64_t v) except -1:
-    """Let a job that was set aside wait again."""
+    """Requeue a job that was set aside."""
     cdef Globals* g = &s.g[0]
     cdef TenantRules* rules = &books.rules[0]
     cdef int64_t log = max(g.log_size, 0)
@@ -166,7 +166,7 @@ cdef inline int reclaim_evict(State s, TenantBooks books, Key key, int64_t v) ex
 
 
 cdef inline int conclude(State s, TenantBooks books, Key key, int64_t count, bint found) except -1:
-    """Evict the victims if there is a place now; else, and all who stay, put them back into the eviction queue."""
+    """Evict the victims if the job now has a place; put all other jobs back into the eviction queue."""
     cdef int64_t i, v, rank
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -198,11 +198,11 @@ cdef inline bint attempt(
     int64_t borrow,
     int64_t lasting,
 ):
-    """Evict by one rule until the job has a place; return False, with nothing changed, when it cannot have one.
+    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get one.
 
-    Victims of other tenants are of a priority below `below`. With `borrow` the job's tenant may end above its quota,
-    but not any more once a victim of others has at least the priority `lasting`. Victims that are not needed are put
-    back, the last first.
+    Victims of other tenants have a priority below `below`. With `borrow` the job's tenant may end above its quota, but
+    no longer once a victim of another tenant has a priority of at least `lasting`. Victims that are not needed are put
+    back, the last one first.
     """
     cdef int64_t b, v
     cdef Account* account
@@ -213,7 +213,7 @@ cdef inline bint attempt(
     cdef int64_t count = 0
     cdef int64_t at = NONE
     cdef bint found = False
-    # In `scratch`: v is a victim, ~v one that stays.
+    # In `scratch`: v is a victim, ~v a job that stays.
     while True:
         if not found:
             b = next_account(books, s.eviction_queue, a, fair, own, others)
@@ -262,7 +262,7 @@ cdef inline bint attempt(
 
 
 cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, bint allowed):
-    """Return whether a job may evict at all, and enough GPUs could come of it."""
+    """Return whether a job may evict at all and could free enough GPUs in this way."""
     cdef int64_t v
     cdef TenantRules* rules = &books.rules[0]
     cdef Account* account = &books.accounts[a]
@@ -278,16 +278,16 @@ cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Job
     if rules.others and within and pool.over - max(account.use - account.quota, 0) > 0:
         return True
     if rules.own and account.eviction_size > 0:
-        # The first in rank has the lowest priority.
+        # The first job in rank has the lowest priority.
         v = s.g[0].jobs - 1 - s.eviction_queue[account.eviction_base].job
         return books.claims[v].priority < books.claims[j].priority + (rules.own == _MORE)
     return False
 
 
 cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, JobClass* job_class, bint allowed):
-    """Evict for a waiting job that did not start; return whether it now has a place. If not, nothing is changed.
+    """Evict jobs for a waiting job that did not start; return whether it now has a place. If not, nothing changes.
 
-    `allowed` says that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
+    `allowed` means that its quota was large enough and only a place was missing; a cohort evicts no job in this case.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
     cdef TenantRules* rules = &books.rules[0]

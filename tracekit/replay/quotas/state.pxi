@@ -1,4 +1,4 @@
-# The arrays of tenants, beside those of the engine (see `tenant_books`).
+# The arrays that a run with tenants needs in addition to the engine's (see `tenant_books`).
 
 
 cdef struct TenantRules:
@@ -21,7 +21,7 @@ cdef struct Claim:
 
 
 cdef class TenantBooks(Arrays):
-    """The books of tenants (see `tenant_books.TenantBooks`)."""
+    """The accounts of tenants (see `tenant_books.TenantBooks`)."""
 
     cdef public TenantRules[::1] rules
     cdef public Account[::1] accounts

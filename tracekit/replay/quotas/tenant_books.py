@@ -1,4 +1,4 @@
-"""The arrays of tenants for one run, and the columns that they add to the outcome."""
+"""The arrays for tenants in one run, and the columns that they add to the outcome."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ _ANY = 1 << 40
 
 
 class TenantBooks(NamedTuple):
-    """What a run with tenants keeps beside the `EngineState`."""
+    """The arrays that a run with tenants needs in addition to `EngineState`."""
 
     rules: NDArray[Any]
-    """TenantRules (1,): the settings, and how far the books are up to date."""
+    """TenantRules (1,): the settings, and the time up to which the accounts are current."""
     accounts: NDArray[Any]
-    """Account of each tenant in each domain, those of a domain side by side (A,)."""
+    """Account of each tenant in each domain, grouped by domain (A,)."""
     pools: NDArray[Any]
-    """Pool of each domain: its accounts and what it has (D,)."""
+    """Pool of each domain: its accounts and its resources (D,)."""
     claims: NDArray[Any]
-    """Claim of each job; of one that nobody reads where the policy asks for none (n,)."""
+    """Claim of each job; a single unused one if the policy needs no claims (n,)."""
     line: NDArray[np.int32]
-    """Accounts with jobs in queues, from the first account of each domain on (A,)."""
+    """Accounts with queued jobs, starting at the first account of each domain (A,)."""
     kind: NDArray[np.int32]
-    """Kind of each job class: those of one kind find a place or find none together."""
+    """Kind of each job class; jobs of one kind either all find a place or none do."""
     refused: NDArray[np.int64]
-    """Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs come free."""
+    """Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs become free."""
     limits: NDArray[np.int64]
-    """Quota, weight, and the limits of borrowing and lending of each account through time (Q, A, 4)."""
+    """Quota, weight, borrowing limit and lending limit of each account over time (Q, A, 4)."""
     limit_ms: NDArray[np.int64]
-    """Times from which the rows of `limits` hold [ms] (Q,)."""
+    """Times from which the rows of `limits` apply [ms] (Q,)."""
 
 
 def prepare(mechanism: Tenants, setting: Setting) -> Run:
@@ -85,7 +85,7 @@ def prepare(mechanism: Tenants, setting: Setting) -> Run:
 def open_books(
     state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
 ) -> tuple[EngineState, TenantBooks]:
-    """Return the state of `mechanism.order`, ready for tenants, and their books."""
+    """Return the state of `mechanism.order`, prepared for tenants, and the tenants' arrays."""
     accounts, tenants, account_of = _accounts(state, mechanism)
     state.jobs["tenant"] = account_of
     claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, struct_dtype("Claim"))
@@ -123,10 +123,10 @@ def open_books(
 
 
 def _with_columns(state: EngineState, books: TenantBooks, outcome: Outcome) -> Outcome:
-    """Add what a run with tenants records of each job, where it was asked to.
+    """Add the columns that a run with tenants records for each job, if requested.
 
-    fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
-    which only a place was missing. placement_refused: 1 where its quota allowed it once and there was no place.
+    fair_share_wait_ms: wait while its tenant held at least its quota. fragmentation_wait_ms: the rest of its wait, in
+    which only a place was missing. placement_refused: 1 if its quota once allowed a start but no place was free.
     """
     if not books.rules["attributed"][0]:
         return outcome
@@ -149,7 +149,7 @@ def _rules(mechanism: Tenants) -> NDArray[Any]:
     t["borrowing"], t["cap"] = mechanism.reclaim_borrowing, mechanism.reclaim_below
     if mechanism.half_life_ms:
         t["period"] = max(mechanism.half_life_ms // _DECAYS_IN_HALF_LIFE, 1)
-        # A power of two, once: from then on only whole numbers are used.
+        # A power of two, computed once; from here on only whole numbers are used.
         t["keep"] = round((1 << DECAY_BITS) * 0.5 ** (1 / _DECAYS_IN_HALF_LIFE))
     t["attempt"], t["backoff"], t["attempts"] = mechanism.attempt_ms, mechanism.backoff_ms, mechanism.attempts
     t["resources"], t["attributed"] = mechanism.resources, mechanism.attribute
@@ -161,16 +161,16 @@ def _needs_claims(mechanism: Tenants) -> bool:
 
 
 def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the accounts, by domain and tenant as the queues are, the tenant of each, and the account of each job."""
+    """Return the accounts, sorted by domain and tenant like the queues, each one's tenant, and each job's account."""
     if not mechanism.order.by_tenant:
         msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
         raise ValueError(msg)
     if mechanism.across == "stop" and mechanism.order.scan != "stop":
-        msg = "where the pass ends at the first tenant that cannot start, a tenant's first job counts: set scan='stop'"
+        msg = "if the pass ends at the first tenant that cannot start, its first job decides: set scan='stop'"
         raise ValueError(msg)
     queues, count = state.queues, mechanism.quota.shape[1]
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
-    # In a single domain those without jobs have an account as well: others may borrow their quota.
+    # In a single domain, tenants without jobs have an account too, because others may borrow their quota.
     distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
     accounts = np.zeros(len(distinct), struct_dtype("Account"))
     accounts["pool"] = distinct // count
@@ -199,7 +199,7 @@ def _limits(tenants: NDArray[np.int64], mechanism: Tenants) -> NDArray[np.int64]
 
 
 def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) -> NDArray[np.int64]:
-    """Return the GPUs that each account could ever hold, with nobody else there."""
+    """Return the number of GPUs that each account could hold if no other account held any."""
     quota, borrow, lend = limits[:, :, 0], limits[:, :, 2], limits[:, :, 3]
     if mechanism.limit == "none":
         most = np.full_like(quota, _ANY)
@@ -217,7 +217,7 @@ def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) ->
 def _fill_resources(
     state: EngineState, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
 ) -> None:
-    """Note CPUs and memory of jobs and domains; a job that needs more than there is can never run."""
+    """Set CPUs and memory of jobs and domains; a job that needs more than the domain has can never run."""
     asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
     there = {"cpu": cluster.cpu_milli, "memory": cluster.memory_mib}
     for field in ("cpu", "memory"):
@@ -231,14 +231,14 @@ def _fill_resources(
 
 
 def _stay_close(state: EngineState, cluster: Cluster) -> None:
-    """Let no job relax that can get no further apart: with one GPU, or in a domain of one node."""
+    """Do not relax jobs that cannot spread further: jobs with one GPU, and jobs in a domain of one node."""
     job_classes = state.job_classes
     nodes = np.bincount(cluster.domain, minlength=len(state.domains))
     job_classes["relaxed"][(job_classes["gpus"] == 1) | (nodes[job_classes["domain"]] <= 1)] = NONE
 
 
 def _with_victims(state: EngineState, books: TenantBooks, account_of: NDArray[np.int64]) -> EngineState:
-    """Return the state with room for the running jobs of each account, in the order of eviction."""
+    """Return the state with room for the running jobs of each account, in eviction order."""
     accounts, n = books.accounts, len(state.jobs)
     room = np.minimum(np.bincount(account_of, minlength=len(accounts)), books.pools["gpus"][accounts["pool"]])
     accounts["eviction_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])

@@ -1,4 +1,4 @@
-# The scheduling pass of policies with tenants: pick one, start its first job if it may, and again.
+# The scheduling pass of policies with tenants: repeatedly pick a tenant and start its first job if allowed.
 
 # What blocks a queue: 1 a place or resources, 2 its tenant's quota.
 cdef enum:
@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef inline int tenants_arrive(State s, TenantBooks books, int64_t j, bint begins) except -1:
-    """Count a job that is in its queue. Where its wait begins, note its tenant's past, and let an attempt end later."""
+    """Count a queued job. If its wait begins, record its tenant's past use and schedule the end of its attempt."""
     cdef Account* account
     cdef Globals* g = &s.g[0]
     cdef TenantRules* rules = &books.rules[0]
@@ -24,7 +24,7 @@ cdef inline int tenants_arrive(State s, TenantBooks books, int64_t j, bint begin
 
 
 cdef inline int rings(State s, TenantBooks books, int64_t j) except -1:
-    """End a waiting job's attempt, which failed, or the rest after it."""
+    """End a waiting job's failed attempt, or the pause after it."""
     cdef Globals* g = &s.g[0]
     cdef TenantRules* rules = &books.rules[0]
     cdef Job* job = &s.jobs[j]
@@ -47,7 +47,7 @@ cdef inline int rings(State s, TenantBooks books, int64_t j) except -1:
 
 
 cdef inline int read_instant(State s, TenantBooks books, Key key, bint evicts) except -1:
-    """Book what happened in this instant: ends, submissions, attempts."""
+    """Record what happened in this instant: ends, submissions and attempts."""
     cdef int64_t i, j
     cdef Job* job
     cdef Account* account
@@ -76,16 +76,17 @@ cdef inline int read_instant(State s, TenantBooks books, Key key, bint evicts) e
 
 
 cdef inline bint earlier(Queue[::1] queues, Entry[::1] waiting, int64_t q, int64_t other):
-    """Return whether the first job of one queue goes before that of another."""
+    """Return whether the first job of one queue goes before the first job of another."""
     cdef Entry* a = &waiting[queues[q].base + queues[q].head]
     cdef Entry* b = &waiting[queues[other].base + queues[other].head]
     return a.key < b.key or (a.key == b.key and a.job < b.job)
 
 
 cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t most):
-    """Return the queue of the tenant's next job, of at most so many GPUs where its jobs may pass each other.
+    """Return the queue of the tenant's next job; if its jobs may pass each other, the job has at most `most` GPUs.
 
-    NONE where there is none; where the pass ends at the first tenant that cannot start, only its first job counts.
+    Return NONE if there is none. If the pass ends at the first tenant that cannot start, only the tenant's first job
+    counts.
     """
     cdef int64_t q
     cdef Queue* queue
@@ -102,7 +103,7 @@ cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t 
 
 
 cdef inline int64_t pick(State s, TenantBooks books, bint evicts, int64_t d):
-    """Return the account with the smallest share that has a job to try; the earlier job decides between equals."""
+    """Return the account with the smallest share that has a job to try; ties go to the earlier job."""
     cdef int64_t i, a, share, most, q
     cdef Account* account
     cdef int64_t now = s.g[0].now
@@ -134,9 +135,9 @@ cdef inline int64_t pick(State s, TenantBooks books, bint evicts, int64_t d):
 
 
 cdef inline int64_t nominate(State s, TenantBooks books, bint evicts, int64_t d):
-    """Let every tenant name its next job for a cycle; return how many did.
+    """Let every tenant nominate its next job for a cycle; return the number of nominations.
 
-    One that has no chance in this pass loses its turn at once.
+    A tenant that has no chance in this pass loses its turn at once.
     """
     cdef int64_t i, q, j, gpus
     cdef Account* account
@@ -173,7 +174,7 @@ cdef inline int64_t nominate(State s, TenantBooks books, bint evicts, int64_t d)
 
 
 cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
-    """Return the account whose candidate comes next in a cycle; NONE where all had their turn."""
+    """Return the account whose candidate comes next in a cycle, or NONE if all had their turn."""
     cdef int64_t i, a
     cdef Account* account
     cdef Account* other
@@ -194,9 +195,9 @@ cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
 
 
 cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, int64_t a, int64_t q):
-    """Start the first job of a queue if quota, resources and places allow it, or can be made to.
+    """Start the first job of a queue if quota, resources and free nodes allow it, or can be made to.
 
-    Returns 0 where it starts, and else what blocks the queue.
+    Return 0 if the job starts, else what blocks the queue.
     """
     cdef int64_t rank
     cdef Globals* g = &s.g[0]
@@ -213,7 +214,7 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
-        # What found no place finds none until GPUs come free, whoever asks.
+        # A job that found no place finds none until GPUs become free, regardless of the tenant.
         if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
             nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
@@ -241,7 +242,7 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
 
 
 cdef inline bint sweep(State s, TenantBooks books, Key key, bint evicts, int64_t d):
-    """Let tenants take turns, or go round in cycles, until none can start a job; return whether any did."""
+    """Let tenants take turns or go in cycles until none can start a job; return whether any job started."""
     cdef int64_t a, q
     cdef TenantRules* rules = &books.rules[0]
     cdef bint cycle = rules.pick == PICK_CYCLE
@@ -271,7 +272,7 @@ cdef inline bint sweep(State s, TenantBooks books, Key key, bint evicts, int64_t
 
 
 cdef inline int tenants_unblock(State s, TenantBooks books, Pool* pool) except -1:
-    """Let every queue be tried again, but those of tenants at their own quota who gave nothing back."""
+    """Allow every queue to be tried again, except those of tenants at their own quota that released nothing."""
     cdef int64_t i, q
     cdef Account* account
     cdef bint own = books.rules[0].limit == LIMIT_OWN
@@ -287,12 +288,12 @@ cdef inline int tenants_unblock(State s, TenantBooks books, Pool* pool) except -
 
 
 cdef inline bint is_full(State s, TenantBooks books, Pool* pool, int64_t d, int64_t use):
-    """Return whether a domain is full enough for tenants to reclaim, when so many of its GPUs are in use."""
+    """Return whether a domain is full enough for tenants to reclaim if `use` of its GPUs are in use."""
     return use * PPM >= books.rules[0].theta * (pool.use + s.domains[d].free)
 
 
 cdef inline int tenants_pass(State s, TenantBooks books, Key key, bint evicts, int64_t d) except -1:
-    """Start what can start in a domain. Where jobs may reclaim, a start can open the way to more."""
+    """Start all jobs of a domain that can start. If jobs may reclaim, one start can make more possible."""
     cdef int64_t over, use
     cdef bint started
     cdef Pool* pool = &books.pools[d]
@@ -307,14 +308,14 @@ cdef inline int tenants_pass(State s, TenantBooks books, Key key, bint evicts, i
         )
         if not evicts or not again:
             break
-    if evicts:  # noqa: SIM102 -- decided while compiling
+    if evicts:  # noqa: SIM102 -- decided at compile time
         if s.g[0].evicted > 0:
             settle_evictions(s, key)
     s.domains[d].freed = 0
 
 
 cdef inline int change_quotas(State s, TenantBooks books) except -1:
-    """Let the quotas of this moment hold from now on, and look at every domain anew."""
+    """Apply the quotas of this time from now on, and check every domain again."""
     cdef int64_t a, d
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -339,9 +340,9 @@ cdef inline int change_quotas(State s, TenantBooks books) except -1:
 
 
 def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instants):
-    """Run at most so many instants of a policy with tenants; return False when nothing is left to happen.
+    """Run at most `instants` instants of a policy with tenants; return False if no event is left.
 
-    `evicts` says whether jobs may be evicted.
+    `evicts` is whether jobs may be evicted.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

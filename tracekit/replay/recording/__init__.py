@@ -1,1 +1,1 @@
-"""The recorded schedule, carried out again."""
+"""Replay the recorded schedule itself."""

@@ -1,4 +1,4 @@
-"""The events of the recorded schedule, in order (see recorded.pxi for what becomes of them)."""
+"""The events of the recorded schedule, in order (see recorded.pxi for how they are processed)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Where the recorded schedule holds more GPUs than a cluster has: by node, or by domain, through time.
+# Where the recorded schedule holds more GPUs than a cluster has: by node or by domain, over time.
 
 _ALWAYS = -(2**62)
 _GPU_HOUR = 3.6e9
@@ -37,16 +37,16 @@ _GPU_HOUR = 3.6e9
 def violations(
     jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: RecordedSchedule, trace: Trace | None = None
 ) -> pl.DataFrame:
-    """Return every time from which on recorded jobs hold more GPUs than there are.
+    """Return all times at which recorded jobs hold more GPUs than exist.
 
-    Where the placements of the Trace name nodes of the cluster, each node is looked at, with what its placements held;
-    else each domain, with the jobs from their first start to their end.
+    If the placements of the Trace name nodes of the cluster, each node is checked with the GPUs that its placements
+    held; otherwise each domain is checked, with its jobs from first start to end.
 
     Returns
     -------
     polars.DataFrame
-        time, until (UTC, to the millisecond: from when to when exactly so much was held), kind ('node' or 'domain'),
-        name ('' is the whole cluster), wanted (GPUs held), there_were (GPUs there), by time and name.
+        time, until (UTC, to the millisecond: from when to when exactly this number was held), kind ('node' or
+        'domain'), name ('' is the whole cluster), wanted (GPUs held), there_were (GPUs available), by time and name.
     """
     placed = None if trace is None else _placements(trace, jobs, cluster, recorded)
     if placed is not None:
@@ -56,7 +56,7 @@ def violations(
     else:
         known = np.flatnonzero(recorded.start_ms >= 0)
         milli = (jobs.devices.astype(np.int64) * jobs.milli)[known]
-        # Jobs of a VC without nodes are one more domain, which has no GPUs.
+        # Jobs of a VC without nodes form one more domain, which has no GPUs.
         place = np.where(assignment.domain >= 0, assignment.domain, len(cluster.domains))[known]
         held = _changes(place, recorded.start_ms[known], recorded.end_ms[known], milli)
         names = [*cluster.domains, "(VCs without nodes)"]
@@ -66,7 +66,7 @@ def violations(
 
 
 def violations_note(found: pl.DataFrame) -> str:
-    """Return one sentence about a table of violations."""
+    """Return one sentence that sums up a table of violations."""
     if found.is_empty():
         return "the log never had more GPUs allocated than exist"
     kind = found["kind"][0]
@@ -82,7 +82,7 @@ def violations_note(found: pl.DataFrame) -> str:
 def _placements(
     trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs held by node, and all nodes' names; None where placements name no such node."""
+    """Return the changes of GPUs held by node, and all nodes' names; None if placements name no node of the cluster."""
     if not trace.has("placements"):
         return None
     included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
@@ -99,7 +99,7 @@ def _placements(
         return None
     names += others
     index = pl.DataFrame({"node_id": names, "place": np.arange(len(names))})
-    # Two nodes of a cluster may have one name in two clusters of a Trace; the first is meant.
+    # Nodes of two clusters of a Trace may have the same name; the first one is used.
     index = index.unique("node_id", keep="first", maintain_order=True)
     rows = rows.join(index, on="node_id", how="left", maintain_order="left")
     origin = naive_utc(jobs.origin)
@@ -123,7 +123,7 @@ def _changes(
 
 
 def _steps(cluster: Cluster, place: NDArray[np.int64] | NDArray[np.int32]) -> pl.DataFrame:
-    """Return the changes of GPUs that are there, by place of the nodes."""
+    """Return the changes of available GPUs, by place of the nodes."""
     gpus = cluster.gpus.astype(np.int64) * 1000
     up = np.where(cluster.absent == 0, gpus, 0)
     later = list(cluster.effective_changes())
@@ -169,13 +169,13 @@ def _beyond(changes: pl.DataFrame, names: list[str], kind: str, jobs: Jobs) -> p
 
 
 _EVENTS = 5
-"""Events at most in the place of one instant."""
+"""Largest number of events processed as one instant."""
 
 
 def prepare(recorded: RecordedSchedule, setting: Setting) -> Run:
-    """Return a run that carries out the recorded starts and ends; jobs whose start is -1 are left out."""
+    """Return a run that replays the recorded starts and ends; jobs whose start is -1 are excluded."""
     state = build(setting, Ordered(by_arrival), kind="Recorded")
-    # What did run had a place: a gang may be anywhere among nodes of one model.
+    # Recorded jobs did have a place, so a gang may use any nodes of one model.
     state.job_classes["scope"] = 2
     arrays = open_nodes(state, setting.cluster)
     times, kinds, jobs = _events(state.jobs["submit"], recorded.start_ms, recorded.end_ms)
@@ -198,7 +198,7 @@ def prepare(recorded: RecordedSchedule, setting: Setting) -> Run:
 def _events(
     submit: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64]]:
-    """Return time, kind and job of every event, by time, kind and job."""
+    """Return time, kind and job of every event, sorted by time, kind and job."""
     known = np.flatnonzero(start >= 0)
     ends = np.where(end[known] > start[known], END, END_AT_ONCE)
     times = np.concatenate([submit[known], start[known], end[known]])

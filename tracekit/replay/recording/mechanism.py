@@ -1,4 +1,4 @@
-"""The recorded schedule, carried out again: the mechanism."""
+"""Replay the recorded schedule itself: the mechanism."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["RecordedSchedule"]
 
 @dataclass(frozen=True)
 class RecordedSchedule:
-    """No rule: starts and ends are given, and only places are chosen."""
+    """Has no rule: starts and ends are given, and the engine only chooses the nodes."""
 
     start_ms: NDArray[np.int64]
-    """Start of each job [ms], not before its submission; -1 leaves it out (n,)."""
+    """Start of each job [ms], not before its submission; -1 excludes the job (n,)."""
     end_ms: NDArray[np.int64]
     """End of each job [ms], not before its start; -1 leaves it out (n,)."""
     notes: tuple[str, ...] = ()
-    """What the reader of the result should know, one sentence each."""
+    """What readers of the result should know, one sentence each."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run that carries out the recorded starts and ends."""
+        """Return a run that replays the recorded starts and ends."""
         return prepared_by("recording.events", self, setting)

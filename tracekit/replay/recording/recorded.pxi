@@ -1,9 +1,9 @@
-# The recorded schedule, carried out again: jobs start and end when the log says so.
+# Replay the recorded schedule: jobs start and end when the log says so.
 #
-# Only the places are the engine's: a gang goes where the placement rule puts it, or on any GPUs of one model that are
-# free. Where too few are free the job runs all the same, on no node, and counts as busy: the log says that it ran.
+# The engine chooses only the nodes: a gang goes where the placement rule puts it, or on any free GPUs of one model. If
+# too few are free, the job runs anyway, on no node, and counts as busy, because the log says that it ran.
 
-# Kinds of events, in the order of a moment.
+# Kinds of events, in the order in which events at one time are processed.
 cpdef enum:
     END = 0
     SUBMIT_JOB = 1
@@ -12,7 +12,7 @@ cpdef enum:
 
 
 cdef inline int recorded_change_nodes(State s, int64_t until) except -1:
-    """Let nodes join and leave up to a time, that included."""
+    """Let nodes join and leave up to and including the given time."""
     cdef Change* change
     cdef Globals* g = &s.g[0]
     while g.change < g.changes and s.changes[g.change].time <= until:
@@ -34,7 +34,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
     cdef Job* job
     cdef Globals* g = &s.g[0]
     for i in range(len(times)):
-        # Ends come before the changes of nodes of their moment.
+        # Ends come before node changes at the same time.
         recorded_change_nodes(s, times[i] - 1 if kinds[i] == END else times[i])
         advance(s, times[i])
         g.events += 1

@@ -1,1 +1,1 @@
-"""What a schedule says: summary, tables, comparison, fairness, energy."""
+"""The results of a schedule: summary, tables, comparison, fairness and energy."""

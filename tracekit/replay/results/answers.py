@@ -1,4 +1,4 @@
-"""Replays of several policies as answers: what each would have done to the same jobs.
+"""Replays of several policies as answers: what each policy would have done to the same jobs.
 
 The rows are those of the comparison and the summaries (see `compare_policies` and `summarize`), with the same names.
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["LEAST", "alike", "compared_answers"]
 
 LEAST = 0.001
-"""A change of less than this share of the mean counts as none."""
+"""A change below this share of the mean counts as none."""
 _MOST = 3
-"""Most policies whose number of jobs a note states."""
+"""Largest number of policies whose job count appears in a note."""
 _CHANGE = "A change compares only jobs that both completed"
 _PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
-"""Policies that order by the true time left and have no parameter for its error."""
+"""Policies that sort by the actual remaining time and have no parameter for its error."""
 
 
 def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Return whether two lists hold the same numbers, up to `LEAST` of each."""
+    """Return whether two lists contain the same numbers, within a relative tolerance of `LEAST`."""
     if len(one) != len(other):
         return False
     for a, b in zip(one, other, strict=True):
@@ -57,20 +57,20 @@ def compared_answers(
     twin: TwinOfLog | None = None,
     reason: str | None = None,
 ) -> list[Answer | Unanswered]:
-    """Return the policies side by side, by size of job, by virtual cluster, and what the replays assume.
+    """Return the policies next to each other, by job size and by virtual cluster, and the assumptions of the replays.
 
     Parameters
     ----------
     results : sequence of ReplayResult
-        One a policy, of the same jobs; the first is what the others are compared with.
+        One result per policy, for the same jobs; all others are compared with the first.
     scenario : Scenario
-        What was replayed.
+        The scenario that was replayed.
     notes : sequence of str
-        What was left out, and what the cluster cannot do.
+        What was excluded, and what the cluster cannot do.
     twin : TwinOfLog, optional
-        The twin of which the first result is.
+        The twin, if the first result is the twin's own.
     reason : str, optional
-        Why no effect is supported where there is no twin.
+        Without a twin: why no effect is supported.
     """
     texts = {r.policy: twin.policy if twin is not None and r.policy == TWIN else r.policy for r in results}
     quotas = {r.policy: _quotas(r, texts[r.policy], scenario) for r in results}
@@ -104,7 +104,7 @@ def compared_answers(
 
 
 def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return that some means are of other jobs than those of the first policy, where they are."""
+    """Return a note if some means are over other jobs than those of the first policy."""
     first, *others = rows
     fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
     if not fewer:
@@ -117,23 +117,23 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def run_times(policy: str) -> str:
-    """Return whether a policy is given the true run times: 'given' or 'not given'."""
+    """Return whether a policy gets the actual run times in advance: 'given' or 'not given'."""
     head = policy.partition(",")[0]
     given = named_policy(policy).parameters.get("noise") == "oracle" or head in _PREEMPT_KNOWING
     return "given" if given else "not given"
 
 
 def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None:
-    """Return whether a policy keeps quotas; None where there are no VCs, and for the log itself."""
+    """Return whether a policy keeps quotas; None if there are no VCs, and for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
-    # Virtual clusters with nodes of their own keep them under every policy; one that lends knows them itself.
+    # Virtual clusters with their own nodes keep quotas under every policy; a policy that lends handles quotas itself.
     own_nodes = any(scenario.cluster.domains)
     return "kept" if own_nodes or named_policy(policy).card.quotas else "ignored"
 
 
 def _beyond_share(result: ReplayResult) -> float | None:
-    """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
+    """Return the share of allocated GPU time beyond the cluster's GPUs [1]; None for a policy."""
     found = result.outcome.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
     if found is None or not held:
@@ -143,7 +143,7 @@ def _beyond_share(result: ReplayResult) -> float | None:
 
 
 def _supported_by_quotas(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
-    """Return for each policy whether the log supports its effect against the first that treats quotas alike."""
+    """Return for each policy whether the log supports its effect against the first that treats quotas the same."""
     first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
@@ -179,7 +179,7 @@ def _grouped(
 
 
 def _assumptions(results: Sequence[ReplayResult]) -> list[dict[str, Any]]:
-    """Return each assumption once a value, with the policies that used it."""
+    """Return each assumption once per value, with the policies that used it."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     users: dict[tuple[str, str], list[str]] = {}
     for result in results:

@@ -1,8 +1,8 @@
-"""Policies side by side: their headline figures, and what each changes for the same jobs.
+"""Policies next to each other: their headline figures, and the difference that each makes for the same jobs.
 
-The difference between two policies is taken job by job, over the jobs that both completed, so that it does not depend
-on which jobs one of them lost. Its interval comes from resampling whole submission days: jobs of one day meet in the
-queue and are no independent observations.
+Two policies are compared job by job, over the jobs that both completed, so the difference does not depend on which jobs
+one of them lost. The interval comes from resampling whole submission days, because jobs of one day share the queue and
+are not independent observations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 FEWEST_DAYS = 5
-"""With fewer submission days there is no interval: too few blocks to resample."""
+"""Fewest submission days for an interval; with fewer there are too few blocks to resample."""
 
 _RESAMPLES = 1000
 _CHUNK = 4_000_000
@@ -63,67 +63,67 @@ _HEADLINE = (
 """Keys of summary.json that a comparison repeats."""
 
 _OUTAGES = ("goodput_share", "lost_gpu_hours", "restarts", "ettr")
-"""Those that it repeats where outages were replayed."""
+"""Further keys that it repeats if outages were replayed."""
 
 _COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions", "restarts"})
 
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """One policy of a comparison."""
+    """The result of one policy in a comparison."""
 
     policy: str
-    """What to call it: the policy with the parameters that distinguish it from the others."""
+    """Label: the policy with the parameters that distinguish it from the others."""
     jobs: Jobs
-    """What was replayed; the same jobs for every policy."""
+    """The replayed jobs; the same for every policy."""
     outcome: Outcome
     """The schedule."""
     summary: Mapping[str, Any]
-    """What `summarize` says of it."""
+    """The result of `summarize`."""
     cluster: Cluster | None = None
-    """Where it ran, with the nodes that the policy borrowed; None where nobody asks."""
+    """The cluster that it ran on, with nodes that the policy borrowed; None if not needed."""
 
 
 def compare_policies(
     results: Sequence[ReplayResult], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
 ) -> pl.DataFrame:
-    """Return one row a policy: headline figures, and the paired difference against the first policy.
+    """Return one row per policy: headline figures, and the paired difference against the first policy.
 
     policy, and the headline keys of summary.json
-        As `summarize` gives them.
+        As in `summarize`.
     goodput_share, lost_gpu_hours, restarts, ettr
-        The same; there only where outages were replayed.
+        As in `summarize`; only if outages were replayed.
     common_jobs
-        Jobs that both this and the first policy completed; all figures below are over them.
+        Number of jobs that both this policy and the first completed; all figures below are over these jobs.
     jct_diff_s, queue_diff_s
-        Mean over jobs of this policy's value minus the first's [s]; negative is faster.
+        Mean over jobs of this policy's value minus the first policy's [s]; negative is faster.
     jct_diff_share, queue_diff_share
-        The same over the first policy's mean of these jobs [1]; NULL where that is 0.
+        This mean over the first policy's mean for these jobs [1]; NULL if that is 0.
     jct_diff_low_s, jct_diff_high_s, queue_diff_low_s, queue_diff_high_s
         95 % interval of the mean difference (see `day_intervals`); NULL with fewer than 5 submission days.
     jct_diff_share_low, jct_diff_share_high, queue_diff_share_low, queue_diff_share_high
-        That of the share; difference and mean are resampled together.
+        95 % interval of the share; difference and mean are resampled together.
     better_share, equal_share, worse_share
-        Share of jobs whose jct is shorter than, equal to, longer than under the first policy [0..1].
+        Share of jobs whose jct is shorter than, equal to, or longer than under the first policy [0..1].
     note
-        Why there is no interval; NULL where there is one.
+        Why there is no interval; NULL if there is one.
 
-    In the row of the first policy everything after the headline keys is NULL. The differences are those of the two
-    schedules, whatever the log says; `beside_record` keeps those that the log supports.
+    In the first policy's row everything after the headline keys is NULL. The differences are those between the two
+    schedules, regardless of the log; `beside_record` keeps only those that the log supports.
 
     Parameters
     ----------
     results : sequence of ReplayResult
-        The policies, of the same jobs; the first is the baseline.
+        The results, for the same jobs; the first is the baseline.
     seed : int
         Seed of the resampling; the same seed gives the same intervals.
     measured : array of bool, shape (n,), optional
-        Compare over these jobs only (see `measured_jobs`).
+        Compare only these jobs (see `measured_jobs`).
 
     Raises
     ------
     UsageError
-        There is no result, two have one name, or they are not of the same jobs.
+        There is no result, two results have the same name, or their jobs differ.
     """
     if not results:
         raise UsageError("a comparison needs at least one policy")
@@ -192,7 +192,7 @@ def _differences(first: ReplayResult, other: ReplayResult, seed: int, measured: 
 def completed_by_both(
     first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    """Return which jobs both completed, of those measured, shape (n,)."""
+    """Return a mask of the measured jobs that both policies completed, shape (n,)."""
     common: NDArray[np.bool_] = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
     return common if measured is None else common & measured
 
@@ -211,10 +211,10 @@ def day_intervals(
     *,
     seed: int,
 ) -> list[tuple[float, float]] | None:
-    """Return the 95 % interval of the mean of each of `values` and of each of `ratios`, by a block bootstrap over days.
+    """Return the 95 % interval of each mean in `values` and each ratio in `ratios`, by a block bootstrap over days.
 
-    Each of 1,000 resamples draws as many days as there are, with replacement, and takes the mean over all jobs of the
-    days drawn; the interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
+    Each of 1,000 resamples draws as many days as there are, with replacement, and takes the mean over all jobs of these
+    days. The interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
     `values` are resampled together.
 
     Parameters
@@ -222,15 +222,15 @@ def day_intervals(
     days : array of int, shape (n,)
         The block of each job.
     values : sequence of arrays, shape (n,)
-        What to take the means of.
+        Values whose means are taken.
     ratios : sequence of pairs of arrays, shape (n,)
-        What to take the ratios of the sums of, the second the divisor; a resample in which it is 0 is left out.
+        Numerators and denominators of the ratios of sums; resamples with a denominator of 0 are skipped.
     seed : int
-        Seed of the draws.
+        Seed of the resampling.
 
     Returns
     -------
-    list of (low, high), or None with fewer than `FEWEST_DAYS` different days.
+    list of (low, high), or None with fewer than `FEWEST_DAYS` distinct days.
     """
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
@@ -254,11 +254,11 @@ def day_intervals(
 
 
 def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows of the table that a terminal shows of a comparison.
+    """Return headers and rows of the comparison table for a terminal.
 
-    Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent. What is
-    not known of the log's own schedule stays empty, and so does an effect without support (see `effect_sentences`).
-    Where outages were replayed, what they cost stands behind the preemptions.
+    Times are in hours if the largest value of their column is at least an hour, otherwise in seconds. Shares are in
+    percent. Unknown figures of the log's own schedule are empty, and so are effects without support (see
+    `effect_sentences`). If outages were replayed, their costs follow the preemptions.
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]

@@ -1,11 +1,12 @@
-"""Whether the log supports the effect of a policy, and a comparison without the effects that it does not support.
+"""Whether the log supports the effect of a policy, and comparisons without unsupported effects.
 
-A policy is compared with a baseline, a replay of the same jobs. Where the baseline does not wait as the log did, it
-describes a cluster that nobody ran; where the policy waits longer than the log did, the log was the better schedule
-already. In both cases the difference is no effect that may be reported. Every report of an effect asks here.
+A policy is compared with a baseline, which is a replay of the same jobs. If jobs wait differently in the baseline than
+in the log, the baseline describes a cluster that never existed. If jobs wait longer under the policy than in the log,
+the log was already the better schedule. In both cases the difference must not be reported as an effect. Every report of
+an effect asks this module.
 
-The wait is the log's own: first start minus submission. All means are over the same jobs: those that the log, the
-baseline and the policy all start, and that both replays end.
+The wait is the log's own: first start minus submission. All means are over the same jobs: the jobs that start in the
+log, under the baseline and under the policy, and that end in both replays.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ __all__ = [
 ]
 
 NEAR_MS = 60_000
-"""Mean waits of the baseline and of the log that differ by no more agree [ms]; our choice."""
+"""Mean waits of the baseline and of the log agree if they differ by at most this [ms]; our choice."""
 
 _MORE, _LESS = 5, 4
-"""They agree too within this ratio, 1.25, either way; whole numbers, so that no rounding decides. Our choice."""
+"""They also agree within this ratio, 1.25, in either direction; as integers, so that rounding never decides. Our
+choice."""
 
-NO_RECORD = "the log records no waits that these replays could be held against; the effect cannot be told"
-"""The reason where no job has a recorded start, or the replay changed the submissions."""
+NO_RECORD = "the log records no waits to compare these replays with; the effect cannot be estimated"
+"""The reason if no job has a recorded start, or the replay changed the submissions."""
 
-_CANNOT = "the effect cannot be told"
+_CANNOT = "the effect cannot be estimated"
 
 _SUPPORT: dict[str, type[pl.DataType]] = {
     "recorded_jobs": pl.Int64,
@@ -61,17 +63,17 @@ class TwinOfLog(NamedTuple):
     """The twin in which policies are replayed (see `tracekit.calibration`)."""
 
     policy: str
-    """What the twin itself does, as `tracekit replay -p` takes it."""
+    """The twin's own policy, as `tracekit replay -p` takes it."""
     words: str
-    """The same for people."""
+    """The twin's own policy in words."""
     text: str
-    """Its twin.toml."""
+    """The contents of its twin.toml."""
     in_place: Callable[[str], str]
-    """Returns a policy as it stands in place of the twin's order."""
+    """Returns a policy that replaces the twin's order."""
     reason: str | None
-    """Why no effect can be told from it; None where its grade carries effects."""
+    """Why the twin supports no effects; None if its grade is good enough."""
     lifts: Callable[[str], str | None]
-    """Returns why the effect of a policy cannot be told although the twin carries effects; None where it can."""
+    """Returns why a policy's effect cannot be estimated although the twin supports effects; None if it can."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +81,17 @@ class Support:
     """Whether the log supports the effect of a policy, and the mean waits that decide it."""
 
     recorded_jobs: int
-    """Jobs that the means are over."""
+    """Number of jobs that the means are over."""
     recorded_queue_s: float | None
-    """Their mean wait by the log [s]; None without such a job."""
+    """Their mean wait in the log [s]; None without such jobs."""
     recorded_jct_s: float | None
-    """Their mean completion time by the log [s], of those whose end it has."""
+    """Their mean completion time in the log [s], over the jobs with a recorded end."""
     baseline_queue_s: float | None
     """Their mean wait under the baseline [s]."""
     policy_queue_s: float | None
     """Their mean wait under the policy [s]."""
     reason: str | None
-    """Why the effect is not supported, a sentence without its capital and full stop; None where it is."""
+    """Why the effect is not supported, as a sentence without capital and full stop; None if it is supported."""
 
     @property
     def supported(self) -> bool:
@@ -107,17 +109,17 @@ def support_of(
 ) -> Support:
     """Return whether the log supports the effect of a policy against a baseline.
 
-    It does where the mean wait under the baseline is within a factor of 1.25 of the recorded one, or within a minute of
-    it, and the mean wait under the policy is no longer than the recorded one.
+    It does if the mean wait under the baseline is within a factor of 1.25 of the recorded mean wait, or within a minute
+    of it, and the mean wait under the policy is at most the recorded one.
 
     Parameters
     ----------
     policy : str
-        What to call it.
+        Name of the policy.
     record : RecordedTimes
-        Of the jobs that both replays end, arrays of shape (n,).
+        Recorded times of the jobs that end in both replays, arrays of shape (n,).
     baseline_ms, policy_ms : array of int, shape (n,)
-        First start minus submission of these jobs [ms]; without `policy_ms` only the baseline is compared.
+        First start minus submission of these jobs [ms]; without `policy_ms`, only the baseline is compared.
     """
     known = record.queue_ms >= 0
     jobs = int(known.sum())
@@ -132,12 +134,12 @@ def support_of(
     if not near and abs(baseline - recorded) > NEAR_MS * jobs:
         reason = f"a replay does not reproduce this log ({_against(means[1], means[0])} waited); {_CANNOT}"
     elif policy_ms is not None and changed > recorded:
-        reason = f"jobs wait longer under {policy} than they did by the log ({_against(means[2], means[0])}); {_CANNOT}"
+        reason = f"jobs wait longer under {policy} than in the log ({_against(means[2], means[0])}); {_CANNOT}"
     return Support(jobs, means[0], float(ended.mean()) / 1000 if len(ended) else None, means[1], means[2], reason)
 
 
 def _against(replayed_s: float, recorded_s: float) -> str:
-    """Return two mean waits in one unit, so that they can be compared at a glance.
+    """Return two mean waits in the same unit, so that they are easy to compare.
 
     Examples
     --------
@@ -159,9 +161,9 @@ def support_between(first: ReplayResult, other: ReplayResult, measured: NDArray[
     Parameters
     ----------
     first, other : ReplayResult
-        The baseline and the policy; where they are one, it is compared with the log alone.
+        The baseline and the policy; if they are the same, it is compared only with the log.
     measured : array of bool, shape (n,), optional
-        Look at these jobs only.
+        Consider only these jobs.
     """
     common = completed_by_both(first, other, measured)
     whole, submit = recorded_times(first.jobs), first.jobs.submit_ms[common]
@@ -178,34 +180,34 @@ def beside_record(
     twin: TwinOfLog | None = None,
     reason: str | None = None,
 ) -> pl.DataFrame:
-    """Return a comparison beside what the log recorded, without the effects that the log does not support.
+    """Return a comparison next to what the log recorded, without the effects that the log does not support.
 
-    The differences and shares of jobs of a row without support (see `support_of`) are NULL. A row
-    'recorded' follows with the recorded times of these jobs; there is none where the log has no times, and no second
-    one where the policy of that name is compared. Each row of a policy gets
+    In rows without support (see `support_of`) the differences and shares of jobs are NULL. A row 'recorded' with the
+    recorded times of these jobs follows. It is missing if the log has no times, or if the policy of that name is
+    already compared. Each policy's row gets these columns:
 
     recorded_jobs, recorded_queue_s, recorded_jct_s
-        How many jobs that both this and the first policy completed have a recorded wait, and their mean wait and
-        completion time by the log [s].
+        Number of jobs that both this policy and the first completed and whose wait is recorded; their mean wait and
+        completion time in the log [s].
     baseline_queue_s, policy_queue_s
-        The mean wait of the same jobs under the first policy and under this one [s].
+        Mean wait of these jobs under the first policy and under this one [s].
     effect_told, effect_reason
-        Whether the log supports the effect of the policy, and why not; of the first policy, whether its
-        waits are those of the log.
+        Whether the log supports the effect of the policy, and why not. For the first policy: whether its waits match
+        the log.
 
     Parameters
     ----------
     compared : pl.DataFrame
-        What `compare_policies` returns of the results.
+        The result of `compare_policies`.
     results : sequence of ReplayResult
-        The policies, in this order.
+        The policies, in the same order.
     measured : array of bool, shape (n,), optional
-        As it was compared over.
+        The jobs that were compared.
     twin : TwinOfLog, optional
-        Of which the first policy is. Its grade alone decides whether effects are supported, also those by which jobs
-        wait longer than they did.
+        The twin, if the first policy is its own. Its grade alone decides whether effects are supported, including
+        effects that make jobs wait longer than in the log.
     reason : str, optional
-        Why no effect is supported where there is no twin, whatever the waits are.
+        Without a twin: why no effect is supported, whatever the waits are.
     """
     found = [support_between(results[0], other, measured) for other in results]
     if twin is not None or reason is not None:
@@ -242,12 +244,12 @@ def _is_effect(column: str) -> bool:
 
 
 def effect_sentences(compared: pl.DataFrame) -> list[str]:
-    """Return why effects are not reported, each reason once, as sentences without a full stop.
+    """Return why effects are not reported: each reason once, as a sentence without a full stop.
 
     Parameters
     ----------
     compared : pl.DataFrame
-        What `beside_record` returns.
+        The result of `beside_record`.
     """
     first, *others = compared.iter_rows(named=True)
     others = [row for row in others if row["policy"] != RECORDED]

@@ -1,4 +1,4 @@
-"""Energy of the GPUs in a replay, by the power model M7."""
+"""GPU energy of a replay, according to the power model M7."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ KWH_MW_MS = 3.6e12
 
 
 class PowerDraw(NamedTuple):
-    """What GPUs draw at full clock, in whole milliwatts."""
+    """Power of GPUs at full clock, in whole milliwatts."""
 
     idle: NDArray[np.int64]
-    """Of each node with no job on it, all its GPUs [mW] (N,)."""
+    """Power of all GPUs of each node without jobs [mW] (N,)."""
     busy: NDArray[np.int64]
-    """u * max of each job, a GPU [mW] (n,)."""
+    """u * max for a GPU of each job [mW] (n,)."""
     rest: NDArray[np.int64]
-    """u * idle of each job, a GPU: `busy` less this comes on top of the idle power [mW] (n,)."""
+    """u * idle for a GPU of each job: `busy` minus this is added to the idle power [mW] (n,)."""
 
 
 def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
-    """Return what GPUs draw by M7.
+    """Return the GPU power draw according to M7.
 
-    A job that asks for a GPU model of the cluster draws what that model does; any other draws the mean over all GPUs of
-    the cluster, wherever it is placed. Its utilization is that of `utilization_ppm`.
+    A job that requests a GPU model of the cluster uses the power of that model. Any other job uses the mean over all
+    GPUs of the cluster, wherever it is placed. Its utilization comes from `utilization_ppm`.
     """
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
     mean = np.average(watts, axis=0, weights=cluster.gpus) if cluster.nodes else per_model[0]
     model_of = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
-    # Jobs that name no model have the index -1, which is the last element.
+    # Jobs without a model have the index -1, which is the last element.
     known = model_of[jobs.model]
     of_job = np.where((known >= 0)[:, None], per_model[known], mean)
     drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
@@ -65,13 +65,14 @@ def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
 
 
 def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -> float:
-    """Return the energy of the GPUs from time 0 to the last end, all at full clock [kWh].
+    """Return the GPU energy from time 0 to the last end, all at full clock [kWh].
 
-    By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
-    ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
-    u_j * (max - idle) for the GPU time that each job j held, overheads included. `power_draw_mw` says which
-    GPU model's power that is; a job that runs slower than recorded is assumed to use its GPUs as much. Where jobs share
-    GPUs, no GPU is more than fully used: the sum of u_j times GPU time held counts up to the GPU time in use.
+    According to M7 a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
+    configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs all the time
+    (`idle_energy_kwh`), plus u_j * (max - idle) for the GPU time that each job j held, overheads included.
+    `power_draw_mw` gives the power for each job; a job that runs slower than recorded is assumed to use its GPUs
+    equally. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times held GPU time counts up to the GPU
+    time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
@@ -83,10 +84,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
 
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
-    """Return the energy that the GPUs draw by being there, from time 0 to the last end [kWh].
+    """Return the energy that all GPUs use while idle, from time 0 to the last end [kWh].
 
-    GPUs of a node that left draw power as long as jobs hold them; as their owners are not recorded, they count with
-    the mean of the cluster.
+    GPUs of a node that left use power as long as jobs hold them. Their nodes are not recorded, so they count with the
+    mean of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
@@ -99,11 +100,11 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
 def idle_cost(
     idle_mw: NDArray[np.int64], cluster: Cluster, end_ms: int, prices: PowerPrices, energy_kwh: float
 ) -> float:
-    """Return what the energy that the GPUs draw by being there costs, from time 0 to the last end.
+    """Return what the idle energy of all GPUs costs, from time 0 to the last end.
 
-    That of nodes that left, beyond what the present ones draw of `energy_kwh`, costs the mean price.
+    The idle energy of nodes that left, which exceeds that of the present nodes in `energy_kwh`, costs the mean price.
     """
-    # What was paid while each node was there.
+    # What was paid while each node was available.
     paid = np.where(cluster.absent != 0, 0.0, float(prices.paid(end_ms) - prices.paid(0)))
     for time, node, joins in cluster.effective_changes():
         left = float(prices.paid(end_ms) - prices.paid(min(max(time, 0), end_ms)))
@@ -114,13 +115,13 @@ def idle_cost(
 
 
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
-    """Return what a result prints of the utilization that its energy rests on."""
+    """Return the printed assumption about the utilization on which the energy is based."""
     unknown = int(np.isnan(jobs.utilization).sum())
     return {
         "title": "GPU utilization, for energy",
         "value": (
-            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs, of which the trace"
-            " states no mean utilization"
+            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs, for which the trace"
+            " has no mean utilization"
         ),
         "source": "interference.utilization of the models (M1)",
     }
@@ -132,7 +133,7 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 
 
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
-    """Return how long each node was there, from time 0 to the end (N,) [ms]."""
+    """Return how long each node was available, from time 0 to the end (N,) [ms]."""
     present = np.where(cluster.absent != 0, 0.0, float(end_ms))
     for time, node, joins in cluster.effective_changes():
         left = end_ms - min(max(time, 0), end_ms)
@@ -141,7 +142,7 @@ def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
 
 
 def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
-    """Return what a result prints of its power cap; `Outcome.power` is there."""
+    """Return the printed assumption about the power cap; `Outcome.power` must exist."""
     found = outcome.power
     if found is None:
         return {}
@@ -149,7 +150,7 @@ def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
     return {
         "title": "the power cap",
         "value": (
-            f"at most {found.peak_w / 1000:,.1f} kW were drawn; the clock was lowered for"
+            f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for"
             f" {percent(found.slowed_ms / span)} of the time, and for {percent(found.over_ms / span)} even the lowest"
             " did not keep the cap"
         ),

@@ -19,24 +19,25 @@ _NONE = -1
 
 
 def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
-    """Return one row an event, in order: the columns of log.parquet; no rows where no log was kept.
+    """Return one row per event, in order: the columns of log.parquet; no rows if no log was kept.
 
     time_ms
-        After the first submission [ms].
+        Time after the first submission [ms].
     kind
-        A name of `LOG_KINDS`: submit; start, followed by a row `take` for each GPU, or for the GPUs of a node, that the
-        job gets; stop, it loses all of them; finish; rate, its speed changes; up, down, a node comes and goes; reject.
+        A name in `LOG_KINDS`: submit; start, followed by a row `take` for each GPU, or for the GPUs of a node, that the
+        job gets; stop: the job loses all of them; finish; rate: its speed changes; up, down: a node joins or leaves;
+        reject.
     job_id
-        NULL of up and down.
+        NULL for up and down.
     node, node_id
-        Of take, up and down: the node's place in the cluster (0..) and its name. NULL in the take of a job that was
-        given a number of GPUs and no place.
+        For take, up and down: the node's index in the cluster (0..) and its name. NULL in the take of a job that got a
+        number of GPUs but no place.
     gpu
-        Of take: the GPU's place in the node (0..), where the policy places on GPUs (those that share or divide GPUs,
-        hived, and every one with the placement buddy); NULL where it only counts the GPUs of nodes.
+        For take: the GPU's index in the node (0..), if the policy places jobs on GPUs (policies that share or divide
+        GPUs, hived, and any policy with the placement buddy); NULL if it only counts the GPUs of nodes.
     value
-        start, rate: speed in parts per million of the recorded one. take: milli-GPUs. stop: time that the next start
-        costs [ms]. 0 of the others.
+        start, rate: speed in parts per million of the recorded speed. take: milli-GPUs. stop: time that the next start
+        costs [ms]. 0 for the others.
     """
     log = outcome.log
     if log is None:
@@ -58,7 +59,7 @@ def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
 
 
 def _named(names: pl.Series, place: pl.Series) -> pl.Series:
-    """Return the name at each place, NULL where there is none."""
+    """Return the name at each place, NULL if there is none."""
     if names.is_empty():
         return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
     found = names.gather(place.fill_null(0))

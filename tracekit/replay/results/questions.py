@@ -1,4 +1,4 @@
-"""What is asked of replays of several policies, and what the columns of the answers are."""
+"""The questions that replays of several policies answer, and the columns of the answers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from tracekit.answer import AnswerColumn, Question
 __all__ = ["ASSUMED", "CLASSES", "POLICIES", "REPLAYED", "TENANTS"]
 
 _RULE = (
-    "The same jobs, with their submissions, sizes and run times, are scheduled anew on the same cluster, once under"
-    " each policy; the first policy of the table is what the others are compared with. Completion time is end minus"
+    "The same jobs, with their submissions, sizes and run times, are scheduled again on the same cluster, once under"
+    " each policy; all policies are compared with the first policy of the table. Completion time is end minus"
     " submission, queue time is first start minus submission. The change is the mean over the jobs that both policies"
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
-    " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give. An"
-    " effect is reported only where the mean wait under the first policy is within a factor of 1.25 of what the same"
-    " jobs waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
+    " a policy gets in advance are the actual ones, so such a policy shows the most that prediction can achieve. An"
+    " effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the same jobs' mean"
+    " wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the log."
 )
 _ORDER = (
-    " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
-    " the others."
+    " The first policy comes first, then the policies with a mean that differs from the first policy's by at least"
+    " 0.1 % in some row, then the others."
 )
 _C = AnswerColumn
-_TOLD = (
-    "whether the log supports the change against the first policy: of the first policy, whether its waits are the log's"
-)
-_TOLD_OF_KIND = "the same against the first of the policies that also keep, or ignore, the quotas"
+_TOLD = "whether the log supports the change against the first policy; for the first, whether its waits match the log"
+_TOLD_OF_KIND = "the same, against the first of the policies that also keep, or also ignore, the quotas"
 _POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them")
 _QUOTAS = _C(
     "quotas",
@@ -45,14 +43,14 @@ POLICIES = Question(
     columns=(
         _POLICY,
         _C("what", "sentence", "what the policy is; 'tracekit policies NAME' shows more"),
-        _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
+        _C("run_times", "text", "given: the policy gets the actual run times in advance; not given: it does not"),
         _MEANS[0],
         _C("jct_diff_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
         _C("jct_diff_share_low", "share", "lower end of its 95 % interval"),
         _C("jct_diff_share_high", "share", "upper end"),
         _MEANS[1],
         _C("p99_queue_s", "s", "99th percentile of queue times"),
-        _C("worse_share", "share", "jobs that complete later"),
+        _C("worse_share", "share", "jobs that complete later than under the first policy"),
         _C("better_share", "share", "jobs that complete earlier than under the first policy"),
         _QUOTAS,
         _JOBS,
@@ -60,22 +58,22 @@ POLICIES = Question(
         _C("median_jct_s", "s", "median completion time"),
         _C("p99_jct_s", "s", "99th percentile of completion times"),
         _C("median_queue_s", "s", "median of queue times"),
-        _C("gpu_utilization_share", "share", "GPU time held, of all GPU time until the last end"),
+        _C("gpu_utilization_share", "share", "allocated GPU time, of all GPU time until the last end"),
         _C("fragmentation_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("jain_fairness_vc", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
-        _C("preemptions", "preemptions", "times that a running job was stopped"),
+        _C("jain_fairness_vc", "share", "Jain's index of what virtual clusters got of their demand; 1 is equal"),
+        _C("preemptions", "preemptions", "how often running jobs were stopped"),
         _C(
             "beyond_share",
             "share",
-            "of the recorded schedule: GPU time held beyond the GPUs of the cluster, of all GPU time held",
+            "for the recorded schedule: allocated GPU time beyond the GPUs of the cluster, of all allocated GPU time",
         ),
         _C("effect_told", "true or false", _TOLD),
-        _C("effect_reason", "sentence", "why it does not"),
-        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait the log has"),
-        _C("recorded_queue_s", "s", "mean queue time of these jobs by the log"),
-        _C("baseline_queue_s", "s", "the same under the first policy"),
-        _C("policy_queue_s", "s", "the same under this policy"),
-        _C("recorded_jct_s", "s", "mean completion time by the log of those of them whose end it has"),
+        _C("effect_reason", "sentence", "why the log does not support the change"),
+        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait is recorded"),
+        _C("recorded_queue_s", "s", "mean queue time of these jobs in the log"),
+        _C("baseline_queue_s", "s", "mean queue time of these jobs under the first policy"),
+        _C("policy_queue_s", "s", "mean queue time of these jobs under this policy"),
+        _C("recorded_jct_s", "s", "mean completion time in the log of those of these jobs whose end is recorded"),
     ),
     paper="Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -83,7 +81,7 @@ CLASSES = Question(
     name="replay/by_gpu_class",
     kind="replay",
     title="Policies by size of job",
-    question="Which sizes of jobs would gain under another policy, and which would pay?",
+    question="Which job sizes would gain under another policy, and which would lose?",
     rule=_RULE + _ORDER,
     columns=(
         _POLICY,
@@ -98,7 +96,7 @@ TENANTS = Question(
     name="replay/by_vc",
     kind="replay",
     title="Policies by virtual cluster",
-    question="Would some virtual clusters pay for the gain of others?",
+    question="Would some virtual clusters lose so that others gain?",
     rule=_RULE + _ORDER,
     columns=(
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
@@ -114,15 +112,15 @@ ASSUMED = Question(
     kind="replay",
     title="Assumptions of the replays",
     question="What do the replays assume that the log does not record?",
-    rule="Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
-    " 'tracekit replay' changes them.",
+    rule="Each assumption that a replayed policy used, with its value and source; '--models FILE' of 'tracekit replay'"
+    " changes them.",
     columns=(
         _C("what", "sentence", "what is assumed"),
         _C("value", "sentence", "the value used"),
         _C("source", "sentence", "where it comes from"),
-        _C("policies", "sentence", "which of the policies use this value"),
+        _C("policies", "sentence", "the policies that use this value"),
         _C("id", "text", "name of the assumption, as 'tracekit policies' lists it"),
     ),
 )
 REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
-"""What is asked, in reading order."""
+"""The questions, in reading order."""

@@ -1,4 +1,4 @@
-"""Waits and completion times of the jobs of a replay as the log recorded them."""
+"""Waits and completion times of the jobs of a replay, as the log recorded them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["RECORDED", "TWIN", "RecordedTimes", "recorded_times"]
 
 RECORDED = "recorded"
-"""What the log's own schedule is called beside policies."""
+"""Name of the log's own schedule in comparisons."""
 TWIN = "twin"
-"""What the replay that comes nearest to the log is called."""
+"""Name of the replay that best reproduces the log."""
 
 
 @dataclass(frozen=True)
 class RecordedTimes:
-    """When jobs started and ended by the log, in the order of `Jobs` (n,)."""
+    """When jobs started and ended in the log, in the order of `Jobs` (n,)."""
 
     queue_ms: NDArray[np.int64]
-    """First start minus submission [ms]; -1 unknown."""
+    """First start minus submission [ms]; -1 if unknown."""
     jct_ms: NDArray[np.int64]
-    """Last end minus submission [ms]; -1 unknown, as where the start is."""
+    """Last end minus submission [ms]; -1 if unknown, also if the start is unknown."""
 
 
 def recorded_times(jobs: Jobs) -> RecordedTimes:
-    """Return what the log recorded of the jobs of a replay; times in the wrong order are unknown."""
+    """Return the recorded times of the jobs of a replay; times in the wrong order become unknown."""
     started = (jobs.recorded_start_ms >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
     ended = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
     return RecordedTimes(

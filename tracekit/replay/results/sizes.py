@@ -1,4 +1,4 @@
-"""The size classes of jobs, those of the view queries/views/job_classes.sql, for arrays."""
+"""The size classes of jobs, as in the view queries/views/job_classes.sql, for arrays."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["GPU_CLASSES", "gpu_class", "gpus_of"]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
-"""The classes in their order; a class is closed above, so 4.5 GPUs are '5-8'."""
+"""The classes in order; a class includes its upper limit, so 4.5 GPUs are in '5-8'."""
 
 
 def gpus_of(jobs: Jobs) -> NDArray[np.int64]:
-    """Return what each job asks for in all [milli-GPU], shape (n,)."""
+    """Return the total request of each job [milli-GPU], shape (n,)."""
     return jobs.devices.astype(np.int64) * jobs.milli
 
 
 def gpu_class(milli: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return the index in `GPU_CLASSES` of requests in milli-GPUs, shape (n,)."""
-    # A limit belongs to the class below it, except 1 GPU, which has a class of its own.
+    """Return the index in `GPU_CLASSES` for requests in milli-GPUs, shape (n,)."""
+    # A limit belongs to the class below it, except 1 GPU, which has its own class.
     return np.searchsorted(np.array([0, 999, 1000, 4000, 8000]), milli).astype(np.int8)

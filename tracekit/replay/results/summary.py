@@ -1,8 +1,8 @@
 """The figures of one replay: summary.json.
 
-Times of jobs are taken over completed jobs, in seconds. Quantiles interpolate linearly. What is unknown, such as the
-mean of no job, is None. Figures of the cluster (utilization, fragmentation, energy, makespan) are always of the whole
-replay, also where only some of the jobs are measured.
+Job times are taken over completed jobs, in seconds. Quantiles are interpolated linearly. Unknown figures, such as the
+mean of no jobs, are None. Cluster figures (utilization, fragmentation, energy, makespan) always cover the whole replay,
+even if only some of the jobs are measured.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 # How evenly a schedule serves: Jain's index over virtual clusters, and finish-time fairness of jobs.
 #
-# Both have several definitions in the literature; those used here stand below.
+# Both have several definitions in the literature; ours are given below.
 
 
 def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> dict[int, float]:
     """Return the service ratio of each VC, by its index in `jobs.tenants`.
 
-    The ratio is sum(GPUs * work) / sum(GPUs * time in the system) over the VC's measured jobs that can run: the pace at
-    which the VC's demand progressed, 1 where no job ever waited. GPUs are those asked for, work is the run time on the
-    recorded GPUs, time in the system ends with the job or, where it never completed, with the replay; a job that never
-    completed adds no work. Jobs that can never run, and those without a VC, are left out; a VC whose jobs took no time
-    has no ratio.
+    The ratio is sum(GPUs * work) / sum(GPUs * time in the system) over the VC's measured jobs that can run. It is the
+    rate at which the VC's demand progressed; it is 1 if no job ever waited. GPUs are the requested GPUs, and work is
+    the run time on the recorded GPUs. Time in the system ends with the job or, if it never completed, with the replay;
+    a job that never completed adds no work. Jobs that can never run and jobs without a VC are excluded; a VC whose jobs
+    took no time has no ratio.
     """
     ours = measured & (jobs.tenant >= 0) & ~outcome.unschedulable
     done = outcome.end_ms >= 0
@@ -55,9 +55,9 @@ def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) ->
 
 
 def jain_index(values: Sequence[float]) -> float | None:
-    """Return (sum x)^2 / (n * sum x^2) [1/n..1]: 1 where all are served alike, 1/n where one gets everything.
+    """Return (sum x)^2 / (n * sum x^2) [1/n..1]: 1 if all values are equal, 1/n if one gets everything.
 
-    None for fewer than two values, or where nobody got anything. Jain, Chiu and Hawe, "A Quantitative Measure of
+    Return None for fewer than two values, or if all are 0. Source: Jain, Chiu and Hawe, "A Quantitative Measure of
     Fairness and Discrimination for Resource Allocation in Shared Computer Systems" (DEC-TR-301, 1984).
     """
     x = np.asarray(values, dtype=np.float64)
@@ -67,11 +67,11 @@ def jain_index(values: Sequence[float]) -> float | None:
 
 
 def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
-    """Return the mean contention over each job's time in the system [1], NaN where it did not complete, shape (n,).
+    """Return the mean contention over each job's time in the system [1], NaN if it did not complete, shape (n,).
 
-    Contention at a time is the GPUs that all jobs in the system ask for, running and waiting, over the GPUs of the
-    cluster (its mean over the replay where nodes come and go). Jobs that can never run do not contend; jobs that never
-    completed contend until the replay ends. A job that took no time sees the contention of no other moment: NaN.
+    Contention at a time is the number of GPUs that all jobs in the system request, running and waiting, divided by the
+    cluster's GPUs (their mean over the replay if nodes come and go). Jobs that can never run do not contend; jobs that
+    never completed contend until the replay ends. A job that took no time has no mean contention: NaN.
     """
     capacity = (outcome.busy_milli_ms + outcome.free_milli_ms) / max(outcome.makespan_ms, 1)
     found = np.full(len(jobs), np.nan)
@@ -84,7 +84,7 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     times = np.concatenate([jobs.submit_ms[inside], last[inside]])
     change = np.concatenate([milli[inside], -milli[inside]])
     steps, place = np.unique(times, return_inverse=True)
-    # Whole numbers below 2^53, so the floats of bincount are exact.
+    # Integers below 2^53, so the floats of bincount are exact.
     demand = np.cumsum(np.bincount(place, weights=change))
     area = np.concatenate([[0.0], np.cumsum(demand[:-1] * np.diff(steps))])
     start, end = np.searchsorted(steps, jobs.submit_ms[done]), np.searchsorted(steps, last[done])
@@ -95,9 +95,9 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     """Return rho = jct / (work * max(1, mean contention)) of each job [1], shape (n,).
 
-    The finish time in the shared cluster over the one that the job would have alone on its part of it: the measure of
-    Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. At most 1 means that sharing did not
-    harm the job. NaN where the job did not complete or has no work.
+    This is the finish time in the shared cluster divided by the finish time that the job would have alone on its part
+    of the cluster: the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. At most
+    1 means that sharing did not harm the job. NaN if the job did not complete or has no work.
     """
     known = (outcome.end_ms >= 0) & (jobs.work_ms > 0)
     alone = np.where(known, jobs.work_ms, 1) * np.fmax(1.0, mean_contention(jobs, outcome))
@@ -105,7 +105,7 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
 
 SLOWDOWN_BOUND_MS = 10_000
-"""Shorter jobs count as this long in a slowdown [ms]."""
+"""In a slowdown, shorter jobs count as this long [ms]."""
 
 _GPU_HOUR = 3.6e9
 """One GPU-hour [milli-GPU * ms]."""
@@ -122,18 +122,18 @@ def summarize(
     assumptions: Any,
     measured: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    """Return the figures of a replay, with exactly the keys of summary.json in their order.
+    """Return the figures of a replay, with exactly the keys of summary.json, in order.
 
-    Every value is fixed by the jobs, the cluster and the schedule, but for engine.wall_s and engine.jobs_per_s.
+    All values depend only on the jobs, the cluster and the schedule, except engine.wall_s and engine.jobs_per_s.
 
     Parameters
     ----------
     jobs, cluster, outcome
-        What was replayed, on what, and the schedule.
+        The jobs, the cluster and the schedule.
     policy, parameters, placement, assumptions
-        What was asked for; carried over as they are. NaN in them becomes None.
+        The settings of the replay, copied unchanged except that NaN becomes None.
     measured : array of bool, shape (n,), optional
-        Count only these jobs (see `measured_jobs`): their number, times, preemptions and classes.
+        Count only these jobs (see `measured_jobs`) in the number of jobs, times, preemptions and classes.
     """
     table = _JobFigures(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
     engine_s = outcome.wall_s
@@ -146,22 +146,22 @@ def summarize(
         **table.counts(table.all),
         **table.job_times(table.all),
         "makespan_s": outcome.makespan_ms / 1000,
-        # GPU time held, of the GPU time of present nodes, over [0, makespan]. GPUs that a leaving node still has in use
-        # count in both, so that the share never exceeds 1.
+        # Allocated GPU time over the GPU time of present nodes, over [0, makespan]. GPUs still in use on a node that is
+        # leaving count in both, so the share never exceeds 1.
         "gpu_utilization_share": _ratio(outcome.busy_milli_ms, outcome.busy_milli_ms + outcome.free_milli_ms),
-        # Free GPU time on nodes that are partly used, of all free GPU time, over the same time.
+        # Free GPU time on partly used nodes, of all free GPU time, over the same time.
         "fragmentation_share": _ratio(outcome.fragmented_milli_ms, outcome.free_milli_ms),
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
-        # What outages cost; None where they were not replayed (see `_JobFigures.losses`).
+        # What outages cost; None if no outages were replayed (see `_JobFigures.losses`).
         **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
-        # Of the completed jobs with a deadline (D7), those that ended after it; only of policies that know deadlines.
+        # Of the completed jobs with a deadline (D7), those that ended after it; only for policies with deadlines.
         "late_share": table.late_share(table.all),
         "energy_kwh": _number(outcome.energy_kwh),
-        # By M41; only of policies that reckon with prices.
+        # According to M41; only for policies that use prices.
         "energy_cost": _number(outcome.energy_cost),
         "by_gpu_class": table.by_gpu_class(),
         "by_vc": table.by_vc(),
@@ -174,15 +174,15 @@ def summarize(
 
 
 def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
-    """Return which jobs were submitted in [start, end), in the time of the replay, shape (n,).
+    """Return a mask of the jobs that were submitted in [start, end), in the time of the replay, shape (n,).
 
-    At the start of a replay the cluster is empty, and at its end no new jobs arrive: a study that wants neither the
-    warm-up nor the drain in its figures measures the jobs between, while all of them are replayed.
+    At the start of a replay the cluster is empty, and at its end no new jobs arrive. A study that wants to exclude
+    warm-up and drain replays all jobs but measures only those in between.
 
     Raises
     ------
     UsageError
-        No job was submitted then.
+        No job was submitted in this time.
     """
     inside = np.ones(len(jobs), dtype=bool)
     for time, after in ((start, True), (end, False)):
@@ -198,10 +198,10 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
 
 
 def bounded_slowdown(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
-    """Return max(1, jct / max(work, 10 s)) of each job [1], NaN where it did not complete, shape (n,).
+    """Return max(1, jct / max(work, 10 s)) of each job [1], NaN if it did not complete, shape (n,).
 
-    The bounded slowdown of Feitelson and Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling" (JSSPP 1998),
-    with jct as response time and the run time on the recorded GPUs as the time that the job needs.
+    This is the bounded slowdown of Feitelson and Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling" (JSSPP
+    1998), with jct as the response time and the run time on the recorded GPUs as the time that the job needs.
     """
     return _slowdown(jobs, outcome.end_ms - jobs.submit_ms, outcome.end_ms >= 0)
 
@@ -212,12 +212,12 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
 
 
 def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
-    """Return the figures of jobs by the log itself, with keys of summary.json; None where it has no times.
+    """Return the figures of jobs in the log itself, with the keys of summary.json; None if the log has no times.
 
     Parameters
     ----------
     jobs : Jobs
-        What was replayed.
+        The replayed jobs.
     measured : array of bool, shape (n,), optional
         Count only these jobs.
     """
@@ -235,7 +235,7 @@ def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> d
 
 
 class _JobFigures:
-    """The times of jobs, and figures over any set of them."""
+    """The times of jobs, and figures over any subset of them."""
 
     def __init__(self, jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> None:
         self.jobs, self.outcome, self.measured = jobs, outcome, measured
@@ -265,20 +265,20 @@ class _JobFigures:
         return float((self.outcome.end_ms[done] > due[done]).mean()) if len(done) else None
 
     def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
-        """Return GPU time held without progress: a job's overhead times the GPUs that it held on average [GPU*h]."""
+        """Return held GPU time without progress [GPU*h]: a job's overhead times the mean number of GPUs it held."""
         some = rows[self.outcome.overhead_ms[rows] > 0]
         held = self.outcome.held_milli_ms[some] / np.maximum(self.outcome.run_ms[some], 1)
         return float((held * self.outcome.overhead_ms[some]).sum() / _GPU_HOUR)
 
     def losses(self, rows: NDArray[np.int64]) -> dict[str, float | int | None]:
-        """Return what outages cost some jobs, None without outages.
+        """Return what outages cost some jobs, or None without outages.
 
-        Of the GPU time held, a part are restarts and other overheads, a part is work that was done again (lost), and of
-        the rest a part is the saving of checkpoints: what is left is useful, and `goodput_share` its share [1]. `ettr`,
-        the effective training time ratio, is the useful part of the run time of the jobs that ended over the time from
-        submission to end, waits included, each job weighted by the GPUs that it asks for [0..1] (Kokolis et al.,
-        "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond those asked for,
-        of an elastic gang or a block, add nothing to it.
+        Of the held GPU time, one part is restarts and other overheads, and another is work that was redone (lost). Of
+        the rest, a part goes into saving checkpoints. What is left is useful; `goodput_share` is its share [1]. `ettr`,
+        the effective training time ratio, is the useful part of the run time of the jobs that ended, divided by the
+        time from submission to end, waits included. Each job is weighted by its requested GPUs [0..1] (Kokolis et al.,
+        "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond the request, in
+        an elastic gang or a block, do not count.
         """
         losses = self.outcome.losses
         if losses is None:
@@ -304,7 +304,7 @@ class _JobFigures:
         return [{"gpu_class": GPU_CLASSES[key], **self._group(group)} for key, group in rows]
 
     def by_vc(self) -> list[dict[str, Any]]:
-        """Return a row for each VC by name; jobs without one come last."""
+        """Return one row per VC, sorted by name; jobs without a VC come last."""
         ratios = service_ratios(self.jobs, self.outcome, self.measured)
         found = sorted(_groups(self.jobs.tenant, self.all), key=lambda item: item[0] < 0)
         return [
@@ -320,7 +320,7 @@ class _JobFigures:
         times = self.job_times(rows)
         return {
             **self.counts(rows),
-            # GPU time held in the replay, overheads included.
+            # Held GPU time in the replay, overheads included.
             "gpu_hours": float(self.outcome.held_milli_ms[rows].astype(np.float64).sum() / _GPU_HOUR),
             **times,
             "preemptions": int(self.outcome.preemptions[rows].sum()),
@@ -331,7 +331,7 @@ class _JobFigures:
 def _job_times(
     jct: NDArray[np.float64], queue: NDArray[np.float64], slowdown: NDArray[np.float64]
 ) -> dict[str, float | None]:
-    """Return the figures of the times of jobs that ended [s], in the order of summary.json."""
+    """Return the figures for the times of jobs that ended [s], in the order of summary.json."""
     return {
         "avg_jct_s": _mean(jct),
         **dict(zip(("median_jct_s", "p95_jct_s", "p99_jct_s"), _quantiles(jct), strict=True)),
@@ -343,7 +343,7 @@ def _job_times(
 
 
 def _groups(keys: NDArray[Any], rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return the rows of each key, ascending, in their order."""
+    """Return the rows of each key, keys ascending, rows in order."""
     order = rows[np.argsort(keys[rows], kind="stable")]
     names, first = np.unique(keys[order], return_index=True)
     return list(zip(names.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else []
@@ -374,7 +374,7 @@ def _number(value: float | None) -> float | None:
 
 
 def _clean(value: Any) -> Any:
-    """Return `value` in the types of JSON; numbers that JSON lacks become None."""
+    """Return `value` in JSON types; numbers that JSON does not have become None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -31,22 +31,22 @@ _ROW_GROUP = 131_072
 
 
 def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
-    """Return one row a job, ordered by submission: the columns of jobs.parquet.
+    """Return one row per job, in submission order: the columns of jobs.parquet.
 
     submit_time, first_start_time, end_time
         UTC, to the millisecond, in the time of the replay.
     queue_s, jct_s
-        First start, and end, minus submission.
+        First start minus submission, and end minus submission.
     run_s, wait_s
-        Time in which the job held GPUs, overheads included; jct_s minus it.
+        Time for which the job held GPUs, overheads included; jct_s minus that time.
     preemptions, nodes_spanned
-        How often it lost all its GPUs; nodes of its last allocation, NULL where it was placed by count.
+        How often it lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 
-    Columns of the policy itself (`Outcome.columns`) follow, NULL for jobs that did not end.
+    Columns of the policy itself (`Outcome.columns`) follow; they are NULL for jobs that did not end.
 
-    What a job never reached is NULL.
+    Times that a job never reached are NULL.
     """
     started, ended = outcome.first_start_ms >= 0, outcome.end_ms >= 0
     jct = outcome.end_ms - jobs.submit_ms
@@ -72,7 +72,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
 
 
 def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
-    """Return the state of the cluster through time: the columns of timeline.parquet.
+    """Return the state of the cluster over time: the columns of timeline.parquet.
 
     time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, fragmented_gpus (free, on partly used nodes): each
     row holds until the next.
@@ -91,17 +91,17 @@ def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
 
 
 def summary_json(summary: Mapping[str, Any]) -> bytes:
-    """Return summary.json: the keys in their order, two spaces a level."""
+    """Return summary.json: keys in order, two spaces per level."""
     return orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any]) -> None:
-    """Write the files of a result into `folder`, which the caller lets appear when it is complete.
+    """Write the files of a result to `folder`, which the caller makes visible once it is complete.
 
     Raises
     ------
     OutputError
-        The place cannot be written.
+        The folder cannot be written.
     """
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str
 
 
 def _known(values: pl.Series, known: NDArray[np.bool_] | None) -> pl.Series:
-    """Return `values`, NULL where not `known`."""
+    """Return `values`, NULL where `known` is False."""
     if known is None or known.all():
         return values
     return pl.select(pl.when(pl.Series(known)).then(values).alias(values.name)).to_series()

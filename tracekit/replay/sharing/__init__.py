@@ -1,1 +1,1 @@
-"""Jobs that share whole GPUs, and the speed at which they do."""
+"""Jobs that share whole GPUs, and their speed."""

@@ -19,28 +19,29 @@ __all__ = ["Sharing"]
 
 @dataclass(frozen=True)
 class Sharing:
-    """Jobs start in the order of a key, on idle GPUs or else beside other jobs; nothing is stopped.
+    """Jobs start in the order of a key, on idle GPUs or else next to other jobs; no job is stopped.
 
-    Jobs on one GPU slow each other down (M1); a gang goes at the pace of its slowest GPU. A waiting job that cannot
-    start is passed over. Jobs of one class, utilization and memory wait in one line, so both should have few values.
+    Jobs on one GPU slow each other down (M1); a gang runs at the speed of its slowest GPU. A waiting job that cannot
+    start is skipped. Jobs of one class, utilization and memory share a queue, so both should have few distinct values.
     """
 
     key: Key
-    """A function like those of `replay.keys` that grows with the run time for jobs of one size."""
+    """A function like those of `replay.keys` that grows with the run time among jobs of one size."""
     utilization_ppm: NDArray[np.int64]
     """GPU utilization of each job (n,) [ppm]."""
     memory_ppm: NDArray[np.int64]
-    """Memory of each job on each of its GPUs, by numbers of sub-batches (S, n), or (n,) [ppm of a GPU's]."""
+    """Memory of each job on each of its GPUs, by number of sub-batches (S, n), or (n,) [ppm of the GPU's memory]."""
     speeds_ppm: tuple[int, ...] = (1_000_000,)
-    """Speed by numbers of sub-batches (S,), the first in one piece [ppm]."""
+    """Speed by number of sub-batches (S,), starting with the undivided batch [ppm]."""
     strength_ppm: int = 500_000
-    """M1's c [ppm]; -1 for the rule 'sum' (D5)."""
+    """Coefficient c of M1 [ppm]; -1 for the rule 'sum' (D5)."""
     residents: int = 2
-    """Jobs that a GPU may have, whose memory adds up to at most the whole; 1 shares nothing."""
+    """Largest number of jobs per GPU; their memory must fit into the GPU. 1 shares nothing."""
     test: bool = True
-    """Whether a job shares only where that is better for the mean of both ends than to wait; at most two then share."""
+    """Whether a job shares only if this gives a lower mean end time of both jobs than waiting; then at most two
+    share."""
     consolidate: bool = False
-    """Whether one node, the tightest, is tried before GPUs of the nodes with the fewest jobs."""
+    """Whether to try a single node, the one with the tightest fit, before GPUs of the nodes with the fewest jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs."""

@@ -1,29 +1,29 @@
-# Which GPUs a waiting job could have, and which it takes: idle ones first, then beside running jobs.
+# Which GPUs a waiting job could get, and which it takes: idle ones first, then GPUs with running jobs.
 #
-# The work of the job that is asked for stands in SharedGlobals.alone and SharedGlobals.work, so that the question can
-# be put to many running jobs in a row (see `ask`).
+# The work of the waiting job is stored in SharedGlobals.alone and SharedGlobals.work, so that it can be tested against
+# many running jobs in a row (see `ask`).
 
 
 cdef inline int64_t left_ms(Job* job, int64_t now):
-    """Return the work that a running job has left now, rounded up [ms]."""
+    """Return the remaining work of a running job, rounded up [ms]."""
     cdef int64_t left = max(job.remaining - (now - job.since) * job.rate, 0)
     return min((left + PPM - 1) // PPM, MOST_MS)
 
 
 cdef inline int64_t work_ms(Job* job, int64_t speed):
-    """Return what a waiting job takes alone at a speed, rounded up [ms]."""
+    """Return the time that a waiting job takes alone at a speed, rounded up [ms]."""
     cdef int64_t work = min((job.remaining + PPM - 1) // PPM, MOST_MS)
     return min((work * PPM + speed - 1) // speed, MOST_MS)
 
 
 cdef inline int ask(State s, Residents r, int64_t j, int64_t step) except -1:
-    """Note the work of a waiting job alone, and in `step`, for `gains`."""
+    """Store the work of a waiting job, alone and in `step`, for `gains`."""
     r.g[0].alone = work_ms(&s.jobs[j], PPM)
     r.g[0].work = work_ms(&s.jobs[j], r.speeds[step]) if step > 0 else r.g[0].alone
 
 
 cdef inline bint gains(State s, Residents r, int64_t j, int64_t step, int64_t other):
-    """Return whether a waiting job in `step`, asked for before, fits beside a job alone on a GPU, and gains by it."""
+    """Return whether the waiting job of the last `ask` in `step` fits next to a job alone on a GPU, and benefits."""
     cdef SharedJob* me
     cdef SharedJob* them
     me, them = &r.jobs[j], &r.jobs[other]
@@ -36,7 +36,7 @@ cdef inline bint gains(State s, Residents r, int64_t j, int64_t step, int64_t ot
 
 
 cdef inline int64_t usable(State s, Residents r, int64_t other):
-    """Return the GPUs that a job holds alone on nodes that are there."""
+    """Return the GPUs that a job holds alone on available nodes."""
     cdef SharedGpu* cell
     if r.g[0].away == 0:
         return r.jobs[other].alone
@@ -50,7 +50,7 @@ cdef inline int64_t usable(State s, Residents r, int64_t other):
 
 
 cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t step, int64_t wanted):
-    """Count the GPUs of a model that a job in `step` may share, until there are enough."""
+    """Count the GPUs of a model that a job in `step` may share; stop once there are enough."""
     cdef int64_t i, other
     if r.g[0].test == 0:
         return sharing_gather(s, r, d, model, OPEN_GPUS, PPM - r.memory[step, j], wanted, False)
@@ -67,7 +67,7 @@ cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64
 
 
 cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_t kind):
-    """Count the idle or open GPUs of a model, that of group `first`, in a domain."""
+    """Count the idle or open GPUs of a model (that of group `first`) in a domain."""
     cdef int64_t index
     cdef int64_t total = 0
     for index in range(first, s.domains[d].group_high):
@@ -77,7 +77,7 @@ cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_
 
 
 cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
-    """Return whether a group is the first of its model in its domain, and accepted."""
+    """Return whether a group is the first of its model in its domain, and is accepted."""
     cdef int64_t low = s.domains[job_class.domain].group_low
     if first > low and s.groups[first - 1].model == s.groups[first].model:
         return False
@@ -85,7 +85,7 @@ cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
 
 
 cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
-    """Return a number that the GPUs of one model that a job could have now do not exceed; enough only if it fits."""
+    """Return an upper bound of the GPUs of one model for a job now; it reaches the gang's size only if it fits."""
     cdef int64_t first, idle, most, step, wanted, found
     cdef int64_t d = job_class.domain
     cdef int64_t best = 0
@@ -109,7 +109,7 @@ cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
 
 
 cdef inline int64_t tightest_idle(State s, JobClass* job_class):
-    """Return the node with the fewest idle GPUs that suffice, or NONE."""
+    """Return the node with the fewest idle GPUs that are enough, or NONE."""
     cdef int64_t index, free, node
     cdef Group* group
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -129,7 +129,7 @@ cdef inline int64_t tightest_idle(State s, JobClass* job_class):
 
 
 cdef inline int64_t fit_of_node(State s, Residents r, int64_t j, int64_t step, int64_t node):
-    """Count the GPUs of a node that a job in `step` could have."""
+    """Count the GPUs of a node that a job in `step` could get."""
     cdef int64_t gpu
     cdef SharedGpu* cell
     cdef int64_t seats = r.g[0].seats
@@ -145,7 +145,7 @@ cdef inline int64_t fit_of_node(State s, Residents r, int64_t j, int64_t step, i
 
 
 cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t step):
-    """Return the node with the fewest GPUs, idle or shared, that suffice, or NONE."""
+    """Return the node with the fewest GPUs, idle or shared, that are enough, or NONE."""
     cdef int64_t index, node, fit
     cdef Domain* domain = &s.domains[job_class.domain]
     cdef int64_t best = NONE
@@ -164,7 +164,7 @@ cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* j
 
 
 cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bint one) except -1:
-    """Enter a running job into the heap of partners, by mean end; where one is enough only the best is kept."""
+    """Add a running job to the heap of partners, by mean end; if one partner is enough, keep only the best."""
     cdef Entry* best
     cdef int64_t speed = pair_speed(r.g[0].strength, r.jobs[j].utilization, r.jobs[other].utilization)
     cdef int64_t end = mean_end(r.g[0].work, left_ms(&s.jobs[other], s.g[0].now), speed, speed)
@@ -181,11 +181,11 @@ cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bin
 cdef inline int find_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
 ) except -1:
-    """Fill the heap of partners with those of one model, or of one node where that is not NONE."""
+    """Fill the heap with the partners of one model, or with those of `node` unless it is NONE."""
     cdef Candidates* domain
     cdef int64_t i, other, gpu
     ask(s, r, j, step)
-    # A partner may have no GPU to share only where nodes leave.
+    # A partner can be without a GPU to share only if nodes leave.
     cdef bint one = wanted == 1 and r.g[0].away == 0
     r.g[0].partners = 0
     if node == NONE:
@@ -205,10 +205,9 @@ cdef inline int find_partners(
 cdef inline int64_t choose_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
 ):
-    """Choose GPUs of partners by mean end, ties by job, each partner's in the order in which it took them.
+    """Choose GPUs of partners by mean end (ties by job), each partner's GPUs in the order in which it took them.
 
-    Only on one node where `node` is not NONE. Return the mean end with the last of them, or -1 when there are not
-    enough.
+    Use only GPUs of `node` unless it is NONE. Return the mean end with the last GPU, or -1 if there are not enough.
     """
     cdef int64_t other, link, gpu, i
     cdef SharedGpu* cell
@@ -248,7 +247,7 @@ cdef inline int choose_on_node(
 
 
 cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, JobClass* job_class):
-    """Choose GPUs of the tightest node, idle or shared; return the sub-batches, NONE when there is no such node."""
+    """Choose GPUs of the tightest node, idle or shared; return the sub-batches, or NONE if there is no such node."""
     cdef int64_t step, node
     for step in range(len(r.speeds)):
         node = tightest_shared(s, r, j, job_class, step)
@@ -259,7 +258,7 @@ cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, JobClass*
 
 
 cdef inline int64_t choose_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t first, int64_t idle):
-    """Choose all idle GPUs of a model and shared ones for the rest; return the sub-batches, NONE when it cannot be."""
+    """Choose all idle GPUs of a model, and shared ones for the rest; return the sub-batches, or NONE if impossible."""
     cdef int64_t step, end
     cdef int64_t d = job_class.domain
     cdef int64_t model = s.groups[first].model
@@ -285,7 +284,7 @@ cdef inline int64_t choose_shared(State s, Residents r, int64_t j, JobClass* job
 
 
 cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* job_class):
-    """Choose GPUs for a job that has a place; return its sub-batches as an index."""
+    """Choose GPUs for a job that has a place; return the index of its sub-batches."""
     cdef int64_t node, first, step
     cdef int64_t d = job_class.domain
     cdef Domain* domain = &s.domains[d]

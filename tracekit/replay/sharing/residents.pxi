@@ -1,6 +1,6 @@
 # Which jobs share each GPU, and which nodes have idle or open GPUs (see residents.py).
 
-# Kinds of GPUs: without a job; with one at least and a seat left.
+# Kinds of GPUs: without a job; with at least one job and a free seat.
 cpdef enum:
     IDLE_GPUS = 0
     OPEN_GPUS = 1
@@ -22,7 +22,7 @@ cdef inline int flip(
 
 
 cdef inline int list_node(State s, Residents r, int64_t index) except -1:
-    """Enter a node that is there into the tables."""
+    """Add an available node to the tables."""
     cdef Node* node = &s.nodes[index]
     if node.up == 0:
         return 0
@@ -38,7 +38,7 @@ cdef inline int list_node(State s, Residents r, int64_t index) except -1:
 
 
 cdef inline int unlist(State s, Residents r, int64_t index) except -1:
-    """Take a node out of the tables; what it holds must be as it was when it was listed."""
+    """Remove a node from the tables; its contents must be the same as when it was added."""
     cdef SharedNode* mine = &r.nodes[index]
     if mine.listed == 0:
         return 0
@@ -134,9 +134,9 @@ cdef inline int unseat(State s, Residents r, int64_t j, int64_t gpu) except -1:
 cdef inline int64_t seats_of_node(
     State s, Residents r, int64_t index, int64_t kind, int64_t room, int64_t wanted, bint keep
 ):
-    """Count a node's GPUs of a kind, at most so many, by index; open ones whose memory leaves room.
+    """Count a node's GPUs of a kind, up to a limit, by index; open GPUs count only if their memory leaves room.
 
-    `room` is what the GPU's jobs may hold [ppm]; with `keep` the GPUs are chosen.
+    `room` is the memory that the GPU's jobs may hold [ppm]; with `keep` the GPUs are chosen.
     """
     cdef int64_t gpu
     cdef SharedGpu* cell
@@ -158,9 +158,9 @@ cdef inline int64_t seats_of_node(
 cdef inline int64_t sharing_gather(
     State s, Residents r, int64_t d, int64_t model, int64_t kind, int64_t room, int64_t wanted, bint keep
 ):
-    """Count GPUs of a kind on a domain's nodes of one model until there are enough.
+    """Count GPUs of a kind on a domain's nodes of one model; stop once there are enough.
 
-    Nodes with fewer jobs come first, the lowest index on ties; see `seats_of_node`.
+    Nodes with fewer jobs come first; ties go to the lowest index. See `seats_of_node`.
     """
     cdef int64_t jobs, index, row, word, node
     cdef Group* group

@@ -1,9 +1,9 @@
-"""The state of shared GPUs: which jobs share each, and which nodes have idle GPUs or GPUs with a seat left.
+"""The state of shared GPUs: the jobs on each GPU, and the nodes that have idle GPUs or GPUs with a free seat.
 
-A GPU has seats for a fixed number of jobs, whose memory adds up to at most the whole. The engine's own index of nodes
-counts idle GPUs as free, so that a shared GPU is busy once. Beside it nodes are listed here by the number of jobs on
-them: one bit a node for each group and number of jobs, in one table for nodes with idle GPUs and in another for nodes
-with open ones (with at least one job and at least one seat left). Nodes that left the cluster are not listed.
+A GPU has seats for a fixed number of jobs, whose memory must fit into the GPU. The engine's own node index counts idle
+GPUs as free, so a shared GPU counts as busy once. In addition, this module lists nodes by their number of jobs: one bit
+per node for each group and number of jobs, in one table for nodes with idle GPUs and in another for nodes with open
+GPUs (at least one job and one free seat). Nodes that left the cluster are not listed.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ _WHOLE = 1_000_000
 
 
 class Residents(NamedTuple):
-    """The arrays of shared GPUs, beside those of `EngineState`."""
+    """The arrays that shared GPUs need in addition to `EngineState`."""
 
     g: NDArray[Any]
-    """SharedGlobals (1,): seats of a GPU, the policy's settings, sizes."""
+    """SharedGlobals (1,): seats per GPU, the policy's settings, sizes."""
     jobs: NDArray[Any]
-    """SharedJob (n,): utilization [ppm], what it holds, how many GPUs it holds alone, place among the candidates."""
+    """SharedJob (n,): utilization [ppm], held GPUs, number of GPUs held alone, place among the candidates."""
     gpus: NDArray[Any]
-    """SharedGpu: every GPU, those of a node side by side; its jobs and the memory that they hold [ppm]."""
+    """SharedGpu: all GPUs, grouped by node; the jobs on each and the memory that they hold [ppm]."""
     seats: NDArray[np.int32]
-    """Jobs of each GPU in order of arrival (GPUs * seats)."""
+    """Jobs on each GPU in order of arrival (GPUs * seats)."""
     nodes: NDArray[Any]
     """SharedNode (N,): first GPU, jobs on it, open GPUs."""
     groups: NDArray[Any]
-    """SharedGroup (G,): idle and open GPUs of the nodes that are there, places in the tables of bits."""
+    """SharedGroup (G,): idle and open GPUs of the available nodes, positions in the bit tables."""
     domains: NDArray[Any]
-    """Candidates (D,): the stretch of `candidates`."""
+    """Candidates (D,): the range of each domain in `candidates`."""
     candidates: NDArray[np.int32]
     """Jobs of each domain that hold a GPU alone."""
     heads: NDArray[Any]
-    """Head of each queue: its first job, and a number that the GPUs it could have do not exceed."""
+    """Head of each queue: its first job, and an upper bound of the GPUs that it could get."""
     held: NDArray[Any]
-    """Held: the GPUs of running jobs, as linked lists in order of taking; unused ones from SharedGlobals.free_held."""
+    """Held: the GPUs of running jobs, as linked lists in allocation order; unused ones from SharedGlobals.free_held."""
     bits: NDArray[np.uint64]
-    """One bit a node by kind, group and number of jobs (2, ...)."""
+    """One bit per node by kind, group and number of jobs (2, ...)."""
     counts: NDArray[np.int32]
-    """How many bits are set, by kind, group and number of jobs (2, ...)."""
+    """Number of bits set, by kind, group and number of jobs (2, ...)."""
     memory: NDArray[np.int32]
-    """Memory of each job by sub-batches [ppm of a GPU's] (S, n)."""
+    """Memory of each job by sub-batches [ppm of the GPU's memory] (S, n)."""
     speeds: NDArray[np.int64]
     """Speed by sub-batches [ppm] (S,)."""
     chosen: NDArray[np.int32]
@@ -71,9 +71,9 @@ class Residents(NamedTuple):
     partners: NDArray[Any]
     """Heap of partners for a job, by mean end."""
     partner_at: NDArray[np.int32]
-    """Position of each job in `partners`, -1 none (n,)."""
+    """Position of each job in `partners`, -1 if none (n,)."""
     pairs: NDArray[np.int64]
-    """Room for the speeds beside each of a GPU's jobs."""
+    """Buffer for the speeds next to each job of a GPU."""
 
 
 def prepare(mechanism: Sharing, setting: Setting) -> Run:
@@ -86,10 +86,10 @@ def prepare(mechanism: Sharing, setting: Setting) -> Run:
 
 
 def _state(mechanism: Sharing, setting: Setting) -> EngineState:
-    """Return the state of a policy that shares GPUs: jobs of equal memory and utilization wait in one line."""
+    """Return the state for a policy that shares GPUs: jobs of equal memory and utilization share a queue."""
     kinds = np.column_stack([mechanism.utilization_ppm * mechanism.test, np.atleast_2d(mechanism.memory_ppm)[0]])
     _, kind = np.unique(kinds, axis=0, return_inverse=True)
-    # A gang may be anywhere among nodes of one model.
+    # A gang may use any nodes of one model.
     order = Ordered(mechanism.key, scan="skip", drift="none", by_tenant=True, scopes=(2,))
     alike = replace(setting.jobs, tenant=kind.reshape(-1).astype(np.int32))
     state = build(replace(setting, jobs=alike), order, rule="consolidate", kind="Sharing")
@@ -99,13 +99,13 @@ def _state(mechanism: Sharing, setting: Setting) -> EngineState:
 
 
 def residents(state: EngineState, mechanism: Sharing) -> Residents:
-    """Return the state of shared GPUs before the first instant, no node listed."""
+    """Return the state of shared GPUs before the first instant, with no node listed."""
     n = len(state.jobs)
     gpus = state.nodes["gpus"].astype(np.int64)
     total = int(gpus.sum())
     memory = np.atleast_2d(np.asarray(mechanism.memory_ppm, np.int32))
     least = np.sort(memory.min(axis=0))[:2]
-    # Where no two jobs fit together, nobody shares: the search for partners can be left out.
+    # If no two jobs fit together, none shares, and the search for partners can be skipped.
     seats = mechanism.residents if len(least) == 2 and least.sum() <= _WHOLE else 1
     g = np.zeros(1, struct_dtype("SharedGlobals"))
     g["seats"], g["strength"], g["test"] = seats, mechanism.strength_ppm, mechanism.test

@@ -1,19 +1,18 @@
-# The scheduling pass of policies that let jobs share GPUs: jobs by key, first on idle GPUs, then beside others.
+# The scheduling pass of policies with shared GPUs: jobs by key, first on idle GPUs, then next to other jobs.
 #
-# Nothing is stopped. A job takes idle GPUs if there are enough of them. Else it takes all idle ones of a GPU model and,
-# for the rest, GPUs with a seat and memory left; with the test of `pairs`, only those that one running job holds alone,
-# and only where both gain. Else it waits.
+# No job is stopped. A job takes idle GPUs if there are enough. Otherwise it takes all idle GPUs of a GPU model and, for
+# the rest, GPUs with a free seat and enough free memory. With the test of `pairs` it takes only GPUs that one running
+# job holds alone, and only if both benefit. Otherwise it waits.
 #
-# Waiting jobs of one class, memory and utilization stand in one queue, and only its first is looked at. That
-# is exact: all jobs of a queue ask for the same, and the test favours the one with least work, which is the first.
-# For the same reason the GPUs that a waiting job could have become more only when a job leaves a GPU or a node joins:
-# time only shortens what running jobs have left, and a start never adds to them. So each queue keeps a number that
-# they do not exceed for its first job, raised as jobs leave; the candidates are gone through only when it reaches the
-# gang's size.
+# Waiting jobs of one class, memory and utilization share a queue, and only its first job is considered. This is exact:
+# all jobs of a queue have the same request, and the test favours the job with the least work, which comes first. For
+# the same reason a waiting job can get more GPUs only when a job leaves a GPU or a node joins: time only reduces the
+# remaining work of running jobs, and a start never increases it. So each queue keeps an upper bound of the GPUs for its
+# first job, and raises it as jobs leave. The candidates are searched only when the bound reaches the gang's size.
 
 
 cdef inline int64_t speed_of(Residents r, int64_t j):
-    """Return the speed of a running job on the slowest of its GPUs, in its sub-batches [ppm]."""
+    """Return the speed of a running job on its slowest GPU, in its sub-batches [ppm]."""
     cdef int64_t gpu, count, known, place, other, speed, at, product, i
     cdef int64_t seats = r.g[0].seats
     cdef SharedJob* me = &r.jobs[j]
@@ -43,7 +42,7 @@ cdef inline int64_t speed_of(Residents r, int64_t j):
 
 
 cdef inline int renew_neighbours(State s, Residents r, int64_t j, int64_t mark) except -1:
-    """Give every other job on the GPUs of a job the rate that is due now, each once."""
+    """Update the rate of every other job on the GPUs of a job, each job once."""
     cdef int64_t gpu, place, other
     cdef Job* job
     cdef int64_t seats = r.g[0].seats
@@ -72,7 +71,7 @@ cdef inline int log_shared_start(State s, Residents r, int64_t j) except -1:
 
 
 cdef inline int sharing_start(State s, Residents r, int64_t j, int64_t step) except -1:
-    """Run a waiting job, out of its queue, on the GPUs chosen for it."""
+    """Run a waiting job, already removed from its queue, on the GPUs chosen for it."""
     cdef int64_t i, gpu, link
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -102,7 +101,7 @@ cdef inline int sharing_start(State s, Residents r, int64_t j, int64_t step) exc
 
 
 cdef inline int offer(State s, Residents r, int64_t j, int64_t d) except -1:
-    """Raise what the first job of each queue could have, as job j has left its GPUs."""
+    """Raise the bound of each queue's first job, because job j has left its GPUs."""
     cdef int64_t q, link, gpu
     cdef Queue* queue
     cdef Head* head
@@ -119,7 +118,7 @@ cdef inline int offer(State s, Residents r, int64_t j, int64_t d) except -1:
 
 
 cdef inline bint new_to(State s, Residents r, int64_t j, int64_t gpu):
-    """Return whether a waiting job (NONE: any) could take a GPU that a job has just left."""
+    """Return whether a waiting job (NONE: any job) could take a GPU that a job has just left."""
     cdef int64_t step
     cdef SharedGpu* cell = &r.gpus[gpu]
     if cell.jobs == 0 or j == NONE:
@@ -155,7 +154,7 @@ cdef inline int sharing_leave(State s, Residents r, int64_t j) except -1:
 
 
 cdef inline int follow_nodes(State s, Residents r) except -1:
-    """List the nodes that joined since the last instant, unlist those that left."""
+    """Add the nodes that joined since the last instant to the tables, and remove those that left."""
     cdef int64_t node, q
     cdef Domain* domain
     while r.g[0].change < s.g[0].change:
@@ -169,7 +168,7 @@ cdef inline int follow_nodes(State s, Residents r) except -1:
 
 
 cdef inline int64_t first_that_fits(State s, Residents r, int64_t d):
-    """Return the queue whose first job has the smallest key of those that have a place; NONE without any."""
+    """Return the queue whose first job has the smallest key among first jobs with a place, or NONE."""
     cdef int64_t best_key, best_job, q
     cdef Queue* queue
     cdef Entry* entry
@@ -212,7 +211,7 @@ cdef inline int sharing_pass(State s, Residents r, int64_t d) except -1:
 
 
 def run_shared(State s, Residents r, Key key, int64_t instants):
-    """Run at most so many instants of a policy that shares GPUs; return False when nothing is left to happen."""
+    """Run at most `instants` instants of a policy that shares GPUs; return False if no event is left."""
     cdef int64_t _, j, i, d
     cdef Globals* g = &s.g[0]
     for _ in range(instants):

@@ -1,4 +1,4 @@
-# The arrays of jobs that share whole GPUs, beside those of the engine (see `residents`).
+# The arrays for jobs that share whole GPUs, in addition to the engine's (see `residents`).
 
 
 cdef struct SharedJob:
@@ -36,7 +36,7 @@ cdef struct SharedGlobals:
 
 
 cdef class Residents(Arrays):
-    """Which jobs share each GPU (see `residents.Residents`)."""
+    """The jobs that share each GPU (see `residents.Residents`)."""
 
     cdef public SharedGlobals[::1] g
     cdef public SharedJob[::1] jobs

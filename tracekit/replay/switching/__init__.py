@@ -1,1 +1,1 @@
-"""Nodes that are switched off while nobody needs them, and jobs that wait for an hour of their own."""
+"""Nodes that are switched off while idle, and jobs that wait for an hour that the policy chooses."""

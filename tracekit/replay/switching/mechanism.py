@@ -1,4 +1,4 @@
-"""Idle nodes are switched off, and on again: the mechanism."""
+"""Switch idle nodes off, and on again: the mechanism."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ __all__ = ["Switching"]
 
 @dataclass(frozen=True)
 class Switching:
-    """Jobs in an order, on nodes that are switched off when they are idle and switched on again when jobs wait.
+    """Runs jobs in an order, on nodes that are switched off when idle and switched on again when jobs wait.
 
-    Nodes of one domain and GPU model are a pool; each pool decides for itself.
+    Nodes of one domain and GPU model form a pool; each pool decides separately.
     """
 
     order: Ordered
-    """The order of the jobs; it does not evict, and needs places."""
+    """The order of the jobs; it must not evict, and it must place jobs on nodes."""
     off_after_ms: int
-    """Time for which a node has to be wholly idle before it may be switched off [ms]; 2^62 never."""
+    """Time for which a node must be completely idle before it may be switched off [ms]; 2^62 means never."""
     wake_ms: int
     """Time from the decision to switch a node on until jobs may start there, at least 1 [ms]."""
     reserve_nodes: int
-    """Wholly idle nodes of each pool that stay on."""
+    """Number of completely idle nodes of each pool that stay on."""
     reserve_gpus: int
-    """Free GPUs of each pool that stay on."""
+    """Number of free GPUs of each pool that stay on."""
     idle_mw: NDArray[np.int64]
-    """Of each node that is on and has no job, all its GPUs [mW] (N,)."""
+    """Power of all GPUs of each node while it is on without a job [mW] (N,)."""
     off_mw: NDArray[np.int64]
-    """Of each node that is off [mW] (N,)."""
+    """Power of each node while it is off [mW] (N,)."""
     on_top_mw: NDArray[np.int64]
-    """What a GPU draws more with a job on it, by job [mW] (n,)."""
+    """Additional power of a GPU with a job on it, by job [mW] (n,)."""
     prices: PowerPrices
-    """What the energy costs."""
+    """Prices of energy."""
     held_ms: NDArray[np.int64] | None = None
-    """Time after its submission for which each job waits by the policy's choice [ms] (n,); None where none does."""
+    """Time that the policy makes each job wait after its submission [ms] (n,); None if it delays no job."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run with nodes that are switched.
+        """Return a run whose nodes are switched.
 
         Raises
         ------

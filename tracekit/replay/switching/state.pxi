@@ -1,4 +1,4 @@
-# The arrays of a run whose nodes are switched off and on, beside those of the engine (see `switches.Switches`).
+# The arrays that a run with switched nodes needs in addition to the engine's (see `switches.Switches`).
 
 
 cdef struct SwitchRow:
@@ -7,19 +7,20 @@ cdef struct SwitchRow:
     double paid
 
 
-# Nodes of one domain and one GPU model.
+# Nodes of one domain and GPU model.
 cdef struct SwitchPool:
     int64_t domain, group_low, group_high, node_low, node_high, gpus
-    # What waiting jobs want, and what there is.
+    # What waiting jobs want, and what is available.
     int64_t wanted, waits, idle_nodes, idle_gpus, free_gpus, waking_nodes, waking_gpus, leaving
-    # GPUs of nodes that are switched off, and of those and the waking ones; both over time, to now and to the last end.
+    # GPUs of nodes that are off, and of nodes that are off or waking; both integrated over time, to now and to the last
+    # end.
     int64_t off, down, off_ms, down_ms, off_ms_at_end, down_ms_at_end, wakes_at_end, wakes
-    # What the GPUs that were off would have cost, each [GPU * price * ms].
+    # What the GPUs that were off would have cost, per GPU [GPU * price * ms].
     double unpaid, unpaid_at_end
 
 
 cdef class Switches(Arrays):
-    """What a run with switched nodes keeps (see `switches.Switches`)."""
+    """The arrays of a run with switched nodes (see `switches.Switches`)."""
 
     cdef public SwitchRow[::1] m
     cdef public SwitchPool[::1] pools

@@ -1,12 +1,12 @@
-# Idle nodes are switched off, and on again when jobs wait for them or the reserve is short.
+# Idle nodes are switched off, and switched on again when jobs wait for them or the reserve is too small.
 #
-# A switch is a change of the node like those that the cluster's own events make: it is put among the changes to come,
-# so that it happens in its place inside an instant. Changes that have happened make room for new ones, and a node has
-# at most one switch to come, so that the list is never longer than the cluster's changes and one for each node.
+# A switch is a node change like those of the cluster's own events. It joins the pending changes, so it happens in its
+# place within an instant. Past changes make room for new ones, and a node has at most one pending switch, so the list
+# is never longer than the cluster's changes plus one per node.
 
 cdef enum:
     _HOUR_MS = 3_600_000
-# Status of a node. One that the cluster took away is ON: it is not ours to switch.
+# Status of a node. A node that the cluster took away is ON, because it is not ours to switch.
 cdef enum:
     _ON = 0
     _LEAVING = 1
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline double paid_until(Switches w, int64_t time):
-    """Return the integral of the price from the first hour of the list on [price * ms], as PowerPrices.paid does."""
+    """Return the integral of the price from the first hour of the list on [price * ms], like PowerPrices.paid."""
     cdef int64_t hour
     cdef double total = 0
     cdef double found = 0
@@ -34,7 +34,7 @@ cdef inline double paid_until(Switches w, int64_t time):
 
 
 cdef inline int meter_pools(State s, Switches w) except -1:
-    """Add the time since the last look to what was off."""
+    """Add the time since the last call to the integrals of what was off."""
     cdef int64_t i
     cdef SwitchPool* pool
     cdef Globals* g = &s.g[0]
@@ -56,7 +56,7 @@ cdef inline int meter_pools(State s, Switches w) except -1:
 
 
 cdef inline int plan_switch(State s, Switches w, int64_t node, int64_t time, int64_t up) except -1:
-    """Enter a switch among the changes to come."""
+    """Add a switch to the pending changes."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     if g.change > 0:
@@ -74,7 +74,7 @@ cdef inline int plan_switch(State s, Switches w, int64_t node, int64_t time, int
 
 
 cdef inline int forget_switch(State s, Switches w, int64_t node) except -1:
-    """Take the switch of a node that is still to come out of the changes."""
+    """Remove the pending switch of a node from the changes."""
     cdef int64_t i
     cdef bint found = False
     cdef Globals* g = &s.g[0]
@@ -87,7 +87,7 @@ cdef inline int forget_switch(State s, Switches w, int64_t node) except -1:
 
 
 cdef inline int settle_switches(State s, Switches w, int64_t before) except -1:
-    """Follow the changes of this instant: switches that took place, and nodes that came or went by themselves."""
+    """Process the changes of this instant: completed switches, and nodes that joined or left independently."""
     cdef int64_t i, node
     cdef SwitchPool* pool
     cdef bint ours
@@ -102,7 +102,7 @@ cdef inline int settle_switches(State s, Switches w, int64_t before) except -1:
             pool.down += s.nodes[node].gpus
             continue
         if w.status[node] == _OFF or w.status[node] == _WAKING:
-            # It is on, or somebody took it away.
+            # The node is on, or the cluster took it away.
             pool.down -= s.nodes[node].gpus
             if w.status[node] == _OFF:
                 pool.off -= s.nodes[node].gpus
@@ -113,7 +113,7 @@ cdef inline int settle_switches(State s, Switches w, int64_t before) except -1:
 
 
 cdef inline SwitchPool* pool_of(State s, Switches w, int64_t node):
-    """Return the pool of a node."""
+    """Return the pool that a node belongs to."""
     cdef int64_t i
     for i in range(len(w.pools)):
         if node < w.pools[i].node_high:
@@ -122,7 +122,7 @@ cdef inline SwitchPool* pool_of(State s, Switches w, int64_t node):
 
 
 cdef inline int look_at_nodes(State s, Switches w, SwitchPool* pool) except -1:
-    """Sum up what a pool has, and note since when its nodes are idle."""
+    """Sum up the resources of a pool, and note since when its nodes are idle."""
     cdef int64_t i
     cdef Node* node
     cdef int64_t now = s.g[0].now
@@ -146,7 +146,7 @@ cdef inline int look_at_nodes(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int look_at_queue(State s, Switches w, int64_t low, int64_t high, int64_t d) except -1:
-    """Sum up what the waiting jobs of a domain want from its pools, each from all that it may use."""
+    """Sum up what the waiting jobs of a domain want from its pools; each job counts in every pool that it may use."""
     cdef int64_t q, i, k, group
     cdef Queue* queue
     cdef JobClass* job_class
@@ -188,9 +188,9 @@ cdef inline int wake_node(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
-    """Wake as many nodes as the waiting jobs lack, or the reserve.
+    """Wake as many nodes as waiting jobs or the reserve are short of.
 
-    Jobs may wait although there is room by number, as gangs need nodes of their own: one more node at a time then.
+    Jobs may wait although enough GPUs are free, because gangs need whole nodes; in this case wake one node at a time.
     """
     cdef SwitchRow* m = &w.m[0]
     while pool.off > 0 and pool.waits and pool.wanted > pool.idle_gpus + pool.waking_gpus:
@@ -204,7 +204,7 @@ cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int64_t switch_off(State s, Switches w, SwitchPool* pool) except -1:
-    """Switch off nodes idle for long, the last first, but for the reserve; return when to look again, or NEVER."""
+    """Switch off long-idle nodes beyond the reserve, last node first; return when to check again, or NEVER."""
     cdef int64_t i, gpus, due
     cdef SwitchRow* m = &w.m[0]
     cdef int64_t now = s.g[0].now
@@ -227,7 +227,7 @@ cdef inline int64_t switch_off(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int switch_nodes(State s, Switches w) except -1:
-    """Decide, once the jobs of an instant have started, which nodes are switched."""
+    """Decide which nodes to switch once the jobs of an instant have started."""
     cdef int64_t low, high, k
     cdef int64_t again = NEVER
     cdef int64_t pools = len(w.pools)
@@ -247,7 +247,7 @@ cdef inline int switch_nodes(State s, Switches w) except -1:
 
 
 def run_switched(State s, Switches w, Key key, int64_t instants):
-    """Run at most so many instants of an ordering policy on nodes that are switched; return False when all is over."""
+    """Run at most `instants` instants of an ordering policy on switched nodes; return False if no event is left."""
     cdef int64_t _, i, d, before
     cdef Globals* g = &s.g[0]
     for _ in range(instants):

@@ -44,20 +44,20 @@ _PER_JOB = (
 
 
 class Switches(NamedTuple):
-    """Arrays of a run with switched nodes, beside the engine's."""
+    """The arrays that a run with switched nodes needs in addition to the engine's."""
 
     m: NDArray[Any]
     """The rule (1,)."""
     pools: NDArray[Any]
-    """Nodes of one domain and model, and what is off over time (P,)."""
+    """Nodes of one domain and model, and the integrals of what is off (P,)."""
     status: NDArray[np.int8]
     """Whether each node is on, about to leave, off or waking (N,)."""
     due: NDArray[np.int64]
-    """Time of its last or next switch [ms], -1 none (N,)."""
+    """Time of the node's last or next switch [ms], -1 if none (N,)."""
     idle_since: NDArray[np.int64]
-    """Since when it is on and wholly idle [ms], -1 it is not (N,)."""
+    """Time since which the node is on and completely idle [ms], -1 if it is not (N,)."""
     price: NDArray[np.float64]
-    """Of each hour, over and over [per kWh] (L,)."""
+    """Price of each hour, repeating [per kWh] (L,)."""
 
 
 def prepare(rule: Switching, setting: Setting) -> Run:
@@ -66,7 +66,7 @@ def prepare(rule: Switching, setting: Setting) -> Run:
     Raises
     ------
     UsageError
-        The order evicts, or jobs need no places.
+        The order evicts, or jobs are placed by count.
     """
     if rule.order.preemptive or rule.order.fit != "place":
         raise UsageError(
@@ -82,7 +82,7 @@ def prepare(rule: Switching, setting: Setting) -> Run:
             order = replace(order, estimate_ms=order.estimate_ms[places])
     state = build(setting, order)
     cluster = setting.cluster
-    # One more change for each node: the switch that is to come.
+    # One more change per node: its pending switch.
     changes = np.concatenate([state.changes, np.zeros(cluster.nodes, state.changes.dtype)])
     state = state._replace(changes=changes)
     arrays = open_nodes(state, cluster)
@@ -97,7 +97,7 @@ def _switches(state: EngineState, rule: Switching) -> Switches:
     m["reserve_nodes"], m["reserve_gpus"] = rule.reserve_nodes, rule.reserve_gpus
     m["lead"], m["paid"] = rule.prices.lead_ms, rule.prices.paid(0)
     groups, nodes = state.groups, len(state.nodes)
-    # Groups are in order of domain, then model.
+    # Groups are sorted by domain, then model.
     change = (np.diff(groups["domain"]) != 0) | (np.diff(groups["model"]) != 0)
     low = np.concatenate([[0], np.flatnonzero(change) + 1]) if len(groups) else np.zeros(0, np.int64)
     high = np.append(low[1:], len(groups))[: len(low)]
@@ -114,7 +114,7 @@ def _switches(state: EngineState, rule: Switching) -> Switches:
 def _complete(
     outcome: Outcome, rule: Switching, cluster: Cluster, found: Switches, places: NDArray[np.int64] | None
 ) -> Outcome:
-    """Return the outcome with jobs in their own order, and with the energy of nodes that were off now and then."""
+    """Return the outcome with jobs in their own order, and with the energy of nodes that were off at times."""
     if places is not None:
         outcome = _in_order(outcome, places)
     pools = found.pools
@@ -145,7 +145,7 @@ def _complete(
 
 
 def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
-    """Return what the jobs' use cost, beyond the idle power: no job was stopped, so that each ran in one piece."""
+    """Return what the jobs' energy beyond the idle power cost; no job was stopped, so each ran without a break."""
     done = np.flatnonzero(outcome.end_ms >= 0)
     first, end = outcome.first_start_ms[done], outcome.end_ms[done]
     milli = outcome.held_milli_ms[done] / np.maximum(end - first, 1)
@@ -154,7 +154,7 @@ def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
 
 
 def _in_order(outcome: Outcome, places: NDArray[np.int64]) -> Outcome:
-    """Return an outcome whose job i stands where job `places[i]` stood: jobs in order of submission again."""
+    """Return an outcome in submission order: the values of job i come from position `places[i]`."""
     back: dict[str, Any] = {}
     for name in _PER_JOB:
         values = getattr(outcome, name)

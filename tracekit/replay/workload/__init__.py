@@ -1,1 +1,1 @@
-"""The jobs of a Trace as the replay takes them."""
+"""Read the jobs of a Trace for a replay."""

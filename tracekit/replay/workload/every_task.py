@@ -1,7 +1,7 @@
-"""Every job of a Trace as a task that only asks for room: what it requests, whether or not it ever ran.
+"""Every job of a Trace as a task that only needs GPUs: its request, whether or not it ever ran.
 
-A placement study looks at requests alone, so jobs without GPUs, jobs that never started, jobs that still run and lists
-without any time count like all others.
+A placement study uses only requests. Jobs without GPUs, jobs that never started, jobs still running and traces without
+any times count like all other jobs.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ def every_task(
     end: dt.datetime | None = None,
     limit: int | None = None,
 ) -> Jobs:
-    """Return the requests of all jobs, in the order of the table.
+    """Return the requests of all jobs, in table order.
 
-    `devices` and `milli` are 0 for a job without GPUs; all times are 0, and `origin` is the first submission known
-    (1970 where none is). Left out, and counted in `left_out`, are jobs of another cluster, of no known GPU count, of
-    more GPUs than can be true, and, only where a window is given, those submitted outside it or at an unknown time.
+    `devices` and `milli` are 0 for a job without GPUs; all times are 0, and `origin` is the first known submission
+    (1970 if there is none). These jobs are excluded and counted in `left_out`: jobs of another cluster, jobs with an
+    unknown or impossibly large GPU count and, if a window is given, jobs submitted outside it or at an unknown time.
 
     Parameters
     ----------
     trace : Trace
-        It needs the table jobs.
+        The Trace; it must have the table jobs.
     cluster : str, optional
-        Leave out jobs of others.
+        Exclude jobs of other clusters.
     start, end : datetime, optional
-        Take the jobs submitted in [start, end); UTC where they name no zone.
+        Use only jobs submitted in [start, end); times without a zone are UTC.
     limit : int, optional
-        Take only the first so many of the table.
+        Use only this many jobs, from the top of the table.
 
     Raises
     ------
     MissingTableError
         The Trace has no table jobs.
     UsageError
-        No job is left, or the limit is not above 0.
+        No job is left, or the limit is below 1.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"the limit must be at least 1 job, not {limit}")
@@ -75,7 +75,7 @@ def every_task(
 
 
 def _reason(cluster: str | None, start: dt.datetime | None, end: dt.datetime | None) -> pl.Expr:
-    """Return why a job is left out, NULL where it is taken; the first reason that applies."""
+    """Return why a job is excluded (the first reason that applies), NULL if it is used."""
     gpus, submitted = pl.col("gpu_count"), pl.col("submit_time")
     tests: list[tuple[pl.Expr, str]] = []
     if cluster is not None:

@@ -1,7 +1,7 @@
-"""The jobs of a Trace as a replay runs them: whole milliseconds, milli-GPUs, and a list of what is left out.
+"""The jobs of a Trace as a replay runs them: whole milliseconds, milli-GPUs, and a list of excluded jobs.
 
-Times are rounded to the nearest millisecond, halves up. The work of a job is what it really ran (D1): the sum of its
-attempts, so waits between attempts count neither as work nor as queueing that a policy could save.
+Times are rounded to the nearest millisecond, with halves up. The work of a job is its actual run time (D1): the sum
+over its attempts. Waits between attempts count neither as work nor as queueing that a policy could avoid.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# How busy each job kept its GPUs, by the views that the query utilization/idle_jobs reads too.
+# GPU utilization of each job, from the views that the query utilization/idle_jobs also reads.
 
 _NO_PLACEMENTS = """
 CREATE TEMP TABLE placements (
@@ -38,20 +38,20 @@ CREATE TEMP TABLE placements (
 
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
-    """Return the mean utilization of a GPU while the job held it [0..1], NaN unknown.
+    """Return the mean GPU utilization of each job while it held its GPUs [0..1], NaN if unknown.
 
-    The mean of the job's samples of gpu_utilization, matched to all its attempts, where `samples` asks for them and
-    there are any; else the utilization in job_usage divided by the GPUs of what was measured. Values above 1 (a
-    source that counts more than the job asked for) are cut to 1.
+    If `samples` is set and samples of gpu_utilization exist, this is their mean, matched to all attempts of the job.
+    Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the source
+    counts more GPUs than the job requested) are set to 1.
 
     Parameters
     ----------
     trace : Trace
-        Where the measurements are.
+        The Trace with the measurements.
     job_id : Series of String, shape (n,)
-        The jobs, none twice.
+        The jobs, without duplicates.
     samples : bool
-        Match the samples too, which costs minutes on months of telemetry.
+        Match the samples too, which takes minutes on months of telemetry.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
 
 
 def _fill(found: NDArray[np.float64], job_id: pl.Series, con: duckdb.DuckDBPyConnection, view: str) -> None:
-    """Write the means of a view over `found`, job by job."""
+    """Write the means of a view to `found`, job by job."""
     _make_view(con, view)
     means = pl.DataFrame(con.sql(f"SELECT job_id, mean_pct FROM {view}"))
     ids = job_id.alias("job_id").to_frame()
@@ -112,45 +112,45 @@ def jobs_of_trace(
     limit: int | None = None,
     samples: bool = False,
 ) -> Jobs:
-    """Return the jobs of `trace` that a replay can run, and count those that it cannot.
+    """Return the jobs of `trace` that a replay can run, and count the others.
 
-    Every row of the table jobs is either in the result or in its `left_out`, under the first reason that applies:
-    of another cluster; no submission time; submitted outside the window; no GPU count; no GPUs; still running or
-    pending when the log ends; no start and no run time; no end and no run time; negative run time; enormous (a run
-    above 100 years, more than a million GPUs, or more GPU time than 63 bits of milli-GPU * ms hold); beyond `limit`.
+    Every row of the table jobs is either in the result or in `left_out`, under the first reason that applies: of
+    another cluster; no submission time; submitted outside the window; no GPU count; no GPUs; still running or pending
+    when the log ends; no start and no run time; no end and no run time; negative run time; enormous (a run time above
+    100 years, more than a million GPUs, or more GPU time than fits into 63 bits of milli-GPU * ms); beyond `limit`.
 
     work_ms
-        Sum of the known run times of the job's attempts; where none is known, the job's run_s; where that is unknown
-        too, end minus start. Failed and killed jobs keep what they ran.
+        Sum of the known run times of the job's attempts. If none is known: the job's run_s; if that is unknown too, end
+        minus start. Failed and killed jobs keep their actual run time.
     devices, milli
-        Whole requests: that many whole GPUs. Below one GPU: one device. A fraction above one is split evenly: over the
-        instances of the job where each then asks for less than one GPU, else over the fewest devices that hold it
-        (2.5 GPUs are three devices of 833 milli-GPUs). At least 1 milli-GPU.
+        Requests of whole GPUs: this many whole GPUs. Below one GPU: one device. A fraction above one is split evenly:
+        over the instances of the job if each then requests less than one GPU, else over the fewest devices that can
+        hold it (2.5 GPUs are three devices of 833 milli-GPUs). At least 1 milli-GPU.
     utilization
-        Of job_usage, and of the samples of gpu_utilization where `samples` asks for them; see `mean_utilization`.
+        From job_usage, and from the samples of gpu_utilization if `samples` is set; see `mean_utilization`.
 
     Parameters
     ----------
     trace : Trace
-        Where the jobs come from; it needs the table jobs.
+        The Trace; it must have the table jobs.
     cluster : str, optional
-        The cluster to replay, needed where the Trace holds several.
+        The cluster to replay; required if the Trace has several.
     start, end : datetime, optional
-        Take the jobs submitted in [start, end); UTC where they name no zone.
+        Use only jobs submitted in [start, end); times without a zone are UTC.
     load : float
-        Times between submissions are divided by it, so that the offered load grows by this factor. Where it is
-        not 1, recorded starts and ends mean nothing and are unknown.
+        Divide the times between submissions by this factor, so that the offered load grows by it. If it is not 1,
+        recorded starts and ends are meaningless and become unknown.
     limit : int, optional
-        Take only this many jobs, the first by submission.
+        Use only this many jobs, the first by submission.
     samples : bool
-        Read the samples of GPU utilization too; this can take minutes on a large Trace.
+        Also read the samples of GPU utilization; this can take minutes on a large Trace.
 
     Raises
     ------
     MissingTableError
         The Trace has no table jobs.
     UsageError
-        An option cannot be used, the Trace holds several clusters and none is named, or no job is left.
+        An option is invalid, the Trace has several clusters and none is named, or no job is left.
     """
     since, until = _checked(start, end, load, limit)
     table = read_numbers(trace)
@@ -162,7 +162,7 @@ def jobs_of_trace(
         raise _nothing_left(trace, table, left_out, windowed=start is not None or end is not None)
     del table
     if not selected["submit_us"].is_sorted():
-        # A stable sort: jobs submitted together keep the order of the trace.
+        # A stable sort: jobs submitted at the same time keep the order of the trace.
         selected = selected.sort("submit_us", maintain_order=True)
     return _jobs(trace, selected, left_out, load, samples=samples)
 
@@ -170,7 +170,7 @@ def jobs_of_trace(
 def _checked(
     start: dt.datetime | None, end: dt.datetime | None, load: float, limit: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the window in microseconds after 1970."""
+    """Return the checked window in microseconds after 1970."""
     if not (math.isfinite(load) and load > 0):
         raise UsageError(f"the load must be a number above 0, not {load:g}", hint="1 keeps the recorded load")
     if limit is not None and limit < 1:
@@ -243,7 +243,7 @@ def _milliseconds(micros: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
-    """Return submissions in milliseconds, closer together by the factor `load`."""
+    """Return submissions in milliseconds, compressed by the factor `load`."""
     span = float(micros[-1]) / 1000 / load
     if span > LONGEST_S * 1000:
         years = span / (LONGEST_S * 1000) * LONGEST_YEARS
@@ -258,17 +258,17 @@ def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
 
 
 def _after(times: pl.Series, first: int) -> NDArray[np.int64]:
-    """Return times as milliseconds after the first submission; -1 where unknown or before it."""
+    """Return times as milliseconds after the first submission; -1 if unknown or earlier."""
     later = (times - first + 500) // 1000
     return later.fill_null(-1).clip(lower_bound=-1).to_numpy().astype(np.int64)
 
 
 def _indexed(values: pl.Series) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the index of each value in the sorted list of distinct values, -1 for NULL, and that list."""
+    """Return the index of each value in the sorted list of distinct values (-1 for NULL), and that list."""
     names = values.drop_nulls().unique().sort()
     return index_in(values, names), names.to_list()
 
 
 def _numbered(values: pl.Series) -> NDArray[np.int32]:
-    """Return equal numbers for equal values, by first appearance, and -1 for NULL."""
+    """Return equal numbers for equal values, in order of first appearance, and -1 for NULL."""
     return index_in(values, values.drop_nulls().unique(maintain_order=True))

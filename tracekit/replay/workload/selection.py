@@ -1,4 +1,4 @@
-"""Which jobs of a Trace a replay can run, what they ask for, and how many it cannot run, by reason."""
+"""Which jobs of a Trace a replay can run, what they request, and how many it cannot run, by reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
 
 BEYOND_LIMIT = "beyond the limit of jobs"
-"""Why jobs after the first so many are left out."""
+"""Why jobs beyond the limit are excluded."""
 
 REASONS = (
     "of another cluster",
@@ -28,10 +28,10 @@ REASONS = (
     f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
     BEYOND_LIMIT,
 )
-"""Why a job is left out; the first that applies counts."""
+"""Why a job is excluded; the first reason that applies counts."""
 
 IN_WINDOW = REASONS.index("no GPU count")
-"""The first reason that says something of a job inside the window."""
+"""The first reason that applies to jobs inside the window."""
 
 _MOST_GPU_TIME = 2**62
 _SLICE = 100_000
@@ -41,24 +41,24 @@ _NEEDED = ("row", "submit_us", "start_us", "end_us", "work_us", "held", "devices
 def select_jobs(
     table: pl.DataFrame, *, cluster: str | None, since: int | None, until: int | None, limit: int | None
 ) -> pl.DataFrame:
-    """Return the rows of `read_numbers` with what each job asks for and why it is left out.
+    """Return the rows of `read_numbers` with each job's request and the reason why it is excluded.
 
-    Columns: row, submit_us, start_us, end_us, work_us, held as they were; devices and milli [milli-GPU] of the request;
-    reason, the index in `REASONS`, NULL for a job that can run.
+    Columns: row, submit_us, start_us, end_us, work_us and held are unchanged; devices and milli [milli-GPU] are the
+    request; reason is the index in `REASONS`, NULL for a job that can run.
 
     Parameters
     ----------
     table : DataFrame
-        What `read_numbers` returns.
+        The result of `read_numbers`.
     cluster : str, optional
-        Leave out jobs of others.
+        Exclude jobs of other clusters.
     since, until : int, optional
-        Leave out jobs submitted outside [since, until) [us after 1970].
+        Exclude jobs submitted outside [since, until) [us after 1970].
     limit : int, optional
-        Leave out all but this many, the first by submission.
+        Exclude all but this many jobs, the first by submission.
     """
     reason = _reason(cluster, since, until).alias("reason")
-    # Slice by slice, so that what the rules compute on the way stays small.
+    # Slice by slice, so that intermediate results stay small.
     parts = [p.with_columns(request_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
     judged = pl.concat(parts) if parts else table.with_columns(request_sizes()).with_columns(reason).select(_NEEDED)
     if limit is None:
@@ -69,7 +69,7 @@ def select_jobs(
 
 
 def request_sizes() -> tuple[pl.Expr, pl.Expr]:
-    """Return the devices a gang touches and what it asks of each [milli-GPU]."""
+    """Return the number of devices of a gang and what it requests of each [milli-GPU]."""
     gpus, instances = pl.col("gpu_count").clip(0, MOST_GPUS), pl.col("instance_count")
     whole = gpus == gpus.floor()
     split = (instances > gpus).fill_null(value=False) & (gpus > 1) & ~whole
@@ -92,7 +92,7 @@ def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Exp
         work.is_null() & pl.col("start_us").is_null(),
         work.is_null(),
         work < 0,
-        # Products of milli-GPUs and milliseconds must stay in 63 bits too.
+        # Products of milli-GPUs and milliseconds must also fit into 63 bits.
         (work > LONGEST_S * 1_000_000) | (gpus > MOST_GPUS) | (gpu_time > _MOST_GPU_TIME),
     )
     return pl.coalesce(
@@ -101,17 +101,17 @@ def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Exp
 
 
 def left_out_of(judged: pl.DataFrame) -> tuple[LeftOut, ...]:
-    """Return the jobs left out by reason, with their GPU-hours by the log.
+    """Return the excluded jobs by reason, with their GPU-hours in the log.
 
-    GPU-hours are summed over attempts where these are known, else run time times GPUs of the job; None where they are
-    known of no job.
+    GPU-hours are summed over attempts if these are known; otherwise they are run time times GPUs of the job. They are
+    None if they are unknown for all jobs.
     """
     found = []
     for i, reason in enumerate(REASONS):
         here = (judged["reason"] == i).fill_null(value=False)
         held = judged["held"].filter(here)
         if held.len():
-            # Sums of many jobs may exceed 63 bits: the two halves of a whole number add up exactly.
+            # Sums over many jobs may exceed 63 bits, but the two halves of a whole number add up exactly.
             high, low = int((held // 10**6).sum()), int((held % 10**6).sum())
             known = held.null_count() < held.len()
             found.append(LeftOut(reason, held.len(), (high * 10**6 + low) / 3.6e9 if known else None))

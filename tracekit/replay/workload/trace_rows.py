@@ -1,6 +1,6 @@
-"""Rows of the table jobs as numbers: times in microseconds, what each job ran, and columns of chosen rows.
+"""Rows of the table jobs as numbers: times in microseconds, run times, and columns of selected rows.
 
-The tables hold text that is long and that most rows of a replay do not need at once, so columns are read one by one.
+The tables contain long text that most rows of a replay do not need at once, so columns are read one by one.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_S", "LONGEST_YEARS", "column", "index_in", "read_numbers", "scaled_column"]
 
 LONGEST_YEARS = 100
-"""A longer run time, or span of submissions, is an error of the log [years of 365 days]."""
+"""A longer run time, or a longer span of submissions, is an error of the log [years of 365 days]."""
 
 LONGEST_S = LONGEST_YEARS * 365 * 86_400
-"""The same [s]."""
+"""`LONGEST_YEARS` in seconds [s]."""
 
 _HELD_CAP = 10**17
-"""Most GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums stay in 63 bits."""
+"""Largest GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums fit into 63 bits."""
 
 
 def read_numbers(trace: Trace) -> pl.DataFrame:
-    """Return one row for each row of jobs, in its order.
+    """Return one row for each row of jobs, in the same order.
 
     Columns: row (0..); cluster; submit_us, start_us, end_us [us after 1970]; gpu_count [GPUs]; instance_count; open
     (running or pending, without an end); work_us, the sum of the attempts' known run times, else run_s, else end minus
-    start [us]; held, its GPU time by the log [milli-GPU * ms].
+    start [us]; held, its GPU time in the log [milli-GPU * ms].
     """
     table = (
         trace.scan("jobs")
@@ -47,7 +47,7 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
             (pl.col("status").is_in(["running", "pending"]) & pl.col("end_time").is_null())
             .fill_null(value=False)
             .alias("open"),
-            # The run time of a job with one attempt is that of the attempt: only the others need the larger table.
+            # A job with one attempt has the run time of this attempt; only the other jobs need the larger table.
             ((pl.col("attempt_count") != 1).fill_null(value=True) | pl.col("run_s").is_null()).alias("several"),
         )
         .with_row_index("row")
@@ -59,7 +59,7 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     if trace.has("attempts") and len(several):
         sums = _sums_of_attempts(trace, several)
         sized = sums.filter(pl.col("sized") > 0)
-        # Few rows differ, so two columns are patched: a join would copy the whole table.
+        # Few rows differ, so two columns are patched; a join would copy the whole table.
         table = table.with_columns(
             table["work_us"].scatter(sums["row"], sums["sum_us"]),
             table["held"].scatter(sized["row"], sized["sum_held"]),
@@ -85,18 +85,18 @@ def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
 
 
 def _microseconds(seconds: str) -> pl.Expr:
-    # Anything beyond the limits is left out later; the cut only keeps it a whole number of 63 bits.
+    # Values beyond the limits are excluded later; clipping only keeps them within 63 bits.
     return (pl.col(seconds).fill_nan(None).clip(-2 * LONGEST_S, 2 * LONGEST_S) * 1e6).round().cast(pl.Int64)
 
 
 def _held(micros: str) -> pl.Expr:
-    """Return GPU time [milli-GPU * ms], a whole number so that its sums do not depend on the order of rows."""
+    """Return GPU time [milli-GPU * ms], as a whole number so that sums do not depend on the order of rows."""
     product = pl.col(micros).clip(lower_bound=0) * pl.col("gpu_count").fill_nan(None)
     return product.clip(0, _HELD_CAP).round().cast(pl.Int64)
 
 
 def column(trace: Trace, name: str, rows: pl.Series, *, instead: str | None = None) -> pl.Series:
-    """Return a column of jobs for the rows chosen; where it is NULL, the one called `instead`."""
+    """Return a column of jobs for the given rows; NULL is replaced by the column `instead`."""
     value = pl.col(name) if instead is None else pl.coalesce(name, instead)
     return trace.scan("jobs").select(value.alias(name)).collect().get_column(name).gather(rows)
 
@@ -111,6 +111,6 @@ def index_in(values: pl.Series, names: pl.Series) -> NDArray[np.int32]:
 def scaled_column(
     trace: Trace, name: str, rows: pl.Series, scale: int, *, missing: int = -1, low: int = 0, high: int = 10**15
 ) -> NDArray[np.int64]:
-    """Return a column times `scale` in whole numbers, halves up; `missing` where unknown, values cut at the limits."""
+    """Return a column times `scale` as whole numbers (halves up, clipped to the limits); `missing` if unknown."""
     value = column(trace, name, rows).cast(pl.Float64).fill_nan(None) * scale
     return (value.clip(low, high) + 0.5).floor().cast(pl.Int64).fill_null(missing).to_numpy().copy()

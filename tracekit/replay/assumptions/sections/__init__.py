@@ -1,7 +1,7 @@
-"""The assumption models of models.toml as typed objects, one class a section, one module a subject.
+"""The assumption models of models.toml as typed objects: one class per section, one module per subject.
 
-A field's type defines what the file may contain: `Annotated` numbers have a range, `dict` is a table with the user's
-own keys, a class is a table with fixed keys. `faults` checks what depends on several keys.
+A field's type defines what the file may contain: `Annotated` numbers have a range, a `dict` is a table with the user's
+own keys, and a class is a table with fixed keys. `faults` checks what depends on several keys.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ __all__ = ["Classes", "Deadlines", "Estimates", "Overhead", "Preset", "Quotas"]
 
 @dataclass(frozen=True)
 class Preset:
-    """The charge of one preset of M9: by steps of gang size, or by its logarithm."""
+    """The charge of one preset of M9, either by steps of gang size or by its logarithm."""
 
     seconds: tuple[Seconds, ...] = ()
     up_to: tuple[Annotated[int, Range(1, 1_000_000)], ...] = ()
@@ -49,7 +49,7 @@ class Overhead(ModelSection):
     lost_work_sweep_s: tuple[Seconds, ...]
     presets: dict[str, Preset]
     families: dict[str, dict[str, Seconds]]
-    """Costs of the preset muri by family and least gang size [s]."""
+    """Costs of the preset muri by family and smallest gang size [s]."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield values that contradict each other."""
@@ -78,15 +78,15 @@ class Classes(ModelSection):
 
 @dataclass(frozen=True)
 class Estimates(ModelSection):
-    """M11 and D8: run times that a policy believes in."""
+    """M11 and D8: run times that a policy expects."""
 
     noise: Literal["oracle", "helios"] | Annotated[float, Range(0, 5)]
     errors: tuple[tuple[Annotated[float, Range(0, 10_000)], ...], ...]
-    """Share of jobs, least and greatest relative error of each band."""
+    """For each band: share of jobs, smallest and largest relative error."""
 
     @property
     def bands(self) -> str:
-        """The bands for the printed line."""
+        """The bands as text for the printed assumptions."""
         return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
 
     def faults(self) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""Building blocks of the sections of a models file: their base, and kinds of numbers with their range."""
+"""Building blocks of the sections of a models file: their base class, and kinds of numbers with their range."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Factor: TypeAlias = Annotated[float, Range(0, 1000)]
 Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
 Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
 Fault: TypeAlias = tuple[str, str]
-"""Dotted key inside a section, and its fault."""
+"""Dotted key inside a section, and what is wrong with it."""
 
 
 class ModelSection:
-    """A section whose keys do not depend on each other, unless `faults` says otherwise."""
+    """A section whose keys are independent, unless `faults` says otherwise."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield faults of keys that do not fit together."""
+        """Yield the errors of keys that contradict each other."""
         yield from ()
 
 
 def chosen(key: str, name: str, table: str, choices: Collection[str]) -> Iterator[Fault]:
-    """Yield the fault of a key that names no entry of a table."""
+    """Yield the error of a key that names no entry of a table."""
     if name not in choices:
         yield key, f"'{name[:80]}' is not in {table}: {', '.join(choices)}"
 
 
 def is_count(text: str) -> bool:
-    """Return whether a text is a whole number from 1 on."""
+    """Return whether a text is a whole number of at least 1."""
     return text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1

@@ -35,11 +35,11 @@ class Links(ModelSection):
     level: str
     levels: dict[str, LinkSpeeds]
     oversubscription: Annotated[float, Range(0.001, 1000)]
-    """Bandwidth of a rack's nodes relative to that of its links to the spine."""
+    """Bandwidth of a rack's nodes relative to the bandwidth of its links to the spine."""
 
     @property
     def gbit(self) -> LinkSpeeds:
-        """The bandwidth in use."""
+        """The bandwidth of the selected level."""
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
@@ -49,14 +49,14 @@ class Links(ModelSection):
 
 @dataclass(frozen=True)
 class TrafficFamily:
-    """Work of the GPUs of a model family in an iteration."""
+    """What the GPUs of a model family do in an iteration."""
 
     share: Share
     """Share of the jobs."""
     message_mb: Annotated[float, Range(0, 1_000_000)]
     """Gradients that all GPUs sum up [MB]."""
     compute_s: Annotated[float, Range(0.000001, 1_000_000)]
-    """Time in which they compute and send nothing [s]."""
+    """Time for which they compute and send nothing [s]."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Traffic(ModelSection):
 
     @property
     def listed(self) -> str:
-        """The families for the printed line."""
+        """The families as text for the printed assumptions."""
         return ", ".join(
             f"{name} {100 * f.share:g} % ({f.message_mb:g} MB, {f.compute_s:g} s)" for name, f in self.families.items()
         )
@@ -83,8 +83,8 @@ class Contention(ModelSection):
     """M38: gangs on one link."""
 
     sharing: Literal["always", "duty"]
-    """Whether a gang always counts on its links, or only for the part of an iteration in which it sends."""
+    """Whether a gang always loads its links, or only during the part of an iteration in which it sends."""
     extra: Annotated[float, Range(0, 100)]
-    """Cost of each further gang beyond its share of the link."""
+    """Additional cost of each further gang, beyond its share of the link."""
     least: Rate
-    """Part of a link that a gang keeps whatever goes before it."""
+    """Share of a link that a gang always keeps, even if others have precedence."""

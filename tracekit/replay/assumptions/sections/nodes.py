@@ -20,28 +20,28 @@ class SwitchedNodes(ModelSection):
     """Time from switching on until jobs may start [s]."""
     wake_sweep_s: tuple[Seconds, Seconds, Seconds]
     off_share: Share
-    """Power of a node that is off, of its idle power [0..1]."""
+    """Power of a node that is off, relative to its idle power [0..1]."""
 
 
 @dataclass(frozen=True)
 class Loans(ModelSection):
-    """M42: inference servers that are free for training."""
+    """M42: idle inference servers that are available for training."""
 
     servers: Annotated[float, Range(0, 100)]
-    """Servers for each training node of a domain and GPU model."""
+    """Number of servers per training node of a domain and GPU model."""
     mean: Share
-    """Part that is free on average."""
+    """Share of servers that is free on average."""
     swing: Share
     """Amplitude of that share."""
     period_h: Annotated[float, Range(0.001, 10_000)]
     peak_h: Annotated[float, Range(0, 24)]
-    """Hour of the day at which most are free, UTC [h]."""
+    """Hour of the day at which the free share is highest, UTC [h]."""
     series: tuple[Share, ...]
-    """Part that is free in each hour from the first submission on; empty for the wave."""
+    """Free share in each hour from the first submission on; empty to use the sine wave."""
 
     @property
     def told(self) -> str:
-        """The free share, for people."""
+        """The free share as text for the printed assumptions."""
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
             return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"

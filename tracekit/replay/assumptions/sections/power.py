@@ -24,7 +24,7 @@ class Workload:
     s0: Share
     """Share of the dynamic power that does not fall with the clock."""
     a: Annotated[float, Range(0, 10)]
-    """Speed is clock share to this power."""
+    """Exponent a: speed is the clock share to the power of a."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Power(ModelSection):
     config: str
     configs: dict[str, PowerConfig]
     gpu_models: dict[str, str]
-    """Name of the configuration by beginning of a GPU model's name."""
+    """Configuration by prefix of the GPU model's name."""
 
     @property
     def s0(self) -> float:
-        """Numbers of the workload in use."""
+        """`s0` of the selected workload."""
         return self.workloads[self.workload].s0
 
     @property
     def a(self) -> float:
-        """Numbers of the workload in use."""
+        """`a` of the selected workload."""
         return self.workloads[self.workload].a
 
     @property
@@ -79,19 +79,19 @@ class Power(ModelSection):
 
 @dataclass(frozen=True)
 class PowerPrice(ModelSection):
-    """M41: the price of power through time."""
+    """M41: the price of power over time."""
 
     unit: str
     day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
     """Price in each hour of the day [per kWh]."""
     series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Price in each hour from that of the first submission on [per kWh]; empty to use those of the day."""
+    """Price in each hour from the first submission on [per kWh]; empty to use the daily prices."""
     utc_offset_h: Annotated[float, Range(-24, 24)]
-    """Local time less UTC [h]."""
+    """Local time minus UTC [h]."""
 
     @property
     def told(self) -> str:
-        """The prices in use, for people."""
+        """The prices as text for the printed assumptions."""
         prices = self.series or self.day
         span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
         if self.series:
@@ -112,9 +112,9 @@ class GpuPrice(ModelSection):
 
     default: Annotated[float, Range(0.000001, 1_000_000)]
     models: dict[str, Annotated[float, Range(0.000001, 1_000_000)]]
-    """By beginning of a GPU model's name."""
+    """Price by prefix of the GPU model's name."""
 
     @property
     def listed(self) -> str:
-        """The table for the printed line."""
+        """The table as text for the printed assumptions."""
         return ", ".join(f"{model} {price:g}" for model, price in self.models.items())

@@ -31,7 +31,7 @@ class Interference(ModelSection):
 
     @property
     def c(self) -> float:
-        """The strength in use."""
+        """The strength of the selected level."""
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
@@ -52,7 +52,7 @@ class GpuMemory(ModelSection):
 
     @property
     def fraction(self) -> float:
-        """The fraction in use [0..1]."""
+        """The memory fraction of the selected level [0..1]."""
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
@@ -79,7 +79,7 @@ class SliceProfile:
 
 @dataclass(frozen=True)
 class Slices(ModelSection):
-    """M32: how a GPU can be cut."""
+    """M32: how a GPU can be divided into slices."""
 
     compute: Annotated[int, Range(1, 64)]
     memory: Annotated[int, Range(1, 64)]
@@ -87,18 +87,18 @@ class Slices(ModelSection):
 
     @property
     def sizes(self) -> str:
-        """Compute of the profiles for the printed line."""
+        """Compute of the profiles as text for the printed assumptions."""
         return ", ".join(str(profile.compute) for profile in self.profiles.values())
 
     @property
     def memories(self) -> str:
-        """Memory of the profiles for the printed line."""
+        """Memory of the profiles as text for the printed assumptions."""
         return ", ".join(str(profile.memory) for profile in self.profiles.values())
 
     def faults(self) -> Iterator[Fault]:
         """Yield values that contradict each other."""
         if not any(p.compute == self.compute and p.memory == self.memory for p in self.profiles.values()):
-            yield "profiles", "has no slice that is the whole GPU"
+            yield "profiles", "has no slice that covers the whole GPU"
         for name, profile in self.profiles.items():
             if not profile.starts or max(profile.starts) + profile.memory > self.memory:
                 yield f"profiles.{name}.starts", "must be starts at which the slice stays within the memory"

@@ -1,4 +1,4 @@
-"""Assumptions about speed of a job: on more nodes, other GPU models, fewer CPUs, more workers."""
+"""Assumptions about the speed of a job: on more nodes, other GPU models, fewer CPUs or more workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Work(ModelSection):
-    """M0: nothing in it can be changed."""
+    """M0: recorded run times; this section has no settings."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Spread(ModelSection):
     level: str
     levels: dict[str, Annotated[float, Range(0, 100)]]
     families: dict[str, dict[str, Rate]]
-    """By family and 'GPUs/nodes'."""
+    """Speeds by family and 'GPUs/nodes'."""
 
     @property
     def b(self) -> float:
-        """The penalty in use."""
+        """The penalty of the selected level."""
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
@@ -89,12 +89,12 @@ class Stages(ModelSection):
 
 @dataclass(frozen=True)
 class CpuCurve:
-    """Speed of a family against CPUs per GPU."""
+    """Speed of a family as a function of CPUs per GPU."""
 
     kind: Literal["image", "language", "speech"]
     speed: tuple[Factor, ...]
     memory_gb: tuple[Annotated[float, Range(0, 1_000_000)], ...] = ()
-    """GpuMemory per GPU that each point needs [GB]; the reference everywhere when empty."""
+    """Host memory per GPU that each point needs [GB]; if empty, the reference everywhere."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Cpu(ModelSection):
-    """M6: speed against CPUs."""
+    """M6: speed as a function of CPUs."""
 
     reference_cpus: Annotated[float, Range(0.001, 10_000)]
     reference_memory_gb: Annotated[float, Range(0, 1_000_000)]
@@ -135,7 +135,7 @@ class Cpu(ModelSection):
 
 @dataclass(frozen=True)
 class Elastic(ModelSection):
-    """M8 and D3: speed against the number of GPUs."""
+    """M8 and D3: speed as a function of the number of GPUs."""
 
     rigid: bool
     """Whether no job changes its number of GPUs."""
@@ -146,20 +146,20 @@ class Elastic(ModelSection):
 
     @property
     def rigidly(self) -> str:
-        """For the printed line."""
+        """Text for the printed assumptions if jobs are rigid."""
         return "; no job is resized (rigid)" if self.rigid else ""
 
 
 @dataclass(frozen=True)
 class Servers(ModelSection):
-    """M28: speed with parameter servers, shares of an iteration."""
+    """M28: speed with parameter servers, and shares of an iteration."""
 
     fixed: Share
     pull: Share
     worker: Share
     server: Share
     per_gpu: Annotated[float, Range(0, 1000)]
-    """Servers that the cluster has room for, for each of its GPUs."""
+    """Number of servers for which the cluster has room, per GPU."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield values that contradict each other."""
@@ -172,7 +172,7 @@ class TypeSpeed(ModelSection):
     """D6: speed on another GPU model."""
 
     ratio: dict[str, dict[str, Annotated[float, Range(0.001, 1000)]]]
-    """By recorded model and model of the replay."""
+    """Ratios by recorded model and replay model."""
 
     @property
     def pairs(self) -> int:
@@ -190,22 +190,22 @@ class TypeSpeed(ModelSection):
 
 @dataclass(frozen=True)
 class Application:
-    """How fast a class of applications is by GPUs and batch."""
+    """Speed of an application class as a function of GPUs and batch size."""
 
     gpu_h: Annotated[float, Range(0, 1e12)]
-    """Recorded GPU time up to which jobs are of this class [GPU*h]."""
+    """Largest recorded GPU time of jobs in this class [GPU*h]."""
     fixed: Share
-    """Part of a pass with the recorded batch that a larger batch does not lengthen."""
+    """Share of a pass with the recorded batch that does not grow with the batch."""
     sync: Factor
     """Time to exchange gradients between two GPUs, in units of such a pass."""
     more: Factor
-    """What each further GPU adds to that."""
+    """Additional exchange time for each further GPU, in the same units."""
     gamma: Annotated[float, Range(1, 10)]
-    """How much computing and exchange overlap: 1 not at all."""
+    """Overlap of computing and exchange: 1 means none, a larger value more."""
     noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
     """Gradient noise scale at the start and the end, in units of the recorded batch."""
     most: Annotated[float, Range(1, 1_000_000)]
-    """Largest batch, in units of the recorded one."""
+    """Largest batch, in units of the recorded batch."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Applications(ModelSection):
 
     @property
     def listed(self) -> str:
-        """The classes for the printed line."""
+        """The classes as text for the printed assumptions."""
         return "; ".join(
             f"{name} to {a.gpu_h:g} GPU-hours (fixed {a.fixed:g}, sync {a.sync:g}, more {a.more:g}, "
             f"gamma {a.gamma:g}, noise {a.noise[0]:g} to {a.noise[1]:g}, most {a.most:g})"
