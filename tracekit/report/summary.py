@@ -1,4 +1,4 @@
-"""The summary on the first screen: what the cluster is, and what to change first."""
+"""The summary on the first screen: a description of the cluster, and what to change first."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 CHANGES = 3
-"""Most things to change on the first screen."""
+"""Maximum number of suggested changes on the first screen."""
 _NAMED = 3
-"""Most clusters named one by one."""
+"""Maximum number of clusters that are named individually."""
 
 _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
 _UNNAMED = (None, "unknown")
-"""Causes that are none."""
+"""Cause values that do not name a cause."""
 _UNTRIED = 2
-"""Place of a finding whose effect cannot be told: behind those whose effect is, before those that show no gain."""
+"""Rank of a finding without a reported effect: after findings with an effect, before findings without a gain."""
 
 
 def summary(
@@ -52,7 +52,7 @@ def summary(
     changed: WhatChanged | None = None,
     lacks: Sequence[Lack] = (),
 ) -> Summary:
-    """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
+    """Return the summary; arguments other than the answers are None if the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
@@ -74,7 +74,7 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading of the changes; it claims that there is nothing to change only where jobs were replayed."""
+    """Return the heading of the changes; it says that there is nothing to change only if jobs were replayed."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     found = sum(e["verdict"] == "holds" for e in entries)
@@ -96,7 +96,7 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
 def _about(
     answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant, *, outages: str
 ) -> str:
-    """Return what the cluster is, as far as the trace states it; `outages` is a clause about its nodes, or empty."""
+    """Describe the cluster as far as the trace shows it; `outages` is a clause about its nodes, or empty."""
     known = metrics(answers)
 
     def of(metric: str, one: str) -> str:
@@ -118,7 +118,7 @@ def _about(
     who = of("users", "user")
     did = of("jobs", "job")
     if not did:
-        # Nothing says that nobody submitted any.
+        # The trace does not show that no jobs were submitted.
         return f"{place}; the trace holds no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
@@ -134,7 +134,7 @@ def _about(
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
-    """Return how many nodes were observed, and what outages took; None where the trace states no events of nodes."""
+    """Return how many nodes were observed and what outages cost; None if the trace records no node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes"):
         return None
@@ -151,7 +151,7 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
 
 
 def outages_clause(answers: Mapping[str, Answer]) -> str | None:
-    """Return what outages took, to end the sentence about a cluster with jobs; None where no outage is known.
+    """Return a clause on outages that ends the sentence about a cluster with jobs; None if no outage is known.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def outages_clause(answers: Mapping[str, Answer]) -> str | None:
 
 
 def _costly(rows: list[Row]) -> str:
-    """Say which cause took most node-hours, and for which part of them none is known."""
+    """Say which cause took the most node-hours, and for which share of them the cause is unknown."""
     shares = cause_shares(rows, "node_hours")
     named = [r for r in shares if r["cause"] not in _UNNAMED]
     worst, unnamed = largest(named, "share"), sum(r["share"] for r in shares if r["cause"] in _UNNAMED)
@@ -177,7 +177,7 @@ def _costly(rows: list[Row]) -> str:
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
-    """Return what to sort guidelines that hold by: those with an effect first, by the hours that jobs are spared."""
+    """Return the sort key of guidelines that hold: those with an effect first, by hours saved."""
     effect, losses = entry["effect"], entry["losses"]
     if losses is not None:
         return (_ORDER[losses["verdict"]], -losses["changes"][0]["saved_gpu_h"], entry["id"])
@@ -199,17 +199,17 @@ def _change(entry: dict[str, Any]) -> SuggestedChange:
 
 
 def _says_why(entry: dict[str, Any]) -> bool:
-    """Return whether a guideline says why no replay tells its effect: a twin that does not carry it, or none at all."""
+    """Return whether a guideline says why no replay shows its effect: its twin is too inaccurate or does not exist."""
     return bool(entry.get("record") or (entry["no_effect"] or "").startswith("Cannot tell"))
 
 
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether there are guidelines, and not one of them could be decided."""
+    """Return whether there are guidelines but none of them could be decided."""
     return bool(entries) and all(e["verdict"] == "cannot tell" for e in entries)
 
 
 def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether more than half of the guidelines could not be decided: too many to say that nothing is wrong."""
+    """Return whether more than half of the guidelines could not be decided, too many to say that nothing is wrong."""
     unknown = [e for e in entries if e["verdict"] == "cannot tell"]
     return 2 * len(unknown) > len(entries)
 
