@@ -17,7 +17,7 @@ _SPANNED = frozenset({"x2", "y2"})
 
 
 class _Drawn(Protocol):
-    """A chart with its title and note, see `tracekit.report.charts.Chart`."""
+    """A chart with its title, legend and note, see `tracekit.report.charts.Chart`."""
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]: ...
 

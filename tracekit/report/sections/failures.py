@@ -1,4 +1,4 @@
-"""Failures: how jobs of each size end, how often they are tried again, and what the failures cost whom."""
+"""Failures: how jobs of each size end, how often they are retried, and what failures cost each user."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 _KNOWN = 0.5
-"""Part of the jobs whose end must be known before sizes are compared."""
+"""Minimum share of jobs with a known status for sizes to be compared."""
 
 CHANCE = 0.05
-"""p-value above which shares count as no further apart than chance would bring them."""
+"""If the p-value is above this, differences between shares are attributed to chance."""
 
 
 def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
+    """Compare the share of unsuccessful jobs between sizes, among jobs with a known status."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
     late: dict[str, int] = {}
@@ -64,12 +64,12 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
-    """Return the rows of jobs with GPUs, or all where there is none."""
+    """Return the rows of GPU jobs, or all rows if there are no GPU jobs."""
     return [r for r in rows if r["gpu_class"] != "0"] or rows
 
 
 def _compared(shares: list[Row]) -> str | None:
-    """Say which size ends badly most and least often."""
+    """Say which sizes end unsuccessfully most and least often."""
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
@@ -88,11 +88,11 @@ def _compared(shares: list[Row]) -> str | None:
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Say the shares known to have failed, where most ends are not known so that sizes cannot be compared."""
+    """Give the shares known to have failed if most statuses are unknown, so that sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
     text = (
-        f"How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: {', '.join(parts)}"
+        f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
     )
     if any(late.values()):
         timed = [f"{percent(late.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
@@ -111,14 +111,14 @@ def _range(low: Row, high: Row) -> str:
 
 
 def _alike(shares: list[Row]) -> bool:
-    """Return whether chance alone gives shares so different in one case of twenty or more (chi-squared test)."""
+    """Return whether chance alone explains the differences between shares (chi-squared test, p at least 0.05)."""
     from scipy.special import chdtrc
 
     failed = [round(r["share"] * r["jobs"]) for r in shares]
     share = sum(failed) / sum(r["jobs"] for r in shares)
     if share in (0, 1):
         return True
-    # Pearson's statistic of a table with two rows, failed or not.
+    # Pearson's statistic for a table with two rows: failed and not failed.
     expected = [(r["jobs"] * share, n) for r, n in zip(shares, failed, strict=True)]
     statistic = sum((n - mean) ** 2 / (mean * (1 - share)) for mean, n in expected)
     return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
@@ -139,14 +139,14 @@ def _ended(row: Row) -> str:
 
 
 def _parts(row: Row) -> str:
-    """Return the parts of a share whose words stand before it, where some jobs failed and some ran out of time."""
+    """Return the failed and timed-out parts of a share in parentheses, if both occur."""
     if not row["late"]:
         return ""
     return f" ({percent(row['share'] - row['late'])} failed, {percent(row['late'])} timed out)"
 
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the shares of the statuses of each size class."""
+    """Draw the status shares of each size class."""
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
         {**r, "end": r["status"] or "unknown", "order": order[r["status"] or "unknown"]}
@@ -162,19 +162,19 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         marks=[stack(18)],
         by=by,
         tips=[Tip("gpu_class", "GPUs"), Tip("end", "status"), Tip("jobs", "", ","), Tip("jobs_share", "share", ".1%")],
-        note="Those of unknown end too." if {"running", "pending", "unknown"} & {*by.colours} else "",
+        note="Includes jobs with an unknown end." if {"running", "pending", "unknown"} & {*by.colours} else "",
     )
     return [chart]
 
 
 def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which size is tried again most often."""
+    """Say which size is retried most often."""
     sizes = _of_gpu_jobs(list(by_class(rows).values()))
     most = largest(enough(sizes, "jobs"), "mean_retries")
     if most is None:
         return None
     if not any(r["mean_retries"] for r in sizes):
-        return "No job was tried again."
+        return "No job was retried."
     among = scope(sizes, "jobs")
     of = f" of the sizes{among}" if among else ""
     text = (
@@ -189,7 +189,7 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def retries_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw mean retries and share of unsuccessful jobs by size class."""
+    """Draw mean retries and the share of unsuccessful jobs by size class."""
     have = by_class(rows)
     classes = [c for c in GPU_CLASSES if c in have]
     shown = [have[c] for c in classes]
@@ -208,7 +208,7 @@ def retries_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the commonest reason and the one that costs most."""
+    """Name the most common reason and the most expensive one."""
     if not rows:
         return None
     trials, common = sum(r["trials"] for r in rows), rows[0]
@@ -225,7 +225,7 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw failed attempts and GPU-hours of the commonest reasons."""
+    """Draw failed attempts and GPU-hours of the most common reasons."""
     shown = named(rows, "reason", "no reason")
     tips = [
         Tip("category"),
@@ -241,7 +241,7 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how fast attempts of the commonest size fail, and what all failures cost."""
+    """Say how fast attempts of the most common size fail, and what all failures cost."""
     rows = _of_gpu_jobs(rows)
     common = largest(rows, "failures")
     if common is None:
@@ -264,7 +264,7 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw median, 90th and 95th percentile of the run time to failure by size class."""
+    """Draw the median, 90th and 95th percentile of the run time to failure by size class."""
     by = size_hues(rows)
     chart = ranges(
         rows,
@@ -280,7 +280,7 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the user who loses most GPU time to failures."""
+    """Name the user who loses the most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
         return None
@@ -297,7 +297,7 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the GPU-hours that failures cost, by user."""
+    """Draw the GPU-hours lost to failures by user."""
     losers = [r for r in rows if r["gpu_hours_lost"]]
     tips = [
         Tip("gpu_hours_lost", "GPU-hours lost", ",.1f"),
