@@ -51,10 +51,10 @@ def caveats(
     found = _gpus(capacity, held)
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
-        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may hold a part of the load only."
+        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may contain only part of the load."
         found.append(_doubt(text, "g-power-down"))
     if held is not None and held < _FEW:
-        text = f"Jobs hold {percent(held)} of the GPU time: this log may hold a part of the load only."
+        text = f"Jobs hold {percent(held)} of the GPU time: this log may contain only part of the load."
         found.append(_doubt(text, "q-queuing-gpu-time-held"))
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
@@ -120,7 +120,7 @@ def _lost(quality: Quality, jobs: float) -> list[Doubt]:
     if gone and gone["count"] and gone["count"] >= _SOME * jobs:
         text = f"{counted(gone['count'], 'runs')} without an end passed the time limit or lost the GPUs to a later run."
         more = (
-            "They count up to then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
+            "They count until then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
         )
         found.append(_doubt(text, CONTRADICTIONS, more))
     return found
@@ -131,13 +131,13 @@ def _times(known: Mapping[str, float], place: str) -> list[Doubt]:
     found = []
     impossible, jobs = known.get("impossible_times", 0), known.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:
-        text = f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start."
-        found.append(_doubt(text, place, "The waits and GPU-hours that need them are unknown."))
+        text = f"{counted(impossible, 'times')} in the log are impossible, such as an end before its start."
+        found.append(_doubt(text, place, "The waits and GPU-hours that depend on them are unknown."))
     hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
         text = f"{times} are ambiguous by an hour: GPU-hours may be off by up to {count(hours)}."
-        more = f"Clocks were changed, so that such a time is one of two instants; {percent(hours / total)} in doubt."
+        more = f"When clocks change, such a time can be either of two instants; {percent(hours / total)} is in doubt."
         found.append(_doubt(text, place, more))
     return found
 
@@ -175,10 +175,10 @@ def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
     found += _devices(trace, known["jobs"])
     if any(note.endswith(ASSUMED_ZONE) for note in trace.manifest.notes):
         cure = f"{_AGAIN} --option timezone=Area/City"
-        found.append(_lack("zone", "Times are read as UTC: no zone is known.", cure))
+        found.append(_lack("zone", "Times are read as UTC because the time zone is unknown.", cure))
     if not can["utilization"].available and not trace.has("job_usage") and (known.get("gpu_jobs") or not states_gpus):
         cure = f"{_AGAIN} --telemetry http://PROMETHEUS:9090"
-        found.append(_lack("telemetry", "How busy GPUs were is unknown: there is no telemetry.", cure))
+        found.append(_lack("telemetry", "GPU utilization is unknown because there is no telemetry.", cure))
     return found
 
 

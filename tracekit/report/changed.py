@@ -197,19 +197,19 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
     parts = [r for r in rows if not whole_log(r)]
     few = [r for r in whole if r["verdict"] == "too little data"]
     if not whole:
-        return f"What {verb.one} cannot be told: no measure is known of both."
+        return f"We cannot say what {verb.one}: no measure is known for both."
     if len(few) == len(whole):
         sides = (
             f"{counted(whole[0][f'n_{side}'], 'jobs')} on {counted(whole[0][f'days_{side}'], 'days')}"
             for side in ("before", "after")
         )
         return (
-            f"What {verb.one} cannot be told: there are {' before and '.join(sides)} after, and each side needs"
+            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after, and each side needs"
             f" {FEW} jobs on {FEWEST_DAYS} days."
         )
     sure, own = (sorted(filter(carried, of), key=by_size_of_change, reverse=True) for of in (whole, parts))
     noise = len(whole) - len(sure) - len(few)
-    untold = f", and {count(len(few))} cannot be told" if few else ""
+    untold = f", and {count(len(few))} had too little data" if few else ""
     if sure:
         named = "; ".join(f"{_name(r)} {change_words(r)}" for r in sure[:_NAMED])
         sentences = [f"{count(len(sure))} of {counted(len(whole), 'measures')} {verb.many} beyond chance: {named}."]
@@ -257,8 +257,8 @@ def _certainty(row: Row) -> str:
         return f"may be chance: {ends}" if ends else "may be chance"
     few = min(row["n_before"], row["n_after"])
     if few < FEW:
-        return f"cannot tell, {count(few)} observations"
-    return f"cannot tell, {counted(min(row['days_before'], row['days_after']), 'days')}"
+        return f"too little data: {count(few)} observations"
+    return f"too little data: {counted(min(row['days_before'], row['days_after']), 'days')}"
 
 
 def change_words(row: Row) -> str:

@@ -48,7 +48,7 @@ _WITH_COURSE = (
     _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
     _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
+    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, held or not"),
     _Number("completed_share", "of the GPU time spent on jobs that completed", percent, "share", "of jobs that ended"),
 )
 NAMES = tuple(number.name for number in _WITH_COURSE)
@@ -195,7 +195,7 @@ def _remarks(
             for name, what in (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
             if known.get(name)
         ]
-        remarks["jobs"] = f"submitted, beside {' and '.join(others)}"
+        remarks["jobs"] = f"submitted, plus {' and '.join(others)}"
         if "cpu_median_run_s" in known:
             remarks["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
     return remarks
@@ -256,15 +256,15 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     if not known.get("nodes") or known.get("availability_share") is None:
         return []
     gpus = known.get("down_gpu_h")
-    cost = "GPUs of nodes are not known" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
+    cost = "GPUs of nodes are unknown" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
-        cost += f", of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
+        cost += f", on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
     # State the rate per year, not per hour or day.
-    yearly = f"{count(round(known['outages_per_node_year'], 2))} a node and year"
+    yearly = f"{count(round(known['outages_per_node_year'], 2))} per node and year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     numbers = (
-        _Number("availability_share", "of the time fit for work", percent, "share", "the mean over all nodes"),
+        _Number("availability_share", "of the time in service", percent, "share", "the mean over all nodes"),
         _Number("nodes", "nodes", count, "nodes", f"{count(known['nodes_hit'])} of them had an outage"),
         _Number("outages", "outages", count, "outages", f"{often}{going_on}"),
         _Number("down_node_h", "node-hours out of service", whole_hours, "hours", cost),
@@ -278,42 +278,42 @@ AT_ONCE_S = 60.0
 FULL = 0.9
 """If at least this share of the GPU time is held, the cluster is called full."""
 TAILS = {
-    "long": "one job in ten waits longer than {most}",
-    "none": "nine jobs in ten start at once",
+    "long": "one in ten jobs waits longer than {most}",
+    "none": "nine in ten jobs start at once",
 }
 """Sentences about the 90th percentile of waits."""
 STATES = {
     "at once": "Jobs start at once",
-    "few": "Most jobs start at once and a few wait long, {mean} on average over all",
-    "tail": "Nine jobs in ten wait {most} or less, and the others so long that the mean is {mean}",
-    "long": "Jobs wait {mean} on average, and one in ten longer than {most}",
+    "few": "Most jobs start at once, but a few wait long: {mean} on average",
+    "tail": "Nine in ten jobs wait at most {most}, but the others wait so long that the mean is {mean}",
+    "long": "Jobs wait {mean} on average, and one in ten waits longer than {most}",
 }
 """Sentences about waits; the page's script fills in the values of a part."""
 HELD = {
     "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
-    "free": "{waits}; {free} of the GPU time is held by no job.",
+    "free": "{waits}; {free} of the GPU time is unallocated.",
     "part": "{waits}; they hold {held} of the GPU time.",
     "unknown": "{waits}.",
 }
 """Sentences about the GPU time held: for a cluster, for a part of its jobs, and if it is unknown."""
 MUCH_LOST = 1 / 3
 """If interrupted attempts may have lost at least this share of the GPU time held, the first sentence says so."""
-LOST = "up to {lost} of what jobs held was lost in attempts that were cut short"
+LOST = "interrupted attempts lost up to {lost} of the GPU time held"
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "Which jobs have GPUs is unknown.",
 }
 """Sentences shown instead of waits if no job is known to have GPUs."""
 LACKING = {
-    "number": "not told",
-    "none": "the log holds none of it here",
-    "machines": "GPUs have telemetry, not the jobs of this part",
-    "waits": "The log does not tell how long these jobs waited.",
+    "number": "unknown",
+    "none": "the log has no data for this part",
+    "machines": "telemetry covers GPUs, not the jobs of this part",
+    "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
 """Texts for a part, shown instead of a number, as its note, or instead of the sentence."""
 OF_PART = {
-    "held_share": "by the jobs of this part, of all that is owned",
+    "held_share": "by this part's jobs, of all owned GPUs",
     "completed_share": "of the jobs of this part that ended",
 }
 """Notes on the numbers of a part, by name."""

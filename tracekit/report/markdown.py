@@ -87,7 +87,7 @@ def _changed(found: WhatChanged | None) -> list[str]:
     if found is None:
         return []
     rows = [(r["what"], r["before"], r["after"], r["change"], r["certainty"]) for r in found["rows"]]
-    heads = ("measure", *found["heads"], "difference", "how sure, 95 % interval")
+    heads = ("measure", *found["heads"], "difference", "certainty, 95 % interval")
     shown = [*table(heads, rows), ""] if rows else []
     return [f"## {escaped(found['heading'])}", "", escaped(found["text"]), "", *shown, escaped(found["periods"]), ""]
 
@@ -112,7 +112,7 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
     for verdict, heading in (
         ("holds", ""),
         ("does not hold", "Not found"),
-        ("cannot tell", "The log states too little"),
+        ("cannot tell", "Could not be checked with this log"),
     ):
         entries = [entry for entry in document["guidelines"] if entry["verdict"] == verdict]
         if heading and entries:

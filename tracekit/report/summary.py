@@ -81,7 +81,7 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
     if found:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
     if mostly_undecided(entries):
-        every = "this log states too little" if jobs else "the trace has no jobs to judge"
+        every = "this log lacks the data" if jobs else "the trace has no jobs to judge"
         return f"No advice: {every if undecided(entries) else 'most checks need what this log lacks'}"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
@@ -89,7 +89,7 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
         names = [shorten(name, 30) for name in replay["without_effects"]]
         where = f"{len(names)} clusters" if len(names) > _NAMED else " or ".join(names)
         where = "the log" if names == [UNNAMED] else where
-        return f"Nothing to change on this evidence; no replay tells effects for {where}"
+        return f"Nothing to change on this evidence; no replay shows effects for {where}"
     return "Nothing to change on this evidence"
 
 
@@ -119,7 +119,7 @@ def _about(
     did = of("jobs", "job")
     if not did:
         # The trace does not show that no jobs were submitted.
-        return f"{place}; the trace holds no jobs."
+        return f"{place}; the trace has no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
         did += (
@@ -139,12 +139,12 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
     if not known.get("nodes"):
         return None
     span = f", observed for {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
-    text = f"{counted(known['nodes'], 'nodes')}{span}; the trace holds no jobs."
+    text = f"{counted(known['nodes'], 'nodes')}{span}; the trace has no jobs."
     share = known.get("availability_share")
     if not known["outages"] or share is None:
-        return f"{text} No outage of a node is recorded."
+        return f"{text} No node outage is recorded."
     text += (
-        f" The nodes were fit for work {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
+        f" The nodes were in service {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
         f" {counted(known['nodes_hit'], 'nodes')} took {whole_hours(known['down_node_h'])} node-hours."
     )
     return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
@@ -155,14 +155,14 @@ def outages_clause(answers: Mapping[str, Answer]) -> str | None:
 
     Examples
     --------
-    '; its nodes were fit for work 98.7 % of the time, with 72 outages of 22 nodes'
+    '; its nodes were in service 98.7 % of the time, with 72 outages of 22 nodes'
     """
     known = metrics(answers, MACHINES)
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
         return None
     outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
-    return f"; its nodes were fit for work {percent(share)} of the time, with {outages} of {hit}"
+    return f"; its nodes were in service {percent(share)} of the time, with {outages} of {hit}"
 
 
 def _costly(rows: list[Row]) -> str:
@@ -171,8 +171,8 @@ def _costly(rows: list[Row]) -> str:
     named = [r for r in shares if r["cause"] not in _UNNAMED]
     worst, unnamed = largest(named, "share"), sum(r["share"] for r in shares if r["cause"] in _UNNAMED)
     if worst is None:
-        return " Their causes are not known." if unnamed else ""
-    text = f" Of these hours {shorten(worst['cause'], 30)} took most, {percent(worst['share'])}"
+        return " Their causes are unknown." if unnamed else ""
+    text = f" The cause with the most hours is {shorten(worst['cause'], 30)}, {percent(worst['share'])}"
     return f"{text}; the cause of {percent(unnamed)} is unknown." if unnamed else f"{text}."
 
 
@@ -216,14 +216,14 @@ def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
 
 def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     if not entries:
-        return "The trace was not judged by guidelines."
+        return "No guidelines were evaluated."
     if undecided(entries):
-        none = f"None of the {len(entries)} problems looked for can be told"
+        none = f"None of the {len(entries)} problems could be checked"
         if jobs:
-            return f"{none}, since the log states too little."
+            return f"{none}, because the log lacks the data."
         return (
-            f"{none}: they are measured on jobs, and this trace has none. A scheduler's log of the same nodes and days"
-            " would tell them, and what the outages cost its jobs."
+            f"{none}: they need jobs, and this trace has none. A scheduler log of the same nodes and days would show"
+            " them, and what the outages cost its jobs."
         )
     shown, not_shown, unknown = (
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
@@ -231,7 +231,6 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"Of {len(entries)} problems looked for, {shown or 'none'} {'were' if shown > 1 else 'was'} found,"
-        f" {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent"
-        f"{f'; for {unknown} the log states too little' if unknown else ''}.{rest}"
+        f"We checked for {len(entries)} problems: {shown} found, {not_shown} not present"
+        f"{f', {unknown} could not be checked with this log' if unknown else ''}.{rest}"
     )

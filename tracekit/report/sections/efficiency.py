@@ -124,7 +124,7 @@ def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if len(rows) == 1:
         return f"Job {name} {first['reason']}."
     job = f"{name}, which {first['reason']}"
-    return f"The {count(len(rows))} jobs of the table wasted {count(wasted)} GPU-hours. Worst: {job}."
+    return f"The {count(len(rows))} jobs in the table wasted {count(wasted)} GPU-hours. Worst: {job}."
 
 
 def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:

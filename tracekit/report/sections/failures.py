@@ -48,7 +48,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
             if row["status"] == "timeout":
                 late[row["gpu_class"]] = late.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
-        return f"None of the {counted(sum(total.values()), 'jobs')} whose end is known failed." if total else None
+        return f"None of the {counted(sum(total.values()), 'jobs')} with a known end failed." if total else None
     every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
         return _hardly_known(failed, late, every)
@@ -91,9 +91,7 @@ def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str,
     """Give the shares known to have failed if most statuses are unknown, so that sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
-    text = (
-        f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
-    )
+    text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
     if any(late.values()):
         timed = [f"{percent(late.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
         text += f"; to have run out of time: {', '.join(timed)}"
@@ -102,10 +100,10 @@ def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str,
 
 def _range(low: Row, high: Row) -> str:
     if low["share"] == high["share"]:
-        alike = "end badly" if low["late"] else "fail"
-        return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
+        alike = "are unsuccessful" if low["late"] else "fail"
+        return f"All sizes {alike} equally often: {percent(low['share'])} of the jobs with a known end {_ended(low)}"
     return (
-        f"Not beyond chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"Differences may be chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
         f"{_parts(high)}{sample_size(high['jobs'])}"
     )
 
@@ -125,12 +123,12 @@ def _alike(shares: list[Row]) -> bool:
 
 
 def _cpu(row: Row) -> str:
-    how = f"ended badly{_parts(row)}" if row["late"] else "failed"
-    return f"Of the CPU jobs whose end is known {percent(row['share'])} {how}{sample_size(row['jobs'])}."
+    how = f"were unsuccessful{_parts(row)}" if row["late"] else "failed"
+    return f"Of the CPU jobs with a known end, {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
 def _say(row: Row) -> str:
-    who = f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} whose end is known"
+    who = f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} with a known end"
     return f"{who} {_ended(row)}{sample_size(row['jobs'])}"
 
 
@@ -178,13 +176,13 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     among = scope(sizes, "jobs")
     of = f" of the sizes{among}" if among else ""
     text = (
-        f"{gpu_jobs(most['gpu_class'])} are tried again most often{of}: {most['mean_retries']:.2f} retries a job"
+        f"{gpu_jobs(most['gpu_class'])} are retried most often{of}: {most['mean_retries']:.2f} retries per job"
         f"{sample_size(most['jobs'])}"
     )
     if most["unsuccessful_share"] is not None:
         late = most.get("timeout_share") or 0
-        text += f"; in the end {percent(most['unsuccessful_share'])} of them do not succeed"
-        text += f", {percent(late)} by running out of time" if late else ""
+        text += f"; {percent(most['unsuccessful_share'])} of them never succeed"
+        text += f", {percent(late)} because they run out of time" if late else ""
     return text[0].upper() + text[1:] + "."
 
 
@@ -196,12 +194,12 @@ def retries_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     tips = [
         Tip("gpu_class", "GPUs"),
         Tip("jobs", "", ","),
-        Tip("mean_retries", "retries a job", ".2f"),
+        Tip("mean_retries", "retries per job", ".2f"),
         Tip("unsuccessful_share", "unsuccessful", ".1%"),
     ]
     y = names("gpu_class", classes, "GPUs of the job", step=26)
     measures = {
-        "series-1": number("mean_retries", "retries a job (mean)"),
+        "series-1": number("mean_retries", "retries per job (mean)"),
         "status-failed": share("unsuccessful_share", "share of jobs that end unsuccessfully"),
     }
     return [Chart(shown, x=x, y=y, marks=[bar(14, hue)], tips=tips) for hue, x in measures.items()]
@@ -213,15 +211,15 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     trials, common = sum(r["trials"] for r in rows), rows[0]
     text = (
-        f"The commonest reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
+        f"The most common reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
         f" {count(trials)} failed attempts"
     )
     costly = largest(rows, "rtf_demand_share")
     if costly is None:
         return text + "."
     if costly is common:
-        return f"{text}, and {percent(costly['rtf_demand_share'])} of the GPU time that failed."
-    return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
+        return f"{text}, and {percent(costly['rtf_demand_share'])} of their GPU time."
+    return f"{text}; {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
 
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
@@ -236,7 +234,7 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     ]
     return [
         amounts(shown, value="trials", axis_title="failed attempts", tips=tips, hue="status-failed"),
-        amounts(shown, value="gpu_hours", axis_title="GPU-hours that failed", tips=tips),
+        amounts(shown, value="gpu_hours", axis_title="GPU-hours of failed attempts", tips=tips),
     ]
 
 
@@ -259,8 +257,8 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     share = f"{percent(worst['gpu_hours_lost'] / lost)} of them in {gpu_jobs(worst['gpu_class'])}"
     every = sum(r["failures"] for r in rows)
     told = f"; {count(late)} of these {counted(every, 'attempts')} timed out" if late else ""
-    tried = ", those tried again included," if facts.retried else ""
-    return f"{text}. All that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
+    tried = " (including retried ones)" if facts.retried else ""
+    return f"{text}. All attempts that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
@@ -285,15 +283,15 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["gpu_hours_lost"]:
         return None
     whose = f"of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "of jobs without a user"
-    tried = ", those tried again included," if facts.retried else ""
-    text = f"Failed attempts {whose}{tried} took the most, {count(worst['gpu_hours_lost'])} GPU-hours"
+    tried = " (including retried ones)" if facts.retried else ""
+    text = f"Failed attempts {whose}{tried} took the most GPU time, {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
     if not worst["failed_share"]:
-        return f"{text}; in the end none of the jobs failed{sample_size(worst['jobs'])}."
+        return f"{text}; none of the jobs failed in the end{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
-    return f"{text}; in the end {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
+    return f"{text}; {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:

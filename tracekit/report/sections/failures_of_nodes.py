@@ -26,17 +26,17 @@ def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    counted = "counting one session's failures once"
+    counted = "counting the failures of one session once"
     bad = [r for r in judged if r["suspect"]]
     if not bad:
         return (
-            f"Failed attempts point to no node more than bad luck explains, {counted}; nearest to it comes"
-            f" {_against(judged[0])}.{' Outages may: see below.' if facts.outages else ''}"
+            f"No node has more failed attempts than chance explains ({counted}); the most suspect node is"
+            f" {_against(judged[0])}.{' For outages, see below.' if facts.outages else ''}"
         )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"On {where} attempts fail more often than bad luck explains, {counted}: {listed}{more}."
+    return f"On {where} attempts fail more often than chance explains ({counted}): {listed}{more}."
 
 
 def _against(row: Row) -> str:
@@ -49,7 +49,7 @@ def _against(row: Row) -> str:
 def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw failed and expected trials of the most suspect nodes."""
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
-    shown, by = _judged(shown, "suspect", "more than bad luck explains", "no more than bad luck explains")
+    shown, by = _judged(shown, "suspect", "more than chance explains", "no more than chance explains")
     x = number("failed_trials", "failures")
     expected = Mark("tick", {"thickness": 2, "size": 20, "color": colour("ink")}, x=x.of("expected_failed_trials"))
     chart = Chart(
@@ -94,7 +94,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     gpus = known.get("down_gpu_h")
     took = f"{whole_hours(known['down_node_h'])} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
     text = (
-        f"The {counted(known['nodes'], 'nodes')} were fit for work {percent(share)} of the time;"
+        f"The {counted(known['nodes'], 'nodes')} were in service {percent(share)} of the time;"
         f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
     )
     most = known["most_down_at_once"]
@@ -292,7 +292,7 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest, fit for work {share} of the time (all nodes:"
+        f"{shorten(worst['node_id'], 40)} was out of service longest and in service {share} of the time (all nodes:"
         f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
         " out at least once."
     )
@@ -304,10 +304,10 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not told:
         return None
     first, *second = sorted(told, key=lambda r: (-r["events"], r["cause"]))[:2]
-    text = f"Half of the {count(first['events'])} outages by {first['cause']} were over within"
+    text = f"Half of the {count(first['events'])} outages caused by {first['cause']} ended within"
     text += f" {duration(first['p50_h'] * 3600)}"
     for row in second:
-        text += f", half of the {count(row['events'])} by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        text += f", half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
     return f"{text}."
 
 
@@ -321,7 +321,7 @@ def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if every is None or every["mean_h"] is None:
         return None
     text = (
-        f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, by"
+        f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, based on"
         f" {counted(every['failures'], 'failures')} of {count(every['failed_nodes'])} of the"
         f" {counted(every['nodes'], 'nodes')}"
     )
@@ -355,17 +355,17 @@ def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     more = f" and {len(lemons) - 3} more" if len(lemons) > 3 else ""
     what = "1 node fails" if len(lemons) == 1 else f"{len(lemons)} nodes fail"
-    return f"{what} much more often than the others, and chance does not explain it: {listed}{more}."
+    return f"{what} much more often than the others, beyond chance: {listed}{more}."
 
 
 def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the failure rate of the most suspect nodes with its interval."""
     shown = named([r for r in rows if r["failures"]], "node_id", "no node")
     shown, by = _judged(shown, "lemon", "lemon", "may be chance")
-    x = number("shrunk_per_1000_d", "failures in 1,000 days")
+    x = number("shrunk_per_1000_d", "failures per 1,000 days")
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards"
-        " that of all; line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
+        " rate of all nodes; line: its 95 % interval."
     )
     chart = Chart(
         shown,
@@ -377,7 +377,7 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             Tip("label", "node"),
             Tip("failures", "", ","),
             Tip("expected_failures", "expected", ",.1f"),
-            Tip("shrunk_per_1000_d", "failures in 1,000 days", ",.1f"),
+            Tip("shrunk_per_1000_d", "failures per 1,000 days", ",.1f"),
             Tip("probability", "", ".1%"),
         ],
         note=note,
@@ -391,12 +391,12 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     whole = next((r for r in every if (r["nodes_of"], r["chance"]) == ("any", "times")), None)
     if whole is None or not whole["pairs"]:
         return None
-    pairs = f"{counted(whole['pairs'], 'pairs')} of failures of two nodes began within an hour of each other"
+    pairs = f"{counted(whole['pairs'], 'pairs')} of node failures began within an hour of each other"
     if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
-        return f"{pairs}, which chance explains."
+        return f"{pairs}, no more than expected by chance."
     text = (
-        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), at most"
-        f" {counted(whole['largest_group'], 'nodes')} together"
+        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), with at"
+        f" most {counted(whole['largest_group'], 'nodes')} together"
     )
     rack = next((r for r in every if (r["nodes_of"], r["chance"]) == ("rack", "racks")), None)
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
@@ -415,9 +415,9 @@ def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
     middle = next((r for r in known if r["nodes"] ** 2 >= wide["nodes"] and r is not wide), None)
     first, *others = [r for r in (middle, wide) if r is not None]
     gang = f"a gang of {counted(first['nodes'], 'nodes')}"
-    text = f"{percent(first['hit_share'])} is the chance that {gang} loses one within a day"
+    text = f"The chance that {gang} loses one within a day is {percent(first['hit_share'])}"
     for row in others:
-        text += f", {percent(row['hit_share'])} that one of {counted(row['nodes'], 'nodes')} does"
+        text += f", and {percent(row['hit_share'])} for {counted(row['nodes'], 'nodes')}"
     return f"{text} ({percent(wide['independent_share'])} if nodes failed independently)."
 
 

@@ -45,8 +45,8 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all that was held; {percent(worst['lost_gpu_hours'] / lost)} of it with the"
-        f" end '{_end(worst)}'."
+        f" {percent(of_all)} of all GPU-hours held; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
+        f" '{_end(worst)}'."
     )
 
 
@@ -94,7 +94,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
         text += f". Use is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
-        text += f". Not known: {', '.join(unknown)}"
+        text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."
 
 
@@ -152,11 +152,11 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"No size has {SEVERAL} jobs of at least an hour, so the chart mostly shows chance." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
-        f"With a checkpoint an hour jobs of {_size(wide)} make progress for {percent(wide['ettr'])} of the time since"
+        f"With hourly checkpoints, jobs of {_size(wide)} make progress in {percent(wide['ettr'])} of the time since"
         f" submission{_ends(wide)}{sample_size(wide['jobs'])}"
     )
     if small is not wide:
-        text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
+        text += f", jobs of {_size(small)} in {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
     return f"{text}."
 
 
@@ -176,7 +176,7 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
     measured: dict[str, Any] = {"color": colours["measured"]}
-    x = share("ettr", "time in which jobs got ahead", whole=True)
+    x = share("ettr", "time in which jobs made progress", whole=True)
     marks = [whisker(x.of("ettr_low"), "ettr_high", **measured), dot(**measured)]
     if any(r["expected_ettr"] is not None for r in known):
         marks.append(diamond(x.of("expected_ettr"), color=colours["expected by the formula"]))

@@ -115,7 +115,7 @@ _LEADS = {
 """Explanations of each group's terms for readers new to them."""
 
 _OUTAGES = (
-    "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is fit for work; its"
+    "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is in service; its"
     " availability is the share of the time in which it is."
 )
 """Added to the explanation of failures if the trace records when nodes were out of service."""

@@ -28,7 +28,7 @@ def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     known = {metric: number for metric, number in value.items() if number is not None}
     mixed = mixes_kinds(known)
-    text = f"The trace holds {count(value['jobs'])} jobs"
+    text = f"The trace has {count(value['jobs'])} jobs"
     if mixed:
         text += f", {count(known['gpu_jobs'])} of them with GPUs,"
     if value.get("users"):
@@ -72,7 +72,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if row is not None and row[share]:
             part = f", {percent(row[share])}, took {percent(row['gpu_hours_share'])}" if row["gpu_hours_share"] else ""
             text += f", {status_word(second)} jobs{part or f' are {percent(row[share])}'}"
-    more = f"; what {counted(running, 'jobs')} that still run have held is in neither" if running else ""
+    more = f"; not counted: {counted(running, 'jobs')} still running" if running else ""
     return f"{text}{more}."
 
 
@@ -146,7 +146,7 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     busy = f"{hour_span(high['hour'])} ({counted(high[column], 'GPU jobs' if mixed else 'jobs')})"
     quiet = f"{hour_span(low['hour'])} ({count(low[column])})"
-    return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
+    return f"Over all days, the busiest hour is between {busy}, the quietest between {quiet}."
 
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:

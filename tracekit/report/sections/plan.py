@@ -26,15 +26,15 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
     if log is not None and not _as_in_the_log(today, log):
         return (
-            f"Cannot tell what more or fewer nodes would give: in months drawn from the log's days jobs wait"
-            f" {_mean(today)}{_tail(today)}, with the {counted(now, 'nodes')} of today; by the log they waited"
+            f"Cannot tell what more or fewer nodes would change: in months resampled from the log's days, jobs wait"
+            f" {_mean(today)}{_tail(today)}, with today's {counted(now, 'nodes')}; in the log they waited"
             f" {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    text = f"In months drawn from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
+    text = f"In months resampled from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
     text += f" with {counted(now, 'nodes')}"
     if log is not None:
-        text += f" (by the log {_wait(log)}{_tail(log)})"
+        text += f" (in the log {_wait(log)}{_tail(log)})"
     more = next((n for n in sorted(by_nodes) if n > now), None)
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
     parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
@@ -79,7 +79,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     today: list[Mark] = []
     if log:
         now, at = {"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}, [row["nodes"] for row in planned]
-        words = f"today {counted(now['nodes'], 'nodes')}, by the log {duration(now['p90_wait_s'])}"
+        words = f"today {counted(now['nodes'], 'nodes')}, in the log {duration(now['p90_wait_s'])}"
         left = now["nodes"] > (min(at) + max(at)) / 2
         look = {"filled": True, "shape": "diamond", "size": 110, "color": colour("series-3")}
         today = [*reference(x, words, left=left, rows=[now]), Mark("point", look, rows=[now])]

@@ -98,12 +98,12 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
     busy = largest(whole, "jobs_per_hour")
     if busy is None or not busy["jobs"]:
         return None
-    text = f"Most GPU jobs come on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
+    text = f"Most GPU jobs are submitted on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
     among = f" (hours of {LEAST} waits or more)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
-    return f"{text}. Those that come on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
+    return f"{text}. Jobs submitted on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
 
 
 def _hour(row: Row) -> str:
@@ -190,10 +190,10 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
-        among = f" of the groups{among}" if among else ""
-        told.append(f"The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}.")
+        among = f" among groups{among}" if among else ""
+        told.append(f"The longest tail{among}: {_of(worst)}, {_waited(worst)}{sample_size(worst['waits'])}.")
     if not where and (most["p90_s"] > 0 or not told):  # skip that most do not wait if something better was said
-        told.insert(0, f"Most starts, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}.")
+        told.insert(0, f"The largest group is {_of(most)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))
 
 
@@ -229,7 +229,7 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
     if time < _OUTSTANDING or time < 2 * part:
         return ""
     who = f"Jobs without {tenant.a}" if most["vc"] is None else f"Jobs of {shorten(most['vc'], 30)}"
-    return f"{who} did {percent(time)} of all the waiting, with {percent(part)} of the starts."
+    return f"{who} account for {percent(time)} of the waiting time and {percent(part)} of the starts."
 
 
 def _pooled(rows: list[Row], key: str) -> Row | None:

@@ -29,7 +29,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     waited = sum(r["wait_s"] for r in sized)
     if fair and waited:
         time = sum(r["fair_share_wait_s"] for r in sized) / waited
-        text += f", and {percent(time)} of the time waited"
+        text += f", and {percent(time)} of the waiting time"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
@@ -44,8 +44,8 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
-        cause = "quotas meet" if facts.vcs else "it meets"
-        text += f". Of sizes with at least {FEW} waits {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
+        cause = "quotas affect" if facts.vcs else "this affects"
+        text += f". Among sizes with at least {FEW} waits, {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
     return text + "."
 
 

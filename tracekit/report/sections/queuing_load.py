@@ -214,7 +214,9 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     limit, who = shares.get("limit", 0.0), "GPU jobs" if gpu else "jobs"
     if not held and not shares.get("unlisted"):
-        return f"By the scheduler no limit, dependency or begin time held up any of {count(jobs)} {who} that waited."
+        return (
+            f"According to the scheduler, no limit, dependency or begin time delayed the {count(jobs)} waiting {who}."
+        )
     text = (
         f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
         f" times or people for {percent(held - limit)}"

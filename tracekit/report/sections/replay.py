@@ -39,9 +39,9 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name}: cannot tell, since there is no twin: {row['why_not']}."
+        return f"{name}: cannot tell, because there is no twin: {row['why_not']}."
     if not row["waiting_share"]:
-        return f"{name}: cannot tell, since no job waits."
+        return f"{name}: cannot tell, because no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
@@ -149,7 +149,7 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
     log: list[Mark] = []
     if at is not None:
         left = position(at, values) > 0.5
-        log = reference(x.of(recorded), f"by the log {duration(at)}", left=left, rows=rows[:1])
+        log = reference(x.of(recorded), f"in the log {duration(at)}", left=left, rows=rows[:1])
     shape = {"domain": ["not given", "given"], "range": ["circle", "triangle-up"]}
     shapes = {"shape": {"field": "run_times", "type": "nominal", "scale": shape}}
     return Chart(
@@ -204,8 +204,8 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _never(jobs: int) -> str:
     if not jobs:
-        return "No job waits under any policy, since in the replays GPUs are never short"
-    return f"No job that ends waits under any policy; {counted(jobs, 'jobs')} of those replayed never end"
+        return "No job waits under any policy, because the replays never run short of GPUs"
+    return f"No job that ends waits under any policy; {counted(jobs, 'replayed jobs')} never end"
 
 
 def _twin_and_log(rows: list[Row]) -> list[str]:
@@ -216,7 +216,7 @@ def _twin_and_log(rows: list[Row]) -> list[str]:
     if log is None:
         return [f"{text}."]
     who = "they" if log.get("completed") == twin.get("completed") else _these(log)
-    return [f"{text}; by the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
+    return [f"{text}; in the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
 
 
 def _under(row: Row, preposition: str) -> str:
@@ -262,7 +262,7 @@ def _log_beside(row: Row) -> str:
     """Return how long the jobs of an effect waited in the log; '' if the row lacks it."""
     if row.get("recorded_queue_s") is None:
         return ""
-    return f"By the log they waited {duration(row['recorded_queue_s'])} on average."
+    return f"In the log they waited {duration(row['recorded_queue_s'])} on average."
 
 
 def _unreported(rows: list[Row]) -> str:
@@ -277,8 +277,8 @@ def _unreported(rows: list[Row]) -> str:
         return _sentence(unreported[0].get("effect_reason") or "")
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
-    why = "jobs wait longer under them than they did by the log, or the replays do not wait as the log did"
-    return f"The effect of {', '.join(names)}{more} cannot be told: {why}."
+    why = "jobs wait longer under them than in the log, or the replays do not reproduce the log's waits"
+    return f"The effect of {', '.join(names)}{more} cannot be estimated: {why}."
 
 
 def _sentence(words: str) -> str:
@@ -320,9 +320,9 @@ def _recorded(rows: list[Row], base: Row) -> str:
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    text = f"By the log {who} waited {duration(row['avg_queue_s'])} on average"
+    text = f"In the log {who} waited {duration(row['avg_queue_s'])} on average"
     if row["avg_queue_s"] > (base["avg_queue_s"] or 0):
-        text += ", for causes that the replays do not know, such as quotas or reserved nodes"
+        text += ", for reasons that the replays do not model, such as quotas or reserved nodes"
     return f"{text}."
 
 
@@ -332,7 +332,7 @@ def _beyond(rows: list[Row], facts: TraceFacts) -> str:
     if share is None or share <= _MUCH:
         return ""
     return (
-        f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
+        f"In the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
         f" some nodes or in some {facts.ingested.many}: compare the policies with each other, not with the log."
     )
 
@@ -416,7 +416,7 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
     log = next((r[mean] for r in rows if r["mark"] == _LOG and r[mean] is not None), None)
     if log is not None:
         left = position(log, values) > _LEFT
-        marks = [*reference(x, f"by the log {duration(log)}", left=left, kept=_RECORDED), *marks]
+        marks = [*reference(x, f"in the log {duration(log)}", left=left, kept=_RECORDED), *marks]
     colours = {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")}
     return Chart(
         rows,

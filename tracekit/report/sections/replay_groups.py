@@ -49,7 +49,8 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 _NOT_TOLD = (
-    "The effect of other policies cannot be estimated, because the replays' waits differ from the log's or are longer."
+    "The effect of other policies cannot be estimated, because the replays do not reproduce the log's waits or wait"
+    " longer."
 )
 
 
@@ -65,7 +66,7 @@ def _by_log(found: Sequence[tuple[str, Row, Row | None, float | None]]) -> list[
     for gpu_class, first, _, log_s in found:
         tail = first.get("p95_queue_s")
         more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
-        more += [f"by the log {duration(log_s)}"] if log_s is not None else []
+        more += [f"in the log {duration(log_s)}"] if log_s is not None else []
         beside = f" ({'; '.join(more)})" if more else ""
         parts.append(f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}")
     first = found[0][1]
@@ -88,9 +89,7 @@ def _paid(rows: list[Row]) -> str:
     if not worst["avg_queue_s"]:
         return ""
     jobs = gpu_jobs(worst["gpu_class"])
-    return (
-        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['avg_queue_s'])}."
-    )
+    return f" The longest mean wait would be {duration(worst['avg_queue_s'])}, for {jobs} under {policy_name(worst)}."
 
 
 def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -114,17 +113,15 @@ def _who_pays(known: list[Row], unit: Tenant) -> str:
         worst, first = _worst(known)
         if worst is None:
             return f"{start}No {unit.one} waits longer under another policy than under {policy_name(first)}."
-        return (
-            f"{start}The most would be paid by {_vc(worst, unit)} under {policy_name(worst)}: {_instead(worst, known)}."
-        )
+        return f"{start}{policy_name(worst)} would cost {_vc(worst, unit)} most: {_instead(worst, known)}."
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
     if _incomparable(ignore) and _incomparable(keep):
         return not_told
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
-        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that keep them"
-        f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, since a quota can let a job"
-        " wait while GPUs are free."
+        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that enforce them"
+        f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, because a quota can make a"
+        " job wait while GPUs are free."
     )
 
 
@@ -138,11 +135,12 @@ def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
     text = f"In {name} the jobs of {_vc(longest, unit)} wait longest, {duration(longest['avg_queue_s'])} on average"
     if longest["vc"] is None:
         text = text.replace("the jobs of the jobs", "the jobs")
-    return f"{text}." if log is None else f"{text} ({duration(log)} by the log)."
+    return f"{text}." if log is None else f"{text} ({duration(log)} in the log)."
 
 
 _VC_NOT_TOLD = (
-    "Gains and losses of VCs cannot be estimated, because the replays' waits differ from the log's or are longer."
+    "Which VC would gain or lose cannot be estimated, because the replays do not reproduce the log's waits or wait"
+    " longer."
 )
 
 

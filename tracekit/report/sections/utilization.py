@@ -113,7 +113,7 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     wasted, worst = sum(r["wasted_gpu_h"] for r in rows), rows[0]
     whose = f" of {shorten(worst['user'], 30)}" if worst["user"] is not None else ""
     jobs = "1 job" if len(rows) == 1 else f"the {count(len(rows))} jobs"
-    text = f"{jobs} of the table wasted {count(wasted)} GPU-hours"
+    text = f"{jobs} in the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
     what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"

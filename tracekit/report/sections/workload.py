@@ -110,7 +110,7 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if common is None or common["jobs_share"] is None:
         return None
     share = f"{percent(common['jobs_share'])} of the jobs of known size"
-    text = f"The commonest request is {gpus(common['gpu_count'])} ({share})"
+    text = f"The most common request is {gpus(common['gpu_count'])} ({share})"
     heavy = largest(rows, "gpu_hours_share")
     if heavy is None:
         return text + "."

@@ -55,6 +55,6 @@ def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words:
             tables.append(table(f"{kind.capitalize()}s", rows, Shown(facts), note=note))
     if len(exact) == 1:
         return exact[0]
-    told = f"Names that hold '{text.shorten(words)}':" if tables else f"Nothing is called '{text.shorten(words)}'."
-    lead = told if words else "Give the name of a job, a node or a user, or a part of it."
+    told = f"Names that contain '{text.shorten(words)}':" if tables else f"No name contains '{text.shorten(words)}'."
+    lead = told if words else "Enter the name of a job, a node or a user, or a part of it."
     return Thing("search", None, [lead], tables=tables, words=words)

@@ -41,7 +41,7 @@ _LABELS = {
     "run_s": "ran",
     "suspended_s": "suspended for",
     "submit_time": "submitted",
-    "eligible_time": "could start from",
+    "eligible_time": "eligible since",
     "start_time": "started",
     "end_time": "ended",
     "gpu_count": "GPUs",
