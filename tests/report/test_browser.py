@@ -480,7 +480,7 @@ def test_a_table_of_parts_has_no_column_of_which_nothing_is_known(
     opened.charts()
     opened.page.wait_for_selector("html[data-parts=READY]", state="attached")
     heads = opened.page.locator("#closer-table thead th").all_inner_texts()
-    assert heads == ["queue", "jobs", "mean wait", "waited together"]
+    assert heads == ["queue", "jobs", "mean wait", "total wait"]
     opened.context.close()
 
 

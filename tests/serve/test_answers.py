@@ -221,12 +221,12 @@ def test_the_first_numbers_of_a_part_say_what_they_cannot_tell(client: TestClien
     assert [body["numbers"][name]["text"] for name in ("mean_wait_s", "waited_h")] == ["2 h", "6 h"]
     assert body["numbers"]["completed_share"]["text"] == "52.9 %"
     used = body["numbers"]["used_share"]
-    assert [used[key] for key in ("value", "text", "change", "path")] == [None, "not told", None, ""]
+    assert [used[key] for key in ("value", "text", "change", "path")] == [None, "unknown", None, ""]
     assert len(used) == 5
     assert "they hold" in body["state"]
     none = client.get("/first", params={"since": "2031-01-01"}).json()
     golden([used["note"], none["state"]])
-    assert {one["text"] for one in none["numbers"].values()} == {"not told"}
+    assert {one["text"] for one in none["numbers"].values()} == {"unknown"}
 
 
 @pytest.mark.parametrize(

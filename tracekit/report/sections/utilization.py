@@ -136,7 +136,7 @@ def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     tips = [Tip("wasted_gpu_h", "GPU-hours wasted", ",.1f"), Tip("jobs", "idle jobs", ",")]
     left = len(users) - len(shown)
     chart = amounts(shown, value="wasted_gpu_h", axis_title="GPU-hours wasted by idle jobs", tips=tips)
-
+    note = f"Drawn: the {len(shown)} users who waste most; {left} more." if left else ""
     return [replace(chart, note=note)]
 
 
