@@ -50,8 +50,8 @@ def test_colocation_draws_both_ways_of_each_size() -> None:
     rows = [{"gpu_count": g, "colocated": c, "samples": 9, **TIMES} for g in (1.0, 8.0) for c in (False, True)]
     chart, spec, values = _one("locality/utilization_by_colocation", rows)
     assert _domain(spec) == ["1 GPU", "8 GPUs"]
-    assert [words for words, _ in chart.legend] == ["alone on its nodes", "beside another job"]
-    assert [v["company"] for v in values] == ["alone on its nodes", "beside another job"] * 2
+    assert [words for words, _ in chart.legend] == ["alone on its nodes", "sharing a node"]
+    assert [v["company"] for v in values] == ["alone on its nodes", "sharing a node"] * 2
 
 
 def test_colocation_keeps_the_sizes_with_the_most_samples(golden: Golden) -> None:

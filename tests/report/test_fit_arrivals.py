@@ -303,4 +303,4 @@ def test_independent_arrivals_are_reported_as_such(golden: Golden) -> None:
 def test_too_few_arrivals_for_a_test_are_a_reason() -> None:
     why = "too few"
     found = process_answer(_model(process="poisson", tests=None, candidates=[], why=why))
-    assert found == PROCESS.unanswered(f"Arrivals are taken as Poisson: {why}.")
+    assert found == PROCESS.unanswered(f"Arrivals are assumed to be Poisson: {why}.")

@@ -105,7 +105,7 @@ _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, span_h: float = 0.0) -> Axis:
     """Return an axis from the first of several times (ISO) to the last, or to `span_h` hours after the last.
 
-    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain what
+    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain values of
     `shown_time` returns.
     """
     moments = list(moments)

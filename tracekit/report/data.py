@@ -88,7 +88,7 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     changing = capacity["word"].startswith(_LARGEST)
     if gpus is not None:
-        moment = "; a share counts what there is at each moment" if changing else ""
+        moment = "; shares use the number at each moment" if changing else ""
         same = owned is not None and (changing or round(owned) == gpus)
         used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
         found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})

@@ -150,18 +150,18 @@ def _kind(arrivals: dict[str, Any]) -> str:
     """Return how the fitted rate depends on the hour, and why it has no finer resolution."""
     kind, tried = arrivals["rate"]["kind"], arrivals["rate"].get("bic", {})
     if kind == "hour_of_week":
-        return f"the fitted rate has a value of its own for each of the {CELLS[kind]} hours of the week"
+        return f"the fitted rate has a separate value for each of the {CELLS[kind]} hours of the week"
     finer, each, what = {
         "constant": ("hour_of_day", "at every hour", "hour of the day"),
         "hour_of_day": ("hour_of_week", "on every day", "hour of the week"),
     }[kind]
     text = f"the fitted rate is the same {each}"
     if finer in tried:
-        text += f": the log holds too little evidence for a rate of its own for each {what} (its BIC is higher)"
+        text += f": the log has too little evidence for a separate rate for each {what} (its BIC is higher)"
         return f"{text}. This does not show that all {each.split()[-1]}s are the same: compare the points with the line"
     least = LEAST_DAYS[finer]
     if tried and arrivals["days"] < least:
-        text += f": the log is shorter than the {least} days that a rate of its own for each {what} needs"
+        text += f": the log is shorter than the {least} days needed for a separate rate for each {what}"
     return text
 
 

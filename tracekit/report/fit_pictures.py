@@ -270,7 +270,7 @@ _POOLS = {
     "all": "all jobs",
     "gpu_class": "their size class",
     "status": "their status",
-    "neighbours": "their size class and those beside it",
+    "neighbours": "their size class and its neighbours",
 }
 """Descriptions of the group whose fit a small group uses."""
 

@@ -406,7 +406,7 @@ def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = 
             "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
             "keyed": keyed and p.note.startswith(DISTRIBUTION),
             "wide": p.wide,
-            "label": f"Chart. {label} The table beside it holds the numbers.",
+            "label": f"Chart. {label} The table next to it has the numbers.",
         }
         for i, p in enumerate(drawn)
     ]

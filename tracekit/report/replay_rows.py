@@ -68,7 +68,7 @@ def label(name: str, others: Sequence[str]) -> str:
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
     """Return a note on policies that a chart draws as one, and where to find each of them."""
     most = max(map(len, folded.values()), default=0)
-    return f"'+{most}': {most} more alike; the table has each." if most else ""
+    return f"'+{most}': {most} more with the same values; see the table." if most else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

@@ -145,7 +145,7 @@ def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Ch
     lines = {"owned": "GPUs owned"} if owned else {}
     lanes: list[tuple[dict[str, str], str, str, int, Sequence[Row]]] = [
         ({"held": "GPUs held", **lines}, f"GPUs held{of}", "series-1", 84, rows),
-        ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs ask for", "series-2", 44, rows),
+        ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs request", "series-2", 44, rows),
         ({"nodes_down": "nodes out of service"}, "Nodes out of service", "status-failed", 30, out),
     ]
     seen = [lane for lane in lanes if any(row[next(iter(lane[0]))] for row in lane[-1])]

@@ -89,7 +89,7 @@ def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
     charts = _charts(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
     parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
-    return charts + _charts(_changed(parts), "By size of job: what changed", left=_left(parts))
+    return charts + _charts(_changed(parts), "Changes by job size", left=_left(parts))
 
 
 def vc_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:

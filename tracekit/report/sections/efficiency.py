@@ -37,7 +37,7 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
             f" {percent(idle / covered)} idle"
         )
     else:
-        text += "; how many of them were used is not known"
+        text += "; how many of them were used is unknown"
     lost = {
         "failed": _sum(rows, "failed_gpu_h"),
         "timed out": _sum(rows, "timeout_gpu_h"),
@@ -101,7 +101,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
             Tip("label", "name"),
             Tip("part", "part"),
             Tip("hours", "GPU-hours", ",.1f"),
-            Tip("share", "of what was held", ".1%"),
+            Tip("share", "of GPU-hours held", ".1%"),
         ],
         note=" ".join(notes),
     )

@@ -59,7 +59,7 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
     text = (
         f"Of the families tried, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs"
-        f" best. The largest gap between fitted and observed distribution is {percent(whole['ks'])}."
+        f" best. The largest gap between the fitted and observed distribution is {percent(whole['ks'])}."
     )
     if whole["p"] is None:
         return text
@@ -153,7 +153,7 @@ def _unequal(row: Row) -> str:
     end = "last" if row["growth"] > 1 else "first"
     days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
-        f"Half of all batches come in the {end} {days} of the log, by a fitted rate that"
+        f"Half of all batches arrive in the {end} {days} of the log, with a fitted rate that"
         f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
         " them. "
     )
@@ -222,8 +222,8 @@ def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
                 f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
             )
     return (
-        f"Batches of jobs come as if independently of each other: {' and '.join(texts.values())} {same}, no more than"
-        f" chance would give. {_drawn(by, chosen)}"
+        f"Batches of jobs seem to arrive independently of each other: {' and '.join(texts.values())} {same}, no more"
+        f" than by chance. {_drawn(by, chosen)}"
     )
 
 
@@ -236,16 +236,16 @@ _VARIED = {
 def _drawn(by: dict[str | None, Row], chosen: str) -> str:
     """Return which process the model uses."""
     if chosen == "poisson":
-        return "So the model draws independent arrivals."
+        return "So the model uses independent arrivals."
     if chosen == "sessions":
         return (
-            f"The model draws sessions: {count(by['size']['value'])} jobs on average of one user (of one VC where users"
-            f" are unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
+            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (of one VC if users are"
+            f" unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
         )
     if chosen == "mmpp":
         calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))
         return (
-            "So the model lets the rate switch between a calm and a busy state (MMPP), with"
+            "So the rate in the model switches between a calm and a busy state (MMPP), with"
             f" {count(calm)} and {count(busy)} times the fitted rate."
         )
     return "So the model draws the times between batches from a gamma distribution (gamma renewal)."
@@ -259,14 +259,14 @@ def scores_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     best = generated[0]
     text = (
-        f"Of the generators, '{best['workload']}' comes nearest to the last part of the log, with a mean rank of"
+        f"Of the generators, '{best['workload']}' comes closest to the last part of the log, with a mean rank of"
         f" {count(best['mean_rank'])} among {len(ranked)} workloads."
     )
     if ranked[0] is not best:
         text += f" A naive workload ({ranked[0]['workload']}) comes closer: the log is a poor guide to what follows."
     mine, log = best.get("wait_fifo_mean_s"), rows[0].get("wait_fifo_mean_s")
     if mine is not None and log is not None:
-        text += f" Replayed under FIFO its jobs wait {duration(mine)} on average, those of the log {duration(log)}."
+        text += f" Replayed under FIFO, its jobs wait {duration(mine)} on average, the log's jobs {duration(log)}."
     return text
 
 

@@ -186,12 +186,12 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
     shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     left = len(rows) - len(shown)
-    note = f"{left} more sizes and spreads in the table." if left else ""
+    note = f"The table has {left} more combinations of size and nodes." if left else ""
     tips = [Tip("layout", "GPUs and nodes")]
     return [tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)]
 
 
-_ALONE, _SHARED = "alone on its nodes", "beside another job"
+_ALONE, _SHARED = "alone on its nodes", "sharing a node"
 
 
 def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -210,7 +210,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     of = "attempts" if seen is None else counted(seen, "attempts")
     return (
         f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
-        f" {beside[size]['mean_pct']:.1f} % beside another job{_beware([seen])}."
+        f" {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
     )
 
 

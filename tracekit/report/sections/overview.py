@@ -112,7 +112,7 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{who[0].upper()}{who[1:]} are the most common, {percent(part)} {of}"
     cpu = sum(r["jobs"] for r in rows if r["gpu_class"] == "0")
     if mixed and cpu:
-        text += f" (beside {counted(cpu, 'CPU jobs')})"
+        text += f" (plus {counted(cpu, 'CPU jobs')})"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:

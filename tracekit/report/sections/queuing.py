@@ -48,7 +48,7 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
             " longer"
         )
     if wait is not None and wait["p90_s"] <= 0:
-        told.append("nine jobs in ten or more started at once")
+        told.append("at least nine in ten jobs started at once")
     elif wait is not None:
         half = f"half waited at most {duration(wait['p50_s'])}" if wait["p50_s"] > 0 else "half started at once"
         told.append(f"{half}, one in ten waited {duration(wait['p90_s'])} or longer")
@@ -246,7 +246,7 @@ def _pooled(rows: list[Row], key: str) -> Row | None:
 def _waited(row: Row) -> str:
     """Return the median and 90th percentile in words; a wait of 0 counts as no wait."""
     if row["p90_s"] <= 0:
-        return "nine in ten or more did not wait"
+        return "at least nine in ten did not wait"
     tail = f"one in ten waited {duration(row['p90_s'])} or longer"
     middle = "half did not wait" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
     return f"{middle}, {tail}"
@@ -287,7 +287,7 @@ _WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
     """Return a note on the marks and on the tenants without a chart."""
-    told = ["Dot: median; diamond: mean; line: to the 90th percentile."]
+    told = ["Dot: median; diamond: mean; line: up to the 90th percentile."]
     left, none = len(waited) - TENANTS, len(waits) - len(waited)
     if left > 0:
         told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more.")

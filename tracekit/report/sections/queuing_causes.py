@@ -62,7 +62,7 @@ def _quota(facts: TraceFacts) -> str:
         return "came mostly from too few free GPUs in the whole cluster"
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
-    held = f"fell mostly while their {facts.tenant.one} held as many GPUs as it ever did"
+    held = f"came mostly while their {facts.tenant.one} held as many GPUs as it ever did"
     return f"{held} (no quotas known)"
 
 

@@ -107,7 +107,7 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
-        return f"{text}; nobody waited for GPUs."
+        return f"{text}; no job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (

@@ -48,8 +48,8 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"Jobs of {gpus(low)} kept their GPUs least busy, {sizes[low]:.1f} % on average, jobs of {gpus(high)} most,"
-        f" {sizes[high]:.1f} %."
+        f"GPU utilization is lowest for jobs of {gpus(low)}, {sizes[low]:.1f} % on average, and highest for jobs of"
+        f" {gpus(high)}, {sizes[high]:.1f} %."
     )
 
 
@@ -186,7 +186,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     several = len({r["cluster"] for r in rows}) > 1
     if most is None or least is None:
         return None
-    base = "what it owns" if facts.quotas else "the most GPUs it ever held"
+    base = "its own GPUs" if facts.quotas else "its peak number of GPUs"
     share = percent(most["allocated_share_mean"])
     text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
     if most is not least:
@@ -216,8 +216,8 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         key="tenant",
         values=[r["tenant"] for r in shown],
         title=None,
-        measures={"allocated_share_mean": f"share of what the {one} owns"},
-        axis_title=f"GPU time held of what the {one} owns"
+        measures={"allocated_share_mean": f"share of the {one}'s GPUs"},
+        axis_title=f"share of the {one}'s own GPU time that was held"
         if facts.quotas
         else f"mean of the most that the {one} ever held",
     )

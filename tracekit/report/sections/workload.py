@@ -123,7 +123,7 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the cumulative share of jobs by GPU count, and each count's share of jobs and of GPU time."""
     axis = "share of jobs of known size"
-    each = _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
+    each = _commonest(rows, "gpu_count", title="GPUs requested", axis=axis, what="most common requests")
     steps = size_curve(rows)
     return each if steps is None else [steps, *(replace(chart, title="Jobs and GPU time") for chart in each)]
 
@@ -173,7 +173,7 @@ def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the share of jobs next to the share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
     axis = "share of all jobs"
-    return _commonest(known, "instance_count", title="instances", axis=axis, what="commonest gang sizes")
+    return _commonest(known, "instance_count", title="instances", axis=axis, what="most common gang sizes")
 
 
 def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:

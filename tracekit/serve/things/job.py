@@ -102,13 +102,13 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
 def _lead(row: Row) -> list[str]:
     status = row["status"]
     gpus = row["gpu_count"]
-    asked = "" if gpus is None else f" It asked for {text.count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}."
+    asked = "" if gpus is None else f" It requested {text.count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}."
     waited = "" if row["queue_s"] is None else f" It waited {text.duration(row['queue_s'])}"
     ran = "" if row["run_s"] is None else f" It ran {text.duration(row['run_s'])}"
     if waited and ran:
         ran = ran.replace(" It ran", " and ran")
     times = f"{waited}{ran}." if waited or ran else ""
-    ended = "How it ended is unknown." if status is None else f"It is recorded as {status_word(status)}."
+    ended = "How it ended is unknown." if status is None else f"Its status is {status_word(status)}."
     return [f"{ended}{asked}{times}"]
 
 
