@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PALE = 0.35
 """Opacity of bars with few observations."""
 MOST = 12
-"""Most names drawn."""
+"""Maximum number of names drawn."""
 _SHORT, _THOUSANDS = 10_000, "format(datum.value, '~s')"
 """Amounts above which an axis writes 20k instead of 20,000, and the format it uses."""
 
@@ -42,7 +42,7 @@ def bars(
     measures : dict
         Columns and their labels; a column whose shares are all 0 is only mentioned in the note.
     key : str
-        Column of the category.
+        Column with the category.
     values : sequence of str, optional
         The categories from top to bottom; by default the categories of the rows, in row order.
     title : str, optional

@@ -83,7 +83,7 @@ class ComparedAnswer(TypedDict):
     keys: list[ColumnInfo]
     """The columns that identify rows."""
     measures: list[ColumnInfo]
-    """The other columns."""
+    """The columns that do not identify rows."""
     shared: bool
     """Whether any row has the same meaning in several traces."""
     rows: list[SharedRow]

@@ -61,7 +61,7 @@ class TraceFacts:
     day_zero: str | None = None
     """Midnight before the start of a trace with shifted dates (ISO, UTC): its hours are real, its dates are not."""
     timezone: str = "UTC"
-    """Time zone of dates and hours."""
+    """Time zone for dates and hours."""
     capacity: str = "owned"
     """Kind of the cluster's GPU count: owned GPUs, quotas, or the maximum observed in use."""
     efficiency_by: str = "user"

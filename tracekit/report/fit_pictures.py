@@ -93,7 +93,7 @@ def curves(rows: list[Row], measure: str, by: Hues, *, title: str = "", note: st
     measure : {"below", "beyond"}
         "below" draws the share of jobs that run at most this long, "beyond" the share that runs longer, on log axes.
     by : Hues
-        Colours of 'what'.
+        Colours of the values of 'what'.
     """
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]

@@ -245,7 +245,7 @@ def draw_page(
     Parameters
     ----------
     template : str
-        File in reports/.
+        Name of the template file in reports/.
     drawn : mapping of str to sequence of Chart
         The charts of each query, by query name.
     more : mapping, optional

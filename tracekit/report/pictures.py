@@ -57,7 +57,7 @@ def write_pictures(out: Path, drawn: dict[str, str], *, png: bool = False, force
     Parameters
     ----------
     out : Path
-        The folder.
+        The folder to write.
     drawn : dict
         SVG text by file name without extension.
     png : bool

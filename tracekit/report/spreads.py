@@ -202,7 +202,7 @@ def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
     rows : sequence of dict
         `gpu_count` and the number of `jobs` with it.
     percentile : int
-        From 1 to 100.
+        Percentile from 1 to 100.
 
     Examples
     --------

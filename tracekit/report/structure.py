@@ -42,7 +42,7 @@ class PublishedNumber(TypedDict):
     params: str
     """Non-default parameters that the number needs; the measured number uses them too."""
     kind: str
-    """number, about, range, above or below."""
+    """Kind of the published number: number, about, range, above or below."""
     value: float | None
     low: float | None
     high: float | None
@@ -179,7 +179,7 @@ class TimeInfo(TypedDict):
     """Time of the last submission; later times do not show the load, because the log has no later jobs."""
     span_s: float | None
     text: str
-    """The period in words."""
+    """Description of the period in words."""
 
 
 class CapacityInfo(TypedDict):
@@ -275,7 +275,7 @@ class PartInfo(TypedDict):
 
     cluster: str
     others: list[str]
-    """The other clusters, the first hundred."""
+    """Names of the other clusters, at most a hundred."""
     waiting_share: float | None
     """Its share of the waiting hours of all clusters [0..1]; null if no job is known to have waited."""
     text: str
@@ -322,7 +322,7 @@ class Lack(TypedDict):
     name: str
     """`gpus`, `devices`, `zone` or `telemetry`."""
     text: str
-    """One line."""
+    """The statement, on one line."""
     cure: str
     """Command or setting that adds it; empty if none is known."""
 
@@ -331,7 +331,7 @@ class Doubt(TypedDict):
     """One reason why the log may misrepresent the cluster."""
 
     text: str
-    """One line."""
+    """The statement, on one line."""
     more: str
     """Consequences; empty if the line already says everything."""
     place: str
@@ -357,11 +357,11 @@ class WhatChanged(TypedDict):
 
     heading: str
     text: str
-    """Two or three sentences."""
+    """Summary in two or three sentences."""
     heads: list[str]
     """Names of the two sides."""
     rows: list[ChangedRow]
-    """At most six rows."""
+    """Table rows, at most six."""
     periods: str
     """One sentence on the two periods; empty if they cannot be compared."""
     place: str
@@ -489,6 +489,6 @@ class IndexEntry(TypedDict):
     period: str | None
     headline: list[Headline]
     faults: int
-    """Parts of the report that could not be made."""
+    """Number of parts of the report that could not be made."""
     error: str | None
     """Why there is no report; null if there is one."""

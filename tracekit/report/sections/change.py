@@ -93,7 +93,7 @@ def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def vc_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw what changed by tenant."""
+    """Draw the changes by tenant."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
     return _charts(_changed(named), "", left=_left(named))
 

@@ -342,7 +342,7 @@ def _law(row: Row) -> str:
 
 
 def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the nodes that fail much more often than the others, or say that none does."""
+    """Name the nodes that fail much more often than the others, or say that there are none."""
     if not any(r["failures"] for r in rows):
         return None
     lemons = [r for r in rows if r["lemon"]]

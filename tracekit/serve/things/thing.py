@@ -97,7 +97,7 @@ class Thing:
 
     @property
     def heading(self) -> str:
-        """Title of the page."""
+        """Heading of the page."""
         return self.kind if self.name is None else f"{self.kind} {text.shorten(self.name, 80)}"
 
 
