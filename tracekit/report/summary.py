@@ -231,6 +231,6 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"We checked for {len(entries)} problems: {shown} found, {not_shown} not present"
+        f"We checked for {counted(len(entries), 'problems')}: {shown} found, {not_shown} not present"
         f"{f', {unknown} could not be checked with this log' if unknown else ''}.{rest}"
     )
