@@ -113,7 +113,10 @@ def _who_pays(known: list[Row], unit: Tenant) -> str:
         worst, first = _worst(known)
         if worst is None:
             return f"{start}No {unit.one} waits longer under another policy than under {policy_name(first)}."
-        return f"{start}The biggest loser would be {_vc(worst, unit)} under {policy_name(worst)}: {_instead(worst, known)}."
+        return (
+            f"{start}The biggest loser would be {_vc(worst, unit)} under {policy_name(worst)}:"
+            f" {_instead(worst, known)}."
+        )
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
     if _incomparable(ignore) and _incomparable(keep):
         return not_told
