@@ -94,7 +94,7 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     )
     numbers = {one["label"]: (one["value"], one["note"]) for one in report["headline"]}
     assert numbers == {
-        "mean wait of GPU jobs": (3600.0, "one job in ten waits longer than 2.75 h; 10 jobs never started"),
+        "mean wait of GPU jobs": (3600.0, "one in ten jobs waits longer than 2.75 h; 10 jobs never started"),
         "total waiting time": (6.0, "until their first start"),
         "of the GPU time is held": (
             pytest.approx(47 / 78),
