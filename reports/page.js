@@ -5,14 +5,14 @@
   var failed = 0;
   var drawn = new Map();
 
-  // Draw a chart at its place; the promise is that of the view, or of null where it could not be drawn.
+  // Draw a chart in its placeholder; the promise resolves to the view, or to null if the chart could not be drawn.
   function embed(id, spec, datasets) {
     var place = document.getElementById(id);
     var whole = Object.assign({}, spec, { datasets: datasets });
     // The interpreter (ast) evaluates Vega's expressions without eval, which the page's policy forbids.
     var options = { renderer: "svg", actions: false, ast: true, config: data.config, hover: false };
     return window.vegaEmbed(place, whole, options).catch(function (error) {
-      place.textContent = "This chart could not be drawn; the table below holds its numbers.";
+      place.textContent = "This chart could not be drawn; the table below has its numbers.";
       place.removeAttribute("role");
       place.removeAttribute("aria-label");
       console.error(id, error);
@@ -30,7 +30,7 @@
     root.dataset.charts = (failed ? "FAILED " : "READY ") + data.charts.length;
   }
 
-  // One after another, so that the page answers meanwhile.
+  // Draw one chart after another, so that the page stays responsive.
   function in_turn(things, act) {
     return things.reduce(function (before, one) {
       return before.then(function () { return act(one); }).then(breathe);
@@ -41,7 +41,7 @@
     return new Promise(function (done) { setTimeout(done, 0); });
   }
 
-  // The parts of a report: one is shown, and its name stands in the address.
+  // Tabs of a report: one is shown, and its name is in the address.
   var tabs = Array.from(document.querySelectorAll(".tab"));
   var tab_links = Array.from(document.querySelectorAll(".tabs a"));
 
@@ -69,7 +69,7 @@
     show_tab();
     window.addEventListener("hashchange", function () {
       show_tab();
-      // Whoever chose a part goes on in it; a question in it is where the browser goes on by itself.
+      // Move the focus to the chosen tab; for a question, the browser does so by itself.
       var part = document.getElementById(location.hash.slice(1));
       if (part && part.classList.contains("tab")) part.focus({ preventScroll: true });
     });
@@ -80,7 +80,7 @@
     return !tab || !tab.classList.contains("away");
   }
 
-  // The charts that are seen first, then the others.
+  // Draw the visible charts first, then the others.
   Promise.all(data.charts.filter(seen).map(function (chart) { return draw(chart, chart.spec, data.datasets); }))
     .then(function () {
       root.dataset.first = "READY";
@@ -90,12 +90,12 @@
     })
     .then(drawn_all);
 
-  // A part of the cluster and of the time: the rows of tables, the charts whose data tell it, and, in parts.js, the rest.
+  // Filters by part of the cluster and by time: table rows and charts with such data; parts.js handles the rest.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
   var since = document.getElementById("since"), until = document.getElementById("until");
   var show_all = document.getElementById("all");
   var shown = data.parts ? data.parts.shown : [];
-  // Times of a part that begin or end within a span, of which only a server can be asked.
+  // Times of a part that begin or end within a span; only a server can answer for them.
   var between = [null, null];
 
   function wanted() {
@@ -104,7 +104,7 @@
     return found;
   }
 
-  // The spans chosen: the first, and that after the last; null where all are.
+  // The chosen spans: the first, and the one after the last; null if all are chosen.
   function spans() {
     if (!since) return null;
     var first = Number(since.value), last = Number(until.value);
@@ -133,7 +133,7 @@
     return found;
   }
 
-  // Categories that have no row left lose their place on the axis, and a shorter time is drawn as wide as the whole.
+  // Categories without rows are removed from the axis, and a shorter period is drawn at full width.
   function prune(node, rows, whole, time) {
     if (!node || typeof node !== "object") return;
     Object.keys(node).forEach(function (key) { prune(node[key], rows, whole, time); });
@@ -151,7 +151,7 @@
     node.scale.domain = kept;
   }
 
-  // A layer with no row left, such as the word at the end of a line, would be drawn on axes without ends.
+  // A layer without rows, such as the label at the end of a line, would get axes without a domain.
   function drop_empty(node, datasets) {
     if (!node || typeof node !== "object") return;
     if (Array.isArray(node.layer)) {
@@ -165,12 +165,12 @@
     drawn.delete(chart.id);
     var place = document.getElementById(chart.id), figure = place.closest("figure");
     place.textContent = rows ? "" : "Nothing is drawn for this choice.";
-    // Of several charts those that have nothing to draw leave their room to the others.
+    // If there are several charts, hide those with nothing to draw.
     figure.hidden = !rows && Boolean(figure.parentElement.querySelector("figure:not([hidden]) .plot svg"));
     return rows ? draw(chart, spec, datasets) : Promise.resolve();
   }
 
-  // What draws a chart for a choice; null where its data do not tell the choice.
+  // Return the function that draws a chart for a choice; null if its data do not support the choice.
   function narrowed(chart, filter, time) {
     var names = named(chart.spec, []);
     var before = chart.part || [{}, null];
@@ -186,7 +186,7 @@
       rows = rows.concat(datasets[n]);
     });
     prune(spec, rows, spec, time);
-    // The ends of lines, with the names there, may lie outside the time.
+    // The ends of lines, with their labels, may lie outside the chosen time.
     var legend = document.getElementById(chart.id).closest("figure").querySelector(".legend.ends");
     if (legend) legend.classList.toggle("unseen", !time);
     if (rows.length) drop_empty(spec, datasets);
@@ -203,7 +203,7 @@
         ? !names.every(function (n) { return row.dataset[n] === chosen[n]; })
         : "later" in row.dataset;
     });
-    // How many rows are left out is known of the whole only.
+    // The number of rows left out is known only for the whole log.
     (table.closest(".fold") || table.closest("article")).querySelectorAll(".whole, .narrowed").forEach(function (words) {
       words.hidden = words.className === "whole" ? names.length > 0 : names.length === 0;
     });
@@ -225,7 +225,7 @@
     article.querySelector("h3").insertAdjacentElement("afterend", note);
   }
 
-  // Counts the choices: what an earlier one has not drawn yet, a later one draws.
+  // Number of the current choice: a later choice takes over drawing from an earlier one.
   var choice = 0;
 
   function apply() {
@@ -247,7 +247,7 @@
     var status = document.getElementById("filter-status");
     status.textContent = status.title = words ? "Only " + words + "." : "";
     var event = new CustomEvent("tracekit:part", { detail: {
-      // The first span begins with the log, and the last one holds its last submission too.
+      // The first span begins with the log, and the last span includes its last submission.
       since: time ? (time[0] > 0 ? data.parts.edges[time[0]] : null) : between[0],
       until: time ? (time[1] < shown.length - 1 ? data.parts.edges[time[1]] : null) : between[1],
       where: filter,
@@ -260,7 +260,7 @@
     if (words) {
       document.querySelectorAll("article").forEach(function (article) {
         if (article.querySelector(".only")) return;
-        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence is that of the whole." : "Of the whole log: this answer cannot be narrowed so.");
+        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence covers the whole log." : "Covers the whole log: this filter does not apply to this answer.");
       });
     }
     Promise.all(event.detail.waits).then(function () {
@@ -276,7 +276,7 @@
     apply();
   }
 
-  // The page tells users apart by cluster and time alone; a server asks the Trace.
+  // The page combines users only with cluster and time; a server queries the Trace.
   function alone(select) {
     if (select.value === "" || root.dataset.served) return;
     var user = select.dataset.filter === "user";
@@ -303,7 +303,7 @@
       apply();
     });
   }
-  // All choices at once: names by what they tell, and times as the page has them, or others that a server is asked for.
+  // All choices together: names by filter, and times from the page or other times that only a server can answer for.
   function choose_all(where, first, last) {
     selects.forEach(function (s) {
       var value = where[s.dataset.filter];
@@ -327,7 +327,7 @@
 
   if (show_all) show_all.addEventListener("click", function () { choose_all({}, null, null); });
 
-  // The first sentence and numbers: what they say of a part, and again of the whole.
+  // The first sentence and numbers, for a part and again for the whole log.
   var state = document.querySelector("#state bdi"), stated = state && state.textContent;
   var cards = Array.from(document.querySelectorAll(".cards [data-number]")).map(function (card) {
     return { name: card.dataset.number, card: card, before: card.innerHTML };
@@ -337,7 +337,7 @@
     if (state) state.textContent = words;
   }
 
-  // `told` has the text of a number, the path of its course and, where known, its change and what stands beside it.
+  // `told` has the text of a number, the path of its sparkline and, if known, its change and note.
   function tell_number(one, told) {
     function within(name) { return one.card.querySelector(name); }
     within(".value").textContent = told.text;
@@ -358,7 +358,7 @@
     cards.forEach(function (one) { one.card.innerHTML = one.before; });
   }
 
-  // Numbers that are told of the whole alone.
+  // Numbers that are known only for the whole log.
   function mark_whole(narrowed) {
     document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
       card.classList.toggle("of-whole", narrowed);
@@ -368,7 +368,7 @@
     });
   }
 
-  // The rows that a chart is drawn from now.
+  // The rows that a chart currently shows.
   function rows_of(chart) {
     if (chart.rows) return chart.rows;
     var part = chart.part || [{}, null], rows = [];
@@ -392,7 +392,7 @@
     });
   }
 
-  // On paper charts are drawn for the room they get, a little wider and lower, so that their letters suit the text.
+  // For printing, charts are drawn for their space on paper, slightly wider and lower, so that fonts match the text.
   var SHEET = 760, HALF = 400, THIRD = 300, LOWER = 0.8, LEAST = 140;
 
   function paper_width(place) {
@@ -405,7 +405,7 @@
     drawn.get(id).view.width(width).height(height).run();
   }
 
-  // On paper nothing can be unfolded: what matters is opened, and closed again afterwards.
+  // Nothing can be unfolded on paper: important details are opened for printing and closed again afterwards.
   var opened = [], sizes = new Map();
   window.addEventListener("beforeprint", function () {
     if (sizes.size) return;
@@ -413,7 +413,7 @@
     opened.forEach(function (d) { d.open = true; });
     drawn.forEach(function (result, id) {
       var place = document.getElementById(id), high = result.view.height();
-      // What the view calls its width is that between the axes.
+      // The view's width is the width between the axes.
       sizes.set(id, [Number(place.querySelector("svg").getAttribute("width")), high]);
       resize(id, paper_width(place), Math.max(Math.min(high, LEAST), high * LOWER));
     });
@@ -424,7 +424,7 @@
     sizes.clear();
   });
 
-  // What is printed: the part that is shown, or all of them.
+  // Print the tab that is shown, or all tabs.
   function print_of(id, whole) {
     var button = document.getElementById(id);
     if (button) button.addEventListener("click", function () {

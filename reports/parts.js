@@ -1,4 +1,4 @@
-// The first numbers of a part of the cluster and of the time, summed from what the page carries.
+// The first numbers for a part of the cluster and a period, computed from sums embedded in the page.
 (function () {
   "use strict";
   var page = window.tracekit;
@@ -12,7 +12,7 @@
     return new Response(stream).json();
   }
 
-  // Numbers as tracekit writes them (tracekit/text.py).
+  // Format numbers as tracekit does (tracekit/text.py).
   function grouped(value, digits) {
     return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   }
@@ -51,7 +51,7 @@
 
   var NUMBERS = ["jobs", "started", "wait_s", "completed", "ended", "held", "waiting"];
 
-  // The places of what is chosen among the names; null where a choice has none, so that nothing is known of it.
+  // The positions of the chosen values among the names; null if a value has none, so nothing is known about it.
   function places(where) {
     var found = {};
     return Object.keys(where).every(function (name) {
@@ -73,7 +73,7 @@
     return one;
   }
 
-  // Sums of the rows that `of` puts into a group, by that; `of` may return null.
+  // Sum rows by the group that `of` returns; `of` may return null to skip a row.
   function sum(rows, chosen, time, of) {
     var names = Object.keys(chosen), columns = names.map(function (n) { return rows[n] || []; });
     var wanted = names.map(function (n) { return chosen[n]; });
@@ -91,7 +91,7 @@
     return found;
   }
 
-  // What clusters own and how much all GPUs are used: of nodes, not of jobs, so that the cluster alone narrows it.
+  // Owned GPUs and the utilization of all GPUs belong to nodes, not jobs, so only the cluster filter applies.
   function add_machines(found, chosen, time, of) {
     var rows = parts.sums, only = Object.keys(chosen).every(function (n) { return n === "cluster"; });
     for (var i = 0; i < rows.span.length; i++) {
@@ -120,7 +120,7 @@
     };
   }
 
-  // The 90th percentile of the waits of a part, from how many jobs waited how long; null where that is not told.
+  // The 90th percentile of a part's waits, from job counts by wait class; null if they are unknown.
   function percentile(chosen, time) {
     var blocks = table_of(chosen, parts.waits, parts.user_waits);
     var block = (blocks || []).find(function (rows) {
@@ -161,7 +161,7 @@
     var found = add_machines(sum(rows, chosen, time, span), chosen, time, span);
     var first = time ? time[0] : 0, last = time ? time[1] : told.edges.length - 1, series = [];
     for (var i = first; i < last; i++) series.push(found.get(i) || empty());
-    series.late = time ? empty() : found.get(-1) || empty(); // what ended after the last span
+    series.late = time ? empty() : found.get(-1) || empty(); // jobs that ended after the last span
     return series;
   }
 
@@ -176,7 +176,7 @@
     mean_wait_s: duration, waited_h: hours, held_share: percent, used_share: percent, completed_share: percent
   };
 
-  // As tracekit/report/sparklines.py: no line of one number, nor of zeros.
+  // As `runs` in tracekit/report/telling.py: no line for a single number or for zeros only.
   function sparkline(series) {
     var most = Math.max.apply(null, series.map(function (v) { return v || 0; }));
     if (!most || series.filter(function (v) { return v !== null; }).length < 2) return "";
@@ -199,10 +199,10 @@
       var both = known && series.length > 1 && ends.every(function (v) { return v !== null; });
       var note = words.of_part[name];
       if (!known) {
-        note = !found ? "this part is not among those that the page can tell apart"
+        note = !found ? "the page has no separate numbers for this part"
           : words.lacking[name === "used_share" && of_jobs ? "machines" : "none"];
       } else if (name === "mean_wait_s") {
-        note = found.p90_wait_s === null ? "of the jobs of this part"
+        note = found.p90_wait_s === null ? "of this part's jobs"
           : found.p90_wait_s < 1 ? words.tails.none : filled(words.tails.long, { most: "about " + duration(found.p90_wait_s) });
       }
       page.first.tell_number(one, {
@@ -215,7 +215,7 @@
   }
 
   function sentence(found, of_jobs) {
-    if (!found) return "The first numbers are not told of this part.";
+    if (!found) return "The first numbers are not available for this part.";
     if (found.mean_wait_s === null) return words.lacking[found.jobs ? "waits" : "jobs"];
     var mean = found.mean_wait_s, most = found.p90_wait_s, least = words.at_once_s;
     var known = most !== null;
@@ -228,7 +228,7 @@
     return filled(words.held[ending], { waits: waits, held: percent(held), free: percent(1 - held) });
   }
 
-  // The strip: its own rows where nothing but a time is chosen, else the sums of the part, span by span.
+  // The strip shows its own rows if only a time is chosen, otherwise the sums of the part by span.
   function lengths_s() {
     var found = told.edges.map(function () { return 0; });
     parts.sums.time_s.forEach(function (s, i) { found[parts.sums.span[i]] += s; });
@@ -263,7 +263,7 @@
     });
   }
 
-  // A brush over the strip: the spans that are chosen stand out, and dragging chooses others.
+  // A brush over the strip highlights the chosen spans; dragging chooses others.
   var shades = [];
 
   function time_axis(chart) {
@@ -291,7 +291,7 @@
       var place = document.getElementById(one.chart.id);
       one.before.style.left = axis[0] + "px";
       one.before.style.width = axis[time[0]] - axis[0] + "px";
-      // The last span reaches to the end of the log, though jobs were submitted in its first part only.
+      // The last span extends to the end of the log, although jobs were submitted only in its first part.
       var end = axis[axis.length - 1], from = time[1] === axis.length - 2 ? end : axis[time[1]];
       one.after.style.left = from + "px";
       one.after.style.width = end - from + "px";
@@ -327,7 +327,7 @@
       place.addEventListener(kind, function (event) {
         if (from === null) return;
         var first = Math.min(from, to), last = Math.max(from, to) + 1;
-        // A mere click takes back what was marked.
+        // A click without dragging clears the selection.
         if (first + 1 === last && part && part.time) { first = 0; last = told.edges.length - 1; }
         from = null;
         if (kind === "pointerup") page.choose_spans(first, last); else shade(part && part.time);
@@ -335,7 +335,7 @@
     });
   }
 
-  // The same by keys: arrows move the time, with Shift they change its length, Escape takes it back.
+  // Keyboard control: arrow keys move the time, Shift with arrow keys changes its length, Escape clears it.
   var IDLE_MS = 300, handle = null, waiting = null;
 
   function time_words(time) {
@@ -348,7 +348,7 @@
     handle.setAttribute("aria-valuetext", time_words(time));
   }
 
-  // The time that a key leads to, of `spans`; null is all of it, undefined none that is meant.
+  // The time that a key selects among `spans`; null means all, undefined means that the key does nothing.
   function keyed(event, time, spans) {
     var step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key], length = time ? time[1] - time[0] : 1;
     if (event.altKey || event.ctrlKey || event.metaKey) return undefined;
@@ -379,7 +379,7 @@
       mark_handle(aimed);
       show_numbers(part ? part.chosen : {}, aimed, true);
       clearTimeout(waiting);
-      // Charts are drawn anew when the keys rest.
+      // Redraw the charts when no key has been pressed for a moment.
       waiting = setTimeout(function () {
         var chosen = aimed || [0, spans];
         aimed = undefined;
@@ -390,7 +390,7 @@
     mark_handle(null);
   }
 
-  // A server tells the numbers of what is chosen, from the Trace; while a time is dragged they are those of the page.
+  // A server computes the numbers of a choice from the Trace; while a time is dragged, the page computes them.
   function show_numbers(chosen, time, dragged) {
     var none = !time && !Object.keys(chosen || {}).length;
     if (none) page.first.tell_whole();
@@ -404,9 +404,9 @@
     show_closer(chosen || {}, time);
   }
 
-  // The numbers part by part, each name a choice.
+  // The table of numbers by part; each name is a button that chooses the part.
   var by = document.getElementById("closer-by"), table = document.getElementById("closer-table");
-  var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "waited together"], ["held_share", "GPU time held"],
+  var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "total wait"], ["held_share", "GPU time held"],
     ["completed_share", "GPU time completed"]];
   var FEW = 25;
 
@@ -420,7 +420,7 @@
 
   function show_closer(chosen, time) {
     if (!table) return;
-    // Whoever came here by keys stays at the same name or heading.
+    // Keep the keyboard focus on the same name or heading.
     var at = table.contains(document.activeElement) ? document.activeElement.textContent : null;
     var name = by.value, rest = Object.assign({}, chosen);
     delete rest[name];
@@ -443,7 +443,7 @@
       one.owned = machines ? machines.owned : 0;
       return { place: place, values: numbers(one) };
     });
-    // What is known of no part has no column.
+    // Columns that are unknown for all parts are left out.
     var columns = COLUMNS.filter(function (c) { return lines.some(function (line) { return line.values[c[0]] !== null; }); });
     columns.forEach(function (c) { cell(head, "th", c[1], "number").scope = "col"; });
     lines.forEach(function (line) {
@@ -474,14 +474,14 @@
     if (again) again.focus({ preventScroll: true });
   }
 
-  // Sentences that the page carries for a choice.
+  // Sentences embedded in the page for a choice.
   function show_sentences(detail) {
     document.querySelectorAll(".finding[data-of]").forEach(function (p) {
       var bdi = p.querySelector("bdi"), of = parts.sentences[p.dataset.of];
       if (p.dataset.whole === undefined) p.dataset.whole = bdi.textContent;
       var words_of = null;
       if (of) {
-        // Names in the order of the filters, as they are written in the page.
+        // Names in the order of the page's filters.
         var key = Object.keys(page.data.filters).filter(function (n) { return n in detail.where; })
           .map(function (n) { return [n, page.data.filters[n].indexOf(detail.where[n])]; });
         var keys = [key.map(function (k) { return k.join(" "); }).join(" ")].concat(key.map(function (k) { return k.join(" "); }));
@@ -510,7 +510,7 @@
     document.documentElement.dataset.parts = "READY";
   });
   document.addEventListener("tracekit:part", function (event) {
-    // Whoever narrows something else than this page has no charts to wait for.
+    // Without charts there is nothing to wait for.
     if (!event.detail.waits) return;
     if (parts) show(event.detail); else packed.then(function () { show(event.detail); });
   });

@@ -5,7 +5,7 @@
   var status = document.getElementById("part-status"), back = document.getElementById("part-clear");
   if (!data.asked || !status) return;
 
-  // The part that is asked, its number, and what is known of it so far: an answer with another number comes too late.
+  // The requested part, its number, and its answers so far; an answer with another number comes too late.
   var query = "", turn = 0, running = null, answered = new Set(), views = new Map(), failed = 0, asked_words = "";
 
   function query_of(detail) {
@@ -25,7 +25,7 @@
     return articles().filter(function (a) { return !a.closest(".tab.away"); });
   }
 
-  // The nearest to what is on the screen comes first.
+  // Request the answers closest to the visible part of the page first.
   function next() {
     var open = shown().filter(function (a) { return !answered.has(a.id); });
     var middle = window.innerHeight / 2;
@@ -57,7 +57,7 @@
   function put(article, answer) {
     var box = box_of(article);
     forget(article);
-    box.innerHTML = answer.html;  // drawn by tracekit, with every name escaped; the page's policy runs no script in it
+    box.innerHTML = answer.html;  // rendered by tracekit with every name escaped; the page's policy blocks its scripts
     article.classList.add("asked");
     box.removeAttribute("aria-busy");
     views.set(article.id, []);
@@ -76,7 +76,7 @@
     box.replaceChildren();
     article.classList.add("asked");
     box.removeAttribute("aria-busy");
-    say(box, "This part could not be asked: " + words);
+    say(box, "No answer for this part: " + words);
   }
 
   function tell(words) {
@@ -86,12 +86,12 @@
   function progress() {
     var all = shown(), done = all.filter(function (a) { return answered.has(a.id); }).length;
     var part = asked_words ? " (" + asked_words + ")" : "";
-    if (!all.length) return tell("Answers in the other tabs are asked of the part that was chosen" + part + ".");
-    if (done < all.length) return tell("Asking the Trace" + part + ": " + done + " of " + all.length + " answers.");
-    tell("Asked of the Trace" + part + ": " + done + (done === 1 ? " answer" : " answers") + " of this tab.");
+    if (!all.length) return tell("Answers in the other tabs are computed for the chosen part" + part + ".");
+    if (done < all.length) return tell("Querying the Trace" + part + ": " + done + " of " + all.length + " answers.");
+    tell("Queried the Trace" + part + ": " + done + (done === 1 ? " answer" : " answers") + " in this tab.");
   }
 
-  // The first sentence and numbers of the part, which are those of the Trace; null until they are told.
+  // The first sentence and numbers of the part, computed from the Trace; null until they arrive.
   var first = window.tracekit.first, told = null;
 
   function show_first(answer) {
@@ -107,7 +107,7 @@
     root.dataset.numbers = waiting ? "ASKING" : query ? "READY" : "WHOLE";
   }
 
-  // They are asked at once where they are seen, else after the answers that are.
+  // Request them at once if they are visible, otherwise after the visible answers.
   function first_is_next(article) {
     var place = document.querySelector(".opening");
     return !told && first.cards.length > 0 && (!article || Boolean(place && !place.closest(".tab.away")));
@@ -116,11 +116,11 @@
   function put_first(answer) {
     asked_words = answer.asked || asked_words;
     show_first(answer.error ? {
-      state: "The first numbers could not be asked: " + answer.error, numbers: {}, lacking: { text: "not told", path: "", note: "" }
+      state: "No first numbers for this part: " + answer.error, numbers: {}, lacking: { text: "unknown", path: "", note: "" }
     } : answer);
   }
 
-  // Ask the server, and hand on what it says, unless another part was chosen meanwhile.
+  // Query the server and pass on its answer, unless another part has been chosen meanwhile.
   function fetched(address, take) {
     var mine = turn;
     running = new AbortController();
@@ -152,7 +152,7 @@
     }
     var box = box_of(article);
     box.setAttribute("aria-busy", "true");
-    say(box, "Asking the Trace \u2026");
+    say(box, "Querying the Trace \u2026");
     fetched("/answer/" + data.asked[article.id], function (answer) {
       answered.add(article.id);
       if (answer.error) return refuse(article, answer.error);
@@ -192,7 +192,7 @@
     first.mark_whole(Boolean(query));
     if (!query) return clear();
     wait_for_first(first.cards.length > 0);
-    // What was answered for another part stays, dimmed, until its turn comes.
+    // Answers for another part stay visible but dimmed until they are replaced.
     document.querySelectorAll(".answered").forEach(function (box) { box.setAttribute("aria-busy", "true"); });
     work();
   }
@@ -205,7 +205,7 @@
     ask({});
   });
 
-  // A part that stands in the address, /?where.user=alice: chosen in the page's filters where they tell such parts.
+  // A part given in the address, such as /?where.user=alice, is chosen in the page's filters if they support it.
   var address = new URLSearchParams(location.search), where = {};
   address.forEach(function (value, name) {
     if (name.startsWith("where.")) where[name === "where.size" ? "gpu_class" : name.slice(6)] = value;

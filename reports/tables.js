@@ -1,4 +1,4 @@
-// Tables sort by their headings and can be searched, and each chart offers what it is drawn from.
+// Tables can be sorted by their headings and searched, and each chart offers its data.
 (function () {
   "use strict";
   var page = window.tracekit;
@@ -7,7 +7,7 @@
   var SIZES = { s: 1, min: 60, h: 3600, d: 86400 };
   var collator = new Intl.Collator("en", { numeric: true });
 
-  // What a cell is sorted by: its number, durations in seconds, else its text; null where it says nothing.
+  // Sort key of a cell: its number, a duration in seconds, or its text; null for an empty cell.
   function value_of(cell) {
     if (!cell) return null;
     if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
@@ -34,7 +34,7 @@
     var rows = Array.from(body.rows).filter(function (row) { return !row.classList.contains("rest"); });
     var keyed = rows.map(function (row) { return [value_of(row.cells[place]), row]; });
     keyed.sort(function (a, b) {
-      // What says nothing stays last, either way.
+      // Empty cells come last in both directions.
       return a[0] === null || b[0] === null || !down ? compare(a[0], b[0]) : compare(b[0], a[0]);
     });
     table.querySelectorAll("th[aria-sort]").forEach(function (th) { th.removeAttribute("aria-sort"); });
@@ -74,7 +74,7 @@
     place.before(box);
   }
 
-  // A spreadsheet takes such a text for a formula (tracekit/text.py).
+  // A spreadsheet would treat such text as a formula (tracekit/text.py).
   var RUN = /^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])/u;
 
   function field(value) {

@@ -90,11 +90,11 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     # Held by 14:00: 1 x 4, 4 x 4, 2 x 1.5, 4 x 2, 2 x 4 and 4 x 2 = 47 of 13 x 6 = 78 GPU-hours: the job without an
     # end counts up to its limit.
     assert opening["state"] == (
-        "Jobs wait 1 h on average, and one in ten longer than 2.75 h; 39.7 % of the GPU time is held by no job."
+        "Jobs wait 1 h on average, and one in ten waits longer than 2.75 h; 39.7 % of the GPU time is unallocated."
     )
     numbers = {one["label"]: (one["value"], one["note"]) for one in report["headline"]}
     assert numbers == {
-        "mean wait of GPU jobs": (3600.0, "one job in ten waits longer than 2.75 h; 10 jobs never started"),
+        "mean wait of GPU jobs": (3600.0, "one in ten jobs waits longer than 2.75 h; 10 jobs never started"),
         "total waiting time": (6.0, "until their first start"),
         "of the GPU time is held": (
             pytest.approx(47 / 78),
@@ -107,7 +107,7 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     lacks = [(lack["name"], lack["text"]) for lack in opening["lacks"]]
     assert lacks == [
         ("devices", "The GPUs of 1 job are unknown, because of devices such as npu."),
-        ("zone", "Times are read as UTC: no zone is known."),
+        ("zone", "Times are read as UTC because the time zone is unknown."),
     ]
     assert "No problem found" not in opening["heading"]
 

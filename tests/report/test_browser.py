@@ -301,7 +301,7 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert len(kept) == whole.count(name)
     assert 0 < visit.page.evaluate(marks) < drawn
     assert f"only virtual cluster {name}." in visit.page.locator("#q-queuing-queue-delay .only").inner_text()
-    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("Of the whole log")
+    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("Covers the whole log")
     assert visit.page.locator("#filter-status").inner_text() == f"Only virtual cluster {name}."
     choice.select_option(index=0)
     visit.charts()
@@ -480,7 +480,7 @@ def test_a_table_of_parts_has_no_column_of_which_nothing_is_known(
     opened.charts()
     opened.page.wait_for_selector("html[data-parts=READY]", state="attached")
     heads = opened.page.locator("#closer-table thead th").all_inner_texts()
-    assert heads == ["queue", "jobs", "mean wait", "waited together"]
+    assert heads == ["queue", "jobs", "mean wait", "total wait"]
     opened.context.close()
 
 

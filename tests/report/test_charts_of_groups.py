@@ -50,8 +50,8 @@ def test_colocation_draws_both_ways_of_each_size() -> None:
     rows = [{"gpu_count": g, "colocated": c, "samples": 9, **TIMES} for g in (1.0, 8.0) for c in (False, True)]
     chart, spec, values = _one("locality/utilization_by_colocation", rows)
     assert _domain(spec) == ["1 GPU", "8 GPUs"]
-    assert [words for words, _ in chart.legend] == ["alone on its nodes", "beside another job"]
-    assert [v["company"] for v in values] == ["alone on its nodes", "beside another job"] * 2
+    assert [words for words, _ in chart.legend] == ["alone on its nodes", "sharing a node"]
+    assert [v["company"] for v in values] == ["alone on its nodes", "sharing a node"] * 2
 
 
 def test_colocation_keeps_the_sizes_with_the_most_samples(golden: Golden) -> None:
@@ -100,7 +100,7 @@ def test_reasons_are_drawn_by_number_and_by_cost() -> None:
     row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
     other = {**row, "reason": "Out of memory"}
     titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in charts("failures/reasons", [row, other])]
-    assert titles == ["failed attempts", "GPU-hours that failed"]
+    assert titles == ["failed attempts", "GPU-hours of failed attempts"]
     assert len(charts("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
 
 

@@ -164,7 +164,7 @@ def test_retries(golden: Golden) -> None:
     columns = "gpu_class jobs mean_retries unsuccessful_share"
     rows = _rows(columns, ("1", 100, 0.1, 0.2), ("2-4", 50, 0.5, 0.25))
     golden(told(finding("failures/retries", rows), "Jobs of 2-4 GPUs", "2-4", "0.50", "25.0 %"))
-    assert finding("failures/retries", _rows(columns, ("1", 100, 0.0, 0.2))) == "No job was tried again."
+    assert finding("failures/retries", _rows(columns, ("1", 100, 0.0, 0.2))) == "No job was retried."
 
 
 def test_gpu_request(golden: Golden) -> None:

@@ -163,7 +163,7 @@ def test_by_node_tells_bad_nodes_from_bad_luck(golden: Golden) -> None:
             told(finding("failures/by_node", rows[5:]), "m", "7", "5"),
         ]
     )
-    assert (finding("failures/by_node", rows[5:], TraceFacts(outages=True)) or "").endswith("Outages may: see below.")
+    assert (finding("failures/by_node", rows[5:], TraceFacts(outages=True)) or "").endswith("For outages, see below.")
 
 
 @pytest.mark.parametrize("row", [("m", 0, 0.0, 1.0, False), ("m", 3, None, None, False)])

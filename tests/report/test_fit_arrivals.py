@@ -184,7 +184,7 @@ def test_a_modest_change_is_a_note(golden: Golden, trend: float, change: str) ->
 
 def test_hours_that_are_not_those_of_a_day_are_reported_next_to_the_rate(golden: Golden) -> None:
     model = _model(known=False)
-    (hours,) = (note for note in _rate(model).notes if "hour of the day:" in note)
+    (hours,) = (note for note in _rate(model).notes if "hour of the day is unknown:" in note)
     golden(told(hours, "day 1", "hour 0"))
     entry = {"measure": "until_end", "gpu_class": None, "status": None, "vc": None, "pooled_to": None, "n": 1}
     entry |= {"right_censored": 0, "chosen": None, "reason": "no family"}
@@ -303,4 +303,4 @@ def test_independent_arrivals_are_reported_as_such(golden: Golden) -> None:
 def test_too_few_arrivals_for_a_test_are_a_reason() -> None:
     why = "too few"
     found = process_answer(_model(process="poisson", tests=None, candidates=[], why=why))
-    assert found == PROCESS.unanswered(f"Arrivals are taken as Poisson: {why}.")
+    assert found == PROCESS.unanswered(f"Arrivals are assumed to be Poisson: {why}.")

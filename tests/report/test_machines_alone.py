@@ -63,7 +63,7 @@ WHEN: TimeInfo = {
 
 
 def test_the_opening_tells_what_was_observed_and_what_it_cost(golden: Golden) -> None:
-    assert (about_machines(_answers(CAUSES[:1]), None) or "").endswith(" Their causes are not known.")
+    assert (about_machines(_answers(CAUSES[:1]), None) or "").endswith(" Their causes are unknown.")
     none = about_machines(_answers([], outages=0, down_node_h=0, availability_share=1), None)
     golden(
         [

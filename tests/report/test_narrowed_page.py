@@ -125,7 +125,7 @@ def _check(seen: _Seen, jobs: pl.DataFrame, ended: pl.DataFrame) -> None:
             low, high = np.quantile(waits, 0.88, method="lower"), np.quantile(waits, 0.92, method="higher")
             assert low / 1.13 <= about <= high * 1.13
     else:
-        assert _card(seen.page, "mean_wait_s") == "not told"
+        assert _card(seen.page, "mean_wait_s") == "unknown"
     spent = float(ended["gpu_s"].sum())
     if spent:
         completed = float(ended.filter(pl.col("status") == "completed")["gpu_s"].sum())
@@ -230,7 +230,7 @@ def test_numbers_are_written_as_everywhere(seen: _Seen) -> None:
         page.select_option("#until", index=last - 1)
         page.wait_for_selector(_READY, state="attached")
         for name, pattern in (
-            ("mean_wait_s", r"(0 s|\d[\d,.]* (s|min|h|d)|not told)"),
+            ("mean_wait_s", r"(0 s|\d[\d,.]* (s|min|h|d)|unknown)"),
             ("held_share", r"([<>] )?[\d.]+ %"),
         ):
             assert re.fullmatch(pattern, _card(page, name))

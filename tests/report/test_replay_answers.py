@@ -180,7 +180,7 @@ def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[st
     (values,) = spec["datasets"].values()
     (log,) = [v for v in values if v["mark"] == "by the log"]
     assert (dashed["mark"]["strokeDash"], dashed["encoding"]["x"]["field"]) == ([4, 3], "avg_jct_s")
-    assert label["encoding"]["text"]["value"] == f"by the log {duration(log['avg_jct_s'])}"
+    assert label["encoding"]["text"]["value"] == f"in the log {duration(log['avg_jct_s'])}"
     for layer in (dashed, label):
         assert layer["transform"] == [{"filter": "datum.mark === 'by the log'"}]
     for layer in (line, point):

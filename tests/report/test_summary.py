@@ -105,7 +105,7 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only(golden: Golden) -> 
 
 def test_nothing_to_change_does_not_appear_next_to_a_problem_that_was_found(golden: Golden) -> None:
     found = summary({}, {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
-    assert "1 was found" in found["verdict"]
+    assert "1 found" in found["verdict"]
     golden(told(found["heading"], "1"))
     more = summary({}, {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
     assert more["heading"] == "Two things to change first"

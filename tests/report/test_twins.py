@@ -207,7 +207,7 @@ def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
     spec = json.dumps(drawn[0].to_dict())
     assert "3000.0" in spec
     assert "3600.0" not in spec
-    assert "by the log 2 h" in spec
+    assert "in the log 2 h" in spec
 
 
 def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_mark(golden: Golden) -> None:

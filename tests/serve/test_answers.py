@@ -105,7 +105,7 @@ def test_answers_about_free_gpus_of_some_jobs_say_whose_are_left_out(client: Tes
 def test_a_part_without_rows_says_so(client: TestClient) -> None:
     body = _answer(client, "overview/status", since="2031-01-01")
     assert body["rows"] == 0
-    assert "was found in this part" in body["html"]
+    assert "This part has no such data" in body["html"]
     assert body["charts"]["charts"] == []
 
 
@@ -221,12 +221,12 @@ def test_the_first_numbers_of_a_part_say_what_they_cannot_tell(client: TestClien
     assert [body["numbers"][name]["text"] for name in ("mean_wait_s", "waited_h")] == ["2 h", "6 h"]
     assert body["numbers"]["completed_share"]["text"] == "52.9 %"
     used = body["numbers"]["used_share"]
-    assert [used[key] for key in ("value", "text", "change", "path")] == [None, "not told", None, ""]
+    assert [used[key] for key in ("value", "text", "change", "path")] == [None, "unknown", None, ""]
     assert len(used) == 5
     assert "they hold" in body["state"]
     none = client.get("/first", params={"since": "2031-01-01"}).json()
     golden([used["note"], none["state"]])
-    assert {one["text"] for one in none["numbers"].values()} == {"not told"}
+    assert {one["text"] for one in none["numbers"].values()} == {"unknown"}
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, pag
     page.mouse.up()
     assert "since=2020-05-0" in page.evaluate(PART)
     part = _first(page, address)
-    assert part[1] == "not told"
+    assert part[1] == "unknown"
     page.select_option("select[data-filter=user]", label="all")
     assert _first(page, address) not in (alice, part)
     page.get_by_role("button", name="Back to the whole").click()
@@ -223,7 +223,7 @@ def test_a_job_its_user_a_node_and_a_part_are_opened_and_read_well(address: str,
         page.get_by_role("link", name="alice").click()
         page.wait_for_url("**/user/alice")
         faults += axe.Axe().run(page).response["violations"]
-        page.get_by_role("link", name="The report, asked of these jobs alone").click()
+        page.get_by_role("link", name="The report for these jobs only").click()
         page.wait_for_selector("html[data-part]", state="attached")
         assert "where.user=alice" in page.url
         page.wait_for_selector("html[data-part^=READY][data-charts^=READY]", state="attached", timeout=60_000)

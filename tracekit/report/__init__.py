@@ -1,8 +1,8 @@
-"""Reports: `data` builds the structure that is report.json, `page` draws the page from it, `write` writes all files."""
+"""Reports: `data` builds the content of report.json, `page` renders it as HTML, and `write` writes all files."""
 
 from __future__ import annotations
 
 from tracekit.callable_package import make_callable
 
-# The function is a step above what this package draws: it asks what the analysis asks.
+# The function is one level above this package: it asks the same questions as the analysis.
 make_callable(__name__, "tracekit.analysis.reporting")

@@ -1,4 +1,4 @@
-"""Answers in the form of report.json, with the sentence written from their rows and published numbers."""
+"""Convert answers to the form of report.json, with a sentence about their rows and the published numbers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 _COMMAND_LIMIT = 2000
-"""Most characters of a command: one with a longer name of a cluster is of no use on a page."""
+"""Maximum length of a command [characters]: with a longer cluster name it is useless on a page."""
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
-    """Return the rows of the answer called `name`; none where there is no such answer."""
+    """Return the rows of the answer called `name`, or no rows if there is no such answer."""
     return answers[name].rows() if name in answers else []
 
 
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
-    """Return the known numbers of answers with one metric a row, by metric; of overview/summary by default."""
+    """Return the known numbers, by metric, of answers with one metric per row (overview/summary by default)."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
     return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
@@ -50,16 +50,16 @@ def answer_info(
     published: bool = True,
     faults: Faults | None = None,
 ) -> AnswerInfo:
-    """Return an answer as report.json holds it; without `published`, nothing that was published stands beside it.
+    """Return an answer in the form of report.json; without `published`, no published numbers are shown with it.
 
-    A sentence that fails says so, and is one of `faults`.
+    If writing the sentence fails, its text says so and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     unit = unit_of(answer.question.kind, facts)
     named, rows = answer.named(unit), answer.rows(ROW_LIMIT)
     question = answer.question
     query = question if isinstance(question, Query) else None
-    # Only answers of queries can be too long for a sentence written from all rows.
+    # Only query answers can be too long to write a sentence from all rows.
     said = faults.run(
         f"the sentence of {question.name}", finding, question.name, rows if query else answer.rows(), facts
     )
@@ -99,7 +99,7 @@ def answer_info(
 
 
 def _worded(rows: list[Row], answer: Answer, unit: Tenant) -> list[Row]:
-    """Return rows of replays, which hold sentences of tracekit's own, in the site's word for a tenant."""
+    """Return replay rows with the site's word for a tenant, because these rows contain tracekit's own sentences."""
     own = [c.name for c in answer.question.columns if c.unit == "sentence"]
     if answer.question.kind != "replay" or not own or unit.one == VC.one:
         return rows
@@ -107,7 +107,7 @@ def _worded(rows: list[Row], answer: Answer, unit: Tenant) -> list[Row]:
 
 
 def column_infos(answer: Answer, unit: Tenant = VC) -> list[ColumnInfo]:
-    """Return the columns of an answer; of a column that its question does not describe, the name alone."""
+    """Return the columns of an answer; columns that its question does not describe have only a name."""
     described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
     columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
     return [{"name": name, "unit": of, "meaning": unit.words(meaning)} for name, of, meaning in columns]
@@ -133,15 +133,15 @@ _OF_JOBS = frozenset({"jobs", "attempts", "placements"})
 
 
 def _about_jobs(question: Question) -> bool:
-    """Return whether a question cannot be asked without jobs; fits and replays are made of them."""
+    """Return whether a question needs jobs; fits and replays are computed from jobs."""
     return not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
 
 
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
-    """Return a question without an answer as report.json holds it."""
+    """Return an unanswered question in the form of report.json."""
     unit = unit_of(unanswered.question.kind, facts)
     reasons = unanswered.reasons
-    # A missing capability explains in words why a table is missing.
+    # The reason given for a missing capability already explains why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
     if not unanswered.failed and not facts.jobs and _about_jobs(unanswered.question):
         shown = ["The trace has no jobs."]

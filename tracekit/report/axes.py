@@ -1,4 +1,4 @@
-"""Axes of charts: numbers, shares, durations, names, hours of the day and times, with ticks on round values."""
+"""Chart axes for numbers, shares, durations, names, hours of the day and times, with ticks at round values."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 TICKS = 10
-"""Most dates on an axis; a narrow chart shows every second or fourth of them."""
+"""Maximum number of dates on an axis; a narrow chart shows every second or fourth of them."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A column of a chart's rows, and where its values stand. The mappings hold properties of Vega-Lite."""
+    """One column of a chart's rows and how its values map to positions. The mappings hold Vega-Lite properties."""
 
     column: str
     title: str | None = None
     type: str = "quantitative"
-    """How Vega-Lite takes the values: quantitative, nominal, ordinal or temporal."""
+    """Vega-Lite type of the values: quantitative, nominal, ordinal or temporal."""
     scale: Mapping[str, Any] = field(default_factory=dict)
-    """Where the axis begins and ends, and what lies between."""
+    """Scale of the axis: its type and its two ends."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """Ticks and their words."""
+    """Ticks and their labels."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Other properties of the channel, such as stacking."""
     length: float = 0.0
-    """Its length, where its values decide that [px]."""
+    """Length of the axis if it depends on the values [px]."""
 
     def of(self, column: str) -> Axis:
         """Return the same axis for another column."""
         return replace(self, column=column)
 
     def channel(self) -> dict[str, Any]:
-        """Return the axis as a channel of Vega-Lite."""
+        """Return the axis as a Vega-Lite channel."""
         scale = {"scale": dict(self.scale)} if self.scale else {}
         return {"field": self.column, "type": self.type, "axis": {"title": self.title, **self.labels}, **scale} | dict(
             self.more
@@ -49,14 +49,14 @@ class Axis:
 
 
 def number(column: str, title: str | None, *, ticks: int = 5, scale: Mapping[str, Any] | None = None) -> Axis:
-    """Return an axis for numbers from 0 to a tick; `scale` replaces that."""
-    # Vega-Lite rounds the end for about 10 ticks; where fewer are drawn, marks would stand beyond the last.
+    """Return an axis for numbers that starts at 0 and ends at a tick; `scale` overrides this."""
+    # Vega-Lite rounds the end for about 10 ticks; with fewer ticks, marks would lie beyond the last one.
     ends = {"domainMin": 0, "nice": ticks} if scale is None else scale
     return Axis(column, title, scale=ends, labels={"tickCount": ticks, "labelOverlap": "greedy"})
 
 
 def share(column: str, title: str, *, whole: bool = False, stacked: bool = False) -> Axis:
-    """Return an axis for shares [0..1] printed per cent, from 0 on; `whole` lets it end at 100 %."""
+    """Return an axis for shares [0..1], labelled in percent and starting at 0; with `whole` it ends at 100 %."""
     words = "format(datum.value * 100, '.4~g')"
     ends = {"domain": [0, 1]} if whole else {"domainMin": 0, "nice": 5}
     labels = {"labelExpr": words, "tickCount": 5, "labelOverlap": "greedy"}
@@ -69,19 +69,19 @@ def percentage(column: str, title: str) -> Axis:
 
 
 def names(column: str, values: Sequence[str], title: str | None = None, *, step: float) -> Axis:
-    """Return a vertical axis of names in the order given, each of `step` pixels."""
-    # A list as `sort` would become an expression that holds names from the log; a domain does not.
+    """Return a vertical axis of names in the given order, with `step` pixels per name."""
+    # A list in `sort` would become an expression that contains names from the log; a domain does not.
     scale = {"domain": list(values), "paddingInner": 0.25, "paddingOuter": 0.12}
     length = max(max(len(values), 1) * step, _TITLED if title else 0)
     return Axis(column, title, "nominal", scale, {"grid": False}, {"sort": None}, length)
 
 
 _TITLED = 96
-"""Least height of an axis with a title [px]; a lower one would cut the title."""
+"""Minimum height of an axis with a title [px]; on a shorter axis the title would be cut off."""
 
 
 def hours(column: str = "hour", type: str = "quantitative") -> Axis:  # noqa: A002 -- the word of Vega-Lite
-    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 where that is too close."""
+    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 if labels would be too close."""
     labels = {
         "labelAngle": 0,
         "values": list(range(0, 24, 3)),
@@ -103,9 +103,9 @@ _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 
 
 def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, span_h: float = 0.0) -> Axis:
-    """Return the axis from the first to the last of several times (ISO), or to `span_h` hours after it.
+    """Return an axis from the first of several times (ISO) to the last, or to `span_h` hours after the last.
 
-    It has the dates and hours of the trace's time zone, or days where the trace has no dates; rows hold what
+    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain values of
     `shown_time` returns.
     """
     moments = list(moments)
@@ -116,20 +116,20 @@ def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, sp
 
 
 def shown_time(time: str, facts: TraceFacts) -> str | float:
-    """Return a time as charts take it: that of the clocks of the trace's zone, or days from its start."""
-    # With a Z, since a browser reads others as its own.
+    """Return a time in the form that charts use: local time in the trace's zone, or days since the trace's start."""
+    # End with Z, because a browser reads times without a zone as its own local time.
     return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time, facts)
 
 
 def clock_of(facts: TraceFacts) -> str | None:
-    """Return the time zone in which the days of a trace without dates begin; None where they begin with the trace."""
+    """Return the time zone in which the days of an undated trace begin, or None if they begin with the trace."""
     return facts.timezone if facts.clocked else None
 
 
 def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -> Axis:
-    """Return an axis of times from `first` to `last`, at equal distances that people count in.
+    """Return an axis of times from `first` to `last`, with evenly spaced ticks in the usual calendar units.
 
-    The times are those that clocks of the time zone show, drawn as if they were of UTC.
+    The times are local times of the time zone, drawn as if they were UTC.
     """
     ticks = date_ticks(first, last)
     words = "utcFormat(datum.value, '%-d %b')"
@@ -137,7 +137,7 @@ def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -
         words = f"utchours(datum.value) + utcminutes(datum.value) ? utcFormat(datum.value, '%H:%M') : {words}"
     elif len(ticks) > 1 and ticks[1] - ticks[0] >= timedelta(days=28):
         words = "utcFormat(datum.value, '%b %Y')"
-    # As numbers: a list of times would become calls of datetime(), of which the page's interpreter makes no date.
+    # Use numbers: a list of times would become calls of datetime(), which the page's interpreter cannot evaluate.
     values = ", ".join(str(int(t.timestamp() * 1000)) for t in ticks)
     labels = {
         "values": {"expr": f"[{values}]"},
@@ -151,7 +151,7 @@ def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -
 def date_ticks(first: datetime, last: datetime) -> list[datetime]:
     """Return at most `TICKS` round times in UTC from `first` to `last`.
 
-    They are minutes, hours, midnights, Mondays or first days of months, whichever are close enough.
+    They are minutes, hours, midnights, Mondays or the first days of months, whichever spacing fits.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def date_ticks(first: datetime, last: datetime) -> list[datetime]:
     step = next((s for s in _STEPS if (last - first) // s < TICKS), None)
     if step is None:
         return _months(first, last)
-    # Whole weeks begin on a Monday, everything shorter falls on midnight.
+    # Whole weeks begin on a Monday; shorter steps are aligned to midnight.
     start = _MONDAY if step.days % 7 == 0 else first.replace(hour=0, minute=0, second=0, microsecond=0)
     tick = start + step * -((start - first) // step)
     found = []
@@ -186,7 +186,7 @@ _DAY_TICKS = 9
 def days(column: str, last: float, timezone: str | None = None) -> Axis:
     """Return an axis of days from the start of a trace to `last`, labelled at a few round days.
 
-    Days that begin at midnight in a time zone count from that before the trace.
+    If days begin at midnight in a time zone, they count from the last midnight before the trace.
     """
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
@@ -203,14 +203,14 @@ _ENDS_S = (
     *(hours * 3600 for hours in (1, 2, 6, 12)),
     *(days * _DAY_S for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
 )
-"""Where an axis of durations may begin and end: close enough that little room stays empty."""
+"""Durations at which an axis may begin and end, spaced closely enough to leave little empty space."""
 _LEAST_TOP_S = 60
 _APART = 1.9
-"""Least ratio of a tick and the end beside it."""
+"""Minimum ratio between a tick and the end of the axis next to it."""
 _APART_OF_SPAN = 0.1
-"""Least part of a logarithmic axis between them, so that the ends keep their labels on a narrow one."""
+"""Minimum distance between them as a fraction of a logarithmic axis, so that a narrow axis keeps its end labels."""
 _SAME = 1.005
-"""Ratio up to which a value counts as on a tick."""
+"""Maximum ratio between a value and a tick for the value to count as being on the tick."""
 
 _TICK_WORDS = (
     "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
@@ -226,7 +226,7 @@ def axis_values(rows: Iterable[Row], columns: Sequence[str]) -> list[float]:
 def time_ends(values: Iterable[float]) -> tuple[float, float]:
     """Return the round durations [s] just below and just above all values.
 
-    Below 1 s, and above a year, there is none: there the value itself is the end.
+    Below 1 s and above a year there is no round duration, so the value itself is used.
 
     Examples
     --------
@@ -241,17 +241,17 @@ def time_ends(values: Iterable[float]) -> tuple[float, float]:
 
 
 def position(value: float, values: Sequence[float]) -> float:
-    """Return where a duration stands on the axis of `values` [0..1]."""
+    """Return the position of a duration on the axis of `values` [0..1]."""
     low, top = time_ends(values)
     whole = math.log1p(top) - math.log1p(low)
     return (math.log1p(value) - math.log1p(low)) / whole if whole else 0.0
 
 
 def durations(column: str, title: str, values: Iterable[float]) -> Axis:
-    """Return a logarithmic axis for durations [s] with ticks at both ends, and at 1 min, 1 h, 1 d and others between.
+    """Return a logarithmic axis for durations [s] with ticks at both ends and at 1 min, 1 h, 1 d and so on.
 
-    Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
-    logarithmic beyond.
+    Waits of 0 are common and must be visible, so if any value is below 1 s the scale is linear up to 1 s and
+    logarithmic above it.
     """
     low, top = time_ends(values := list(values))
     apart = max(_APART, (top / max(low, 1)) ** _APART_OF_SPAN)

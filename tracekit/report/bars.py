@@ -1,4 +1,4 @@
-"""Bars: shares of several measures by category, and amounts by name, such as GPU-hours by user."""
+"""Bar charts: shares of several measures by category, and amounts by name, such as GPU-hours by user."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _PALE = 0.35
-"""Opacity of bars that rest on few observations."""
+"""Opacity of bars with few observations."""
 MOST = 12
-"""Most names drawn."""
+"""Maximum number of names drawn."""
 _SHORT, _THOUSANDS = 10_000, "format(datum.value, '~s')"
-"""Amounts from which on an axis writes 20k for 20,000, and how."""
+"""Amounts above which an axis writes 20k instead of 20,000, and the format it uses."""
 
 
 def bars(
@@ -35,27 +35,27 @@ def bars(
     title: str | None = "GPUs of the job",
     count: str | None = None,
 ) -> Chart:
-    """Return horizontal bars, one a measure and category, for shares [0..1].
+    """Return horizontal bars for shares [0..1], one per measure and category.
 
     Parameters
     ----------
     measures : dict
-        Column to the words that name it; one whose shares are all 0 is named in the note instead.
+        Columns and their labels; a column whose shares are all 0 is only mentioned in the note.
     key : str
-        Column of the category.
+        Column with the category.
     values : sequence of str, optional
-        The categories, top to bottom; by default those of the rows, in their order.
+        The categories from top to bottom; by default the categories of the rows, in row order.
     title : str, optional
-        Of the categories.
+        Title of the category axis.
     count : str, optional
-        Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
-        fewer than `FEW` are pale, with a full outline, and the note says so.
+        Column with the number of observations per row, such as 'jobs'. Bars of rows with fewer than `FEW`
+        observations are pale with a solid outline, and the note says so.
     """
     values = [row[key] for row in rows] if values is None else values
     none = {c for c in measures if not occurring(rows, c) and any(r.get(c) is not None for r in rows)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
-    # A measure keeps the colour that it has beside the others.
+    # A measure keeps its colour even if the other measures are not drawn.
     hues = {words: colour(f"series-{i}") for i, (c, words) in enumerate(measures.items(), 1) if c in drawn}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
@@ -86,13 +86,13 @@ def bars(
 
 
 def _few(row: Row, count: str | None) -> dict[str, bool]:
-    """Return the mark of a row that rests on few observations."""
+    """Return the marker for a row with few observations."""
     number_of = None if count is None else row.get(count)
     return {"few": True} if isinstance(number_of, int | float) and number_of < FEW else {}
 
 
 def named(rows: Sequence[Row], key: str, nobody: str) -> list[Row]:
-    """Return the first rows, each with a short 'label' that no other has; `nobody` stands for a name that is NULL."""
+    """Return the first rows, each with a short unique 'label'; `nobody` is the label if the name is NULL."""
     shown = list(rows[:MOST])
     words = labels([r[key] for r in shown if r[key] is not None])
     return [{**r, "label": nobody if r[key] is None else words[r[key]]} for r in shown]
@@ -108,9 +108,9 @@ def amounts(
     total: int = 0,
     what: str = "",
 ) -> Chart:
-    """Return bars, one a row of `named` that can be seen, in the order of the rows; a note tells which of `total`."""
+    """Return one bar for each visible row of `named`, in row order; a note says which of the `total` are shown."""
     rows = visible_bars(rows, value)
-    # Large ones in thousands and millions, as an expression, since a format of its own would write 0k.
+    # Show large amounts in thousands and millions; this is an expression because a plain format would write 0k.
     words = "format(datum.value, ',')" if max((r[value] for r in rows), default=0) < _SHORT else _THOUSANDS
     axis = number(value, axis_title)
     return Chart(

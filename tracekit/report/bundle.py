@@ -1,8 +1,8 @@
-"""The Vega runtime that a page carries, so that it draws its charts with no network.
+"""The Vega runtime that is embedded in a page, so that charts work without a network.
 
-vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that needs nothing of
-Python meanwhile; the result is kept in the user's cache folder under the version that made it. A cache that cannot be
-read or written is not used.
+vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that does not block
+Python. The result is kept in the user's cache folder, by vl-convert version. If the cache cannot be read or written,
+it is not used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _END = "\n})();\n"
 
 @cache
 def start_bundle() -> Future[str]:
-    """Begin to make the bundle on another thread, unless that was begun before.
+    """Start building the bundle on another thread, unless that has already started.
 
-    Called early, it is ready when the page needs it; an error waits until then too.
+    If this is called early, the bundle is ready when the page needs it; an error is also raised only then.
     """
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_bundle)
@@ -36,7 +36,7 @@ def start_bundle() -> Future[str]:
 
 
 def vega_bundle() -> str:
-    """Return one script that defines `vegaEmbed` and no other global name."""
+    """Return a script that defines `vegaEmbed` as its only global name."""
     return start_bundle().result()
 
 
@@ -48,8 +48,8 @@ def _bundle() -> str:
     text = _read(kept) if kept else None
     if text is None:
         body = str(vl_convert.javascript_bundle(_SNIPPET))
-        # The bundle declares short names at its top level; inside a function they cannot meet the page's own.
-        # '</script' and '<!--' would end or confuse the element that holds the script.
+        # The bundle declares short names at its top level; a function keeps them apart from the page's own names.
+        # '</script' and '<!--' would end or break the script element.
         safe = body.replace("</script", "<\\/script").replace("<!--", "<\\!--")
         text = f"{_NOTICE}(function(){{{safe}{_END}"
         if kept:
@@ -58,7 +58,7 @@ def _bundle() -> str:
 
 
 def _cache_file(made_by: str) -> Path | None:
-    """Return where the bundle is kept: in the user's own folder, since others could write to a shared one."""
+    """Return the path of the cached bundle, in the user's own folder because others could write to a shared one."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":
@@ -73,7 +73,7 @@ def _cache_file(made_by: str) -> Path | None:
 def _read(path: Path) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8")
-        # A file that another program cut short must not blank the page.
+        # A file that another program truncated must not leave the page blank.
         return text if text.startswith(_NOTICE) and text.endswith(_END) else None
     return None
 

@@ -1,4 +1,4 @@
-"""What a reader must know of a log before relying on its report: what it lacks, and why it may mislead."""
+"""What a reader must know about a log before relying on its report: what it lacks and why it may mislead."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 _CLOSE = 0.02
-"""Numbers of GPUs that differ by less count as one."""
+"""GPU counts whose relative difference is at most this are treated as equal."""
 _FEW = 0.05
-"""Share of the GPUs held below which a log probably lacks jobs."""
+"""If a smaller share of the GPUs is held, the log probably lacks jobs."""
 _IDLE = 0.2
-"""Share of the nodes without a job of the log from which on it probably lacks jobs."""
+"""If at least this share of the nodes ran no job of the log, the log probably lacks jobs."""
 _MANY = 0.1
-"""Share of the jobs without a known end that a reader must know of."""
+"""If the status of at least this share of the jobs is unknown, the report says so."""
 _SOME = 0.01
-"""Share of unreadable records that a reader must know of."""
+"""Problems that affect less than this share of records, jobs or GPU-hours are not reported."""
 
 
 GPUS, RECORDS, CONTRADICTIONS = "gpus-of-the-cluster", "records-set-aside", "contradictions"
-"""Places of the part on data quality that show why something is doubtful."""
+"""Anchors in the data-quality section that explain a caveat."""
 
 
 def caveats(
@@ -42,19 +42,19 @@ def caveats(
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
 ) -> list[Doubt]:
-    """Return the reasons why the log may misrepresent the cluster, one line each.
+    """Return why the log may misrepresent the cluster, one line per reason.
 
-    `answers` are by name; `guidelines` is the document of `tracekit.guidelines`, which states the nodes without jobs.
+    `answers` is keyed by name; `guidelines` is the document of `tracekit.guidelines`, which lists nodes without jobs.
     """
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held = known.get("held_share")
     found = _gpus(capacity, held)
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
-        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may hold a part of the load only."
+        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may contain only part of the load."
         found.append(_doubt(text, "g-power-down"))
     if held is not None and held < _FEW:
-        text = f"Jobs hold {percent(held)} of the GPU time: this log may hold a part of the load only."
+        text = f"Jobs hold {percent(held)} of the GPU time: this log may contain only part of the load."
         found.append(_doubt(text, "q-queuing-gpu-time-held"))
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
@@ -70,7 +70,7 @@ def _doubt(text: str, place: str, more: str = "") -> Doubt:
 
 
 def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
-    """Return caveats about numbers of GPUs that contradict each other."""
+    """Return caveats about contradictory GPU counts."""
     gpus, shown = capacity["gpus"], capacity["alternatives"].get("observed")
     if not gpus or not shown:
         return []
@@ -96,7 +96,7 @@ def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
 
 
 def _said(quality: Quality) -> list[Doubt]:
-    """Return the caveat that programs printed errors while they printed the log."""
+    """Return the caveat that Slurm's programs printed errors while the log was collected."""
     said = next((check for check in quality["checks"] if check.get("name") == PROGRAM_ERRORS and check["count"]), None)
     if said is None:
         return []
@@ -106,7 +106,7 @@ def _said(quality: Quality) -> list[Doubt]:
 
 
 def _lost(quality: Quality, jobs: float) -> list[Doubt]:
-    """Return caveats about rejects and the GPU-hours that they cost, and about runs whose ends were lost."""
+    """Return caveats about rejected records, the GPU-hours lost with them, and runs whose end is missing."""
     checks = {check["name"]: check for check in quality["checks"] if "name" in check}
     found = []
     rejected, gone = checks.get("rejected_gpu_hours"), checks.get("running_past_limit")
@@ -120,30 +120,30 @@ def _lost(quality: Quality, jobs: float) -> list[Doubt]:
     if gone and gone["count"] and gone["count"] >= _SOME * jobs:
         text = f"{counted(gone['count'], 'runs')} without an end passed the time limit or lost the GPUs to a later run."
         more = (
-            "They count up to then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
+            "They count until then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
         )
         found.append(_doubt(text, CONTRADICTIONS, more))
     return found
 
 
 def _times(known: Mapping[str, float], place: str) -> list[Doubt]:
-    """Return caveats about impossible times, and about times that are known only to the hour."""
+    """Return caveats about impossible times and about times that are ambiguous by an hour."""
     found = []
     impossible, jobs = known.get("impossible_times", 0), known.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:
-        text = f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start."
-        found.append(_doubt(text, place, "The waits and GPU-hours that need them are unknown."))
+        text = f"{counted(impossible, 'times')} in the log are impossible, such as an end before its start."
+        found.append(_doubt(text, place, "The waits and GPU-hours that depend on them are unknown."))
     hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
         text = f"{times} are ambiguous by an hour: GPU-hours may be off by up to {count(hours)}."
-        more = f"Clocks were changed, so that such a time is one of two instants; {percent(hours / total)} in doubt."
+        more = f"When clocks change, such a time can be either of two instants; {percent(hours / total)} is in doubt."
         found.append(_doubt(text, place, more))
     return found
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return the nodes that ran no job of the log, and all nodes, where the guideline on idle nodes states them."""
+    """Return how many nodes ran no job of the log, and how many there are, if the guideline on idle nodes has both."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}
@@ -152,14 +152,14 @@ def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
 
 _AGAIN = "tracekit analyze LOGS -o OUT"
 _RARE = 0.01
-"""Share of the jobs whose devices are unknown, up to which nothing is said of them."""
+"""If at most this share of the jobs has unknown devices, the report does not mention them."""
 
 
 def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
-    """Return what the log lacks: GPUs of jobs, known devices, the zone of its times, telemetry.
+    """Return what the log lacks: the GPUs of jobs, known devices, the time zone, or telemetry.
 
-    A Trace without jobs lacks nothing of this.
-    `answers` are by name; overview/summary tells whether a job has GPUs.
+    For a Trace without jobs the list is empty.
+    `answers` is keyed by name; overview/summary says whether any job has GPUs.
     """
     known = metrics(answers)
     if not known.get("jobs"):
@@ -175,15 +175,15 @@ def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
     found += _devices(trace, known["jobs"])
     if any(note.endswith(ASSUMED_ZONE) for note in trace.manifest.notes):
         cure = f"{_AGAIN} --option timezone=Area/City"
-        found.append(_lack("zone", "Times are read as UTC: no zone is known.", cure))
+        found.append(_lack("zone", "Times are read as UTC because the time zone is unknown.", cure))
     if not can["utilization"].available and not trace.has("job_usage") and (known.get("gpu_jobs") or not states_gpus):
         cure = f"{_AGAIN} --telemetry http://PROMETHEUS:9090"
-        found.append(_lack("telemetry", "How busy GPUs were is unknown: there is no telemetry.", cure))
+        found.append(_lack("telemetry", "GPU utilization is unknown because there is no telemetry.", cure))
     return found
 
 
 def _devices(trace: Trace, jobs: float) -> list[Lack]:
-    """Return that jobs hold devices which nobody knows, with the first of them, if they are not few."""
+    """Return that jobs use unknown devices, with the first such device, unless only a few jobs are affected."""
     for things in ("jobs", "pods"):
         check = trace.manifest.checks.get(f"unknown_devices_of_{things}")
         if check is not None and check.count > _RARE * jobs:
@@ -200,7 +200,7 @@ def _lack(name: str, text: str, cure: str) -> Lack:
 
 
 def _format_of(trace: Trace) -> Format | None:
-    """Return the format that the Trace was read from; None where it is not installed here."""
+    """Return the format that the Trace was read from, or None if that format is not installed here."""
     from tracekit.ingest.detect import find_format
 
     try:

@@ -1,6 +1,6 @@
-"""What changed between two periods: as answers of a report, and what a page opens with.
+"""What changed between two periods, as answers of a report and as the opening of a page.
 
-The rows are those of `tracekit.characterize.changes`.
+The rows come from `tracekit.characterize.changes`.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ _C = AnswerColumn
 _VALUES = (
     _C("unit", "text", "unit of before, after and difference"),
     _C("before", "see unit", "value of the earlier period"),
-    _C("after", "see unit", "value of the later one"),
+    _C("after", "see unit", "value of the later period"),
     _C("difference", "see unit", "after - before"),
     _C("difference_low", "see unit", "lower end of its 95 % interval"),
-    _C("difference_high", "see unit", "upper end"),
-    _C("relative_change", "share", "difference / before; NULL where before is 0"),
+    _C("difference_high", "see unit", "upper end of its 95 % interval"),
+    _C("relative_change", "share", "difference / before; NULL if before is 0"),
     _C("relative_change_low", "share", "lower end of its 95 % interval"),
-    _C("relative_change_high", "share", "upper end"),
+    _C("relative_change_high", "share", "upper end of its 95 % interval"),
     _C("n_before", "observations", "jobs, waits or samples before"),
-    _C("n_after", "observations", "the same after"),
-    _C("days_before", "days", "days that the value before rests on"),
-    _C("days_after", "days", "the same after"),
-    _C("p_value", "0 to 1", "chance of such a difference, or a larger one, where nothing changed"),
-    _C("p_adjusted", "0 to 1", "the same, adjusted for the number of rows compared"),
+    _C("n_after", "observations", "jobs, waits or samples after"),
+    _C("days_before", "days", "days with data for the value before"),
+    _C("days_after", "days", "days with data for the value after"),
+    _C("p_value", "0 to 1", "probability of a difference at least this large if nothing changed"),
+    _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
     _C("verdict", "text", "changed, noise or too little data"),
 )
 
 
 _SHARED_RULE = (
-    "A job belongs to the calendar day of its submission in the trace's time zone, with all that it did later;"
-    " telemetry to the day of its time. Jobs that still run have no run time yet, so that the last days of a log favour"
-    " short jobs."
+    "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone;"
+    " a telemetry sample counts on the day it was taken. Jobs that are still running have no run time yet, so the last"
+    " days of a log favour short jobs."
 )
 
 MEASURES = Question(
     name="change/measures",
     kind="comparison",
     title="What changed",
-    question="What is different from the time before, and is it more than noise?",
-    rule=f"{rule()} {_SHARED_RULE} Size classes with less than 30 jobs on a side are left out. {RULE}",
+    question="What has changed since the earlier period, and is it more than noise?",
+    rule=f"{rule()} {_SHARED_RULE} Size classes with fewer than 30 jobs on a side are left out. {RULE}",
     columns=(
         _C("measure", "text", "what is compared; the definition says how it is counted"),
-        _C("scope", "text", "all jobs, or GPU jobs where there are others too; or the jobs of a size class"),
+        _C("scope", "text", "all jobs (only GPU jobs if the trace also has CPU jobs), or the jobs of a size class"),
         *_VALUES,
     ),
 )
@@ -69,9 +69,9 @@ BY_VC = Question(
     name="change/by_vc",
     kind="comparison",
     title="What changed, by virtual cluster",
-    question="In which virtual clusters is something different from the time before?",
-    rule="Measures as in change/measures. Virtual clusters with less than 30 jobs on a side are left out, and beyond 50"
-    f" those with fewer jobs; those of one name in several clusters are taken together. {RULE}",
+    question="Which virtual clusters have changed since the earlier period?",
+    rule="Measures as in change/measures. Virtual clusters with fewer than 30 jobs on a side are left out. If more than"
+    f" 50 remain, the 50 with most jobs are shown. Virtual clusters with the same name are combined. {RULE}",
     columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
 )
 COMPARED = (MEASURES, BY_VC)
@@ -79,7 +79,7 @@ COMPARED = (MEASURES, BY_VC)
 
 
 def changed_answers(found: Changes) -> list[Answer | Unanswered]:
-    """Return the answers to `COMPARED`; virtual clusters only where some are compared."""
+    """Return the answers to `COMPARED`; virtual clusters are included only if any were compared."""
     by_vc = found.frame.filter(pl.col("of") == "vc").rename({"scope": "vc"})
     classes = found.frame.filter(pl.col("of") == "gpu_class")["scope"].unique().to_list()
     jobs = found.frame.filter(pl.col("of") != "vc").with_columns(
@@ -99,16 +99,16 @@ def changed_answers(found: Changes) -> list[Answer | Unanswered]:
 
 
 MOST = 6
-"""Most rows of its table."""
+"""Maximum number of rows in the opening table."""
 _NAMED = 2
-"""Most changes that the sentence names."""
+"""Maximum number of changes named in the sentence."""
 _MEASURES, _BY_VC = "change/measures", "change/by_vc"
 _PAIRS = 3
-"""Most traces that are set against the first."""
+"""Maximum number of traces compared with the first one."""
 
 
 class _Verb(NamedTuple):
-    """What the sides of a comparison do, of several measures and of one."""
+    """Verbs for a comparison, for several measures and for one."""
 
     many: str
     one: str
@@ -119,7 +119,7 @@ _DIFFER = _Verb("differ", "differs")
 
 
 def what_changed(answers: Mapping[str, Answer], unanswered: Sequence[Unanswered] = ()) -> WhatChanged | None:
-    """Return what a report with `--compare` opens with; None where nothing was compared."""
+    """Return the opening of a report with `--compare`, or None if nothing was compared."""
     found = answers.get(_MEASURES)
     more: WhatChanged = {
         "heading": "What changed",
@@ -143,14 +143,14 @@ def what_changed(answers: Mapping[str, Answer], unanswered: Sequence[Unanswered]
 
 
 def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatChanged:
-    """Return what a comparison of traces opens with.
+    """Return the opening of a comparison of traces.
 
     Parameters
     ----------
     first : str
         Name of the trace that the others are compared with.
     others : mapping of str to sequence of dict, or str
-        By name: the rows of change/measures and change/by_vc, or why there are none.
+        For each name, the rows of change/measures and change/by_vc, or the reason why there are none.
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
@@ -159,7 +159,7 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     for name, rows in shown.items():
         against = f"{shorten(name, 30)} against {shorten(first, 30)}"
         if isinstance(rows, str):
-            sentences.append(f"{against}: what differs cannot be told: {rows}")
+            sentences.append(f"{against}: no comparison is possible: {rows}")
             continue
         words = _words(rows, _DIFFER) if len(shown) == 1 else _words(rows, _DIFFER).partition(". ")[0].rstrip(".") + "."
         sentences.append(f"{against}: {words[:1].lower()}{words[1:]}")
@@ -176,40 +176,40 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
 
 
 def whole_log(row: Row) -> bool:
-    """Return whether a row is of all jobs, or of all GPU jobs."""
+    """Return whether a row covers all jobs or all GPU jobs."""
     return row.get("scope") in {ALL_JOBS, GPU_JOBS}
 
 
 def carried(row: Row) -> bool:
-    """Return whether a difference is a change: its interval, too, holds no 0."""
+    """Return whether a difference counts as a change, which requires that its interval excludes 0."""
     low, high = row["difference_low"], row["difference_high"]
     return bool(row["verdict"] == "changed" and low is not None and high is not None and low * high > 0)
 
 
 def by_size_of_change(row: Row) -> float:
-    """Return what to sort changes by, the largest last; from nothing to something is the largest."""
+    """Return a sort key that puts the largest change last; a change from 0 is the largest."""
     return float("inf") if row["relative_change"] is None else abs(row["relative_change"])
 
 
 def _words(rows: Sequence[Row], verb: _Verb) -> str:
-    """Return in two or three sentences what changed most, what may be chance, and what cannot be told."""
+    """Return two or three sentences on what changed most, what may be chance, and what has too little data."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     few = [r for r in whole if r["verdict"] == "too little data"]
     if not whole:
-        return f"What {verb.one} cannot be told: no measure is known of both."
+        return f"We cannot say what {verb.one}: no measure is known for both."
     if len(few) == len(whole):
         sides = (
             f"{counted(whole[0][f'n_{side}'], 'jobs')} on {counted(whole[0][f'days_{side}'], 'days')}"
             for side in ("before", "after")
         )
         return (
-            f"What {verb.one} cannot be told: there are {' before and '.join(sides)} after, and each side needs"
+            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after, and each side needs"
             f" {FEW} jobs on {FEWEST_DAYS} days."
         )
     sure, own = (sorted(filter(carried, of), key=by_size_of_change, reverse=True) for of in (whole, parts))
     noise = len(whole) - len(sure) - len(few)
-    untold = f", and {count(len(few))} cannot be told" if few else ""
+    untold = f", and {count(len(few))} had too little data" if few else ""
     if sure:
         named = "; ".join(f"{_name(r)} {change_words(r)}" for r in sure[:_NAMED])
         sentences = [f"{count(len(sure))} of {counted(len(whole), 'measures')} {verb.many} beyond chance: {named}."]
@@ -225,7 +225,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
 
 
 def _table(rows: Sequence[Row], most: int) -> list[ChangedRow]:
-    """Return the changes, those of the whole log first and the largest first; then what did not change, and why."""
+    """Return the changes of the whole log, then the others, the largest first; then unchanged measures and why."""
     whole, parts = ([r for r in rows if whole_log(r) == of] for of in (True, False))
     order = sorted(filter(carried, whole), key=by_size_of_change, reverse=True)
     order += sorted(filter(carried, parts), key=by_size_of_change, reverse=True)
@@ -247,7 +247,7 @@ def _row(row: Row) -> ChangedRow:
 
 
 def _certainty(row: Row) -> str:
-    """Return how sure a difference is."""
+    """Return how certain a difference is."""
     ends = _interval(row)
     if carried(row):
         return f"sure: {ends}"
@@ -257,8 +257,8 @@ def _certainty(row: Row) -> str:
         return f"may be chance: {ends}" if ends else "may be chance"
     few = min(row["n_before"], row["n_after"])
     if few < FEW:
-        return f"cannot tell, {count(few)} observations"
-    return f"cannot tell, {counted(min(row['days_before'], row['days_after']), 'days')}"
+        return f"too little data: {count(few)} observations"
+    return f"too little data: {counted(min(row['days_before'], row['days_after']), 'days')}"
 
 
 def change_words(row: Row) -> str:
@@ -269,7 +269,7 @@ def change_words(row: Row) -> str:
 
 
 def _interval(row: Row) -> str:
-    """Return the 95 % interval of a change, relative where it can be."""
+    """Return the 95 % interval of a change, as a relative change if possible."""
     low, high = (row[f"relative_change_{end}"] for end in ("low", "high"))
     if row["relative_change"] is not None and low is not None and high is not None:
         return f"{signed_percent(low)} to {signed_percent(high)}"
@@ -294,11 +294,11 @@ def _signed(value: float, unit: str) -> str:
 
 
 def _values(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return values with their unit; times in the same one, so that they can be compared at a glance."""
+    """Return values with their unit; all times use the same unit, so that they can be compared at a glance."""
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])
     ending = " %" if unit in {"share", "percent"} else f" {unit.partition('/')[0]}"
-    # The measure says that it is a rate: '12 jobs' of jobs a day.
+    # The measure already says that it is a rate, so '12 jobs' is enough for jobs per day.
     return ["unknown" if v is None else f"{quantity(v, unit)}{ending}" for v in values]
 
 

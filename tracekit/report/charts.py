@@ -1,7 +1,7 @@
-"""A chart as data: rows, axes, marks and colours, which one renderer writes as Vega-Lite for page, notebook and files.
+"""A chart as data: rows, axes, marks and colours. One renderer writes it as Vega-Lite for page, notebook and files.
 
-Colours are CSS variables (see `theme`), legends are lists in the page (they wrap on a phone and can be read aloud),
-widths follow the page.
+Colours are CSS variables (see `theme`). Legends are HTML lists, so that they wrap on a phone and screen readers can
+read them. Widths follow the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Holder = Callable[[Sequence[Row]], dict[str, Any]]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
-"""Size classes of jobs, small to large."""
+"""Size classes of jobs, from small to large."""
 
 STATUSES = (
     "completed",
@@ -40,29 +40,29 @@ STATUSES = (
     "pending",
     "unknown",
 )
-"""Job statuses in the order in which charts stack them."""
+"""Job statuses in stacking order."""
 
 _MEANINGFUL = ("var(--class-", "var(--status-")
-"""Colours of sizes and statuses, which need a legend even where there is only one."""
+"""Colours of sizes and statuses, which need a legend even if only one colour is used."""
 
 
 @dataclass(frozen=True)
 class Hues:
-    """The column whose values have colours, and these colours as charts write them: 'var(--series-1)'.
+    """A column whose values are shown by colour, and their colours as chart values, such as 'var(--series-1)'.
 
-    Without a column the marks have their colours by themselves, and this is their legend.
+    Without a column, the marks set their own colours, and this is only their legend.
     """
 
     column: str
     colours: Mapping[str, str]
     words: Mapping[str, str] = field(default_factory=dict)
-    """What the legend calls a value, where that differs."""
+    """Legend labels of values whose label differs from the value."""
     told: bool = True
-    """Whether the page has a legend for them; the chart's note says what they mean otherwise."""
+    """Whether the page shows a legend for them; if not, the chart's note explains them."""
 
     @property
     def legend(self) -> Legend:
-        """What each colour means: (words, colour)."""
+        """Legend entries: (label, colour)."""
         return tuple((self.words.get(value, value), hue) for value, hue in self.colours.items())
 
     def scale(self) -> dict[str, Any]:
@@ -71,12 +71,12 @@ class Hues:
 
 
 def series(column: str, names: Iterable[str], first: int = 1) -> Hues:
-    """Return the colours of names that have no colour of their own, from that of this number on."""
+    """Return colours for names without a colour of their own, starting with series colour number `first`."""
     return Hues(column, {name: colour(f"series-{i}") for i, name in enumerate(names, first)})
 
 
 def size_hues(rows: Iterable[Row], column: str = "gpu_class") -> Hues:
-    """Return the colours of the size classes that occur, small to large."""
+    """Return the colours of the size classes that occur, from small to large."""
     have = {row[column] for row in rows}
     colours = {c: colour(f"class-{i}") for i, c in enumerate(GPU_CLASSES) if c in have}
     return Hues(column, colours, {c: f"{c} GPU" if c in {"1", "<1"} else f"{c} GPUs" for c in colours})
@@ -92,18 +92,18 @@ def status_hues(rows: Iterable[Row], column: str) -> Hues:
 
 @dataclass(frozen=True)
 class Tip:
-    """A line of the text that a mark shows under the pointer: a column, what it is called, and its number format."""
+    """One line of a mark's tooltip: a column, its label and its number format."""
 
     column: str
     title: str = ""
-    """What it is called, if not by the column."""
+    """Label of the line, if it differs from the column name."""
     form: str = ""
-    """Format of a number or of a time; without one it is a text."""
+    """Format of a number or time; without a format, the value is shown as text."""
     time: bool = False
-    """Whether it is a time."""
+    """Whether the value is a time."""
 
     def channel(self) -> dict[str, Any]:
-        """Return the line as Vega-Lite takes it."""
+        """Return the line as a Vega-Lite channel."""
         kind = "temporal" if self.time else "quantitative" if self.form else "nominal"
         return {
             "field": self.column,
@@ -114,7 +114,7 @@ class Tip:
 
 
 def moment_tip(facts: TraceFacts, column: str = "time") -> Tip:
-    """Return the line that tells a time."""
+    """Return the tooltip line that shows a time."""
     if facts.dated:
         return Tip(column, "from", "%Y-%m-%d %H:%M", time=True)
     return Tip(column, "from day" if column == "from" else "day", ".2f")
@@ -122,73 +122,73 @@ def moment_tip(facts: TraceFacts, column: str = "time") -> Tip:
 
 @dataclass(frozen=True)
 class Mark:
-    """What is drawn for each row: bars, lines, areas, points, rules, ticks, rectangles or texts."""
+    """The mark drawn for each row: a bar, line, area, point, rule, tick, rectangle or text."""
 
     type: str
     style: Mapping[str, Any] = field(default_factory=dict)
-    """Properties of the mark in Vega-Lite; a colour here is that of all its rows."""
+    """Vega-Lite properties of the mark; a colour set here applies to all its rows."""
     x: Axis | None = None
     y: Axis | None = None
-    """Its axes, where they are not the chart's."""
+    """Axes of the mark, if they differ from the chart's."""
     x2: str = ""
     y2: str = ""
-    """Columns of the other end."""
+    """Columns for the second end of the mark."""
     on: str = "xy"
-    """The axes that it stands on."""
+    """Axes that the mark uses."""
     rows: Sequence[Row] | None = None
-    """Its rows, where they are not the chart's; it then has neither their colours nor their texts by itself."""
+    """Rows of the mark, if they differ from the chart's; the mark then inherits neither colours nor tooltip."""
     transform: Sequence[Mapping[str, Any]] = ()
-    """What Vega-Lite does to the rows before it draws them."""
+    """Transforms that Vega-Lite applies to the rows before drawing them."""
     tips: Sequence[Tip] | None = None
-    """Its text under the pointer, where that is not the chart's."""
+    """Tooltip of the mark, if it differs from the chart's."""
     channels: Mapping[str, Any] = field(default_factory=dict)
-    """Other channels of Vega-Lite."""
+    """Other Vega-Lite channels."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart and what stands around it."""
+    """One chart with its title, legend and note."""
 
     rows: Sequence[Row]
-    """What is drawn, one mark each."""
+    """Rows of the chart, one mark per row."""
     x: Axis
     """The horizontal axis."""
     y: Axis
     """The vertical axis."""
     marks: Sequence[Mark | Sequence[Mark]]
-    """From the back to the front; marks in a group of their own have a vertical scale of their own."""
+    """Marks from back to front; marks in a nested group have a vertical scale of their own."""
     height: float = 0.0
-    """Of the drawing between its axes [px]; that of the vertical axis by default."""
+    """Height of the plot area [px]; by default the length of the vertical axis."""
     by: Hues | None = None
-    """The column that gives marks their colour; without one it is that of the mark."""
+    """Column that determines the colour of marks; without it, each mark uses its own colour."""
     apart: bool = False
-    """Whether rows of different colours stand below each other in one place."""
+    """Whether rows with different colours are drawn below each other within one category."""
     tips: Sequence[Tip] = ()
-    """The text that a mark shows under the pointer."""
+    """Tooltip of a mark."""
     title: str = ""
-    """Heading, when a question has several charts."""
+    """Heading of the chart, used if a question has several charts."""
     note: str = ""
-    """What the marks stand for, and what was left out."""
+    """Note on the meaning of the marks and on what was left out."""
     ends: bool = False
-    """Whether names stand at the ends of the lines, so that the legend is read aloud alone."""
+    """Whether names are written at the ends of the lines, so that only screen readers need the legend."""
     wide: bool = False
-    """Whether it takes the whole width where it is one of several."""
+    """Whether the chart takes the full width even if a question has several charts."""
 
     @property
     def legend(self) -> Legend:
-        """What each colour means: (words, colour); nothing where the vertical axis or the note says it."""
+        """Legend entries: (label, colour); empty if the vertical axis or the note already explains the colours."""
         return self.by.legend if self.by is not None and self.by.told and self.by.column != self.y.column else ()
 
     @property
     def key(self) -> Legend:
-        """The legend that a page shows: none for a single colour, unless that stands for a size or a status."""
+        """The legend shown on a page: none for a single colour, unless it marks a size or a status."""
         lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_MEANINGFUL)
         return () if lone else self.legend
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]:
-        """Return the Vega-Lite specification for a page; the config that all charts share is `theme.chart_config`.
+        """Return the Vega-Lite specification for a page; the shared config of all charts is `theme.chart_config`.
 
-        `checked` validates it against the schema of Vega-Lite, which takes longer than everything else.
+        With `checked`, the specification is validated against the Vega-Lite schema, which is by far the slowest step.
         """
         if checked:
             from altair import Root
@@ -209,7 +209,7 @@ class Chart:
         return {**self.drawn(named), "width": "container", "autosize": _AUTOSIZE, "datasets": datasets}
 
     def drawn(self, data: Holder = lambda rows: {"values": list(rows)}) -> dict[str, Any]:
-        """Return the specification without a width; `data` says how it holds rows."""
+        """Return the specification without a width; `data` converts rows to a Vega-Lite data object."""
         rows: dict[str, Any] = data(self.rows)
         layers = [self._layer(mark, data) for mark in self.marks]
         whole: dict[str, Any] = layers[0] if len(layers) == 1 else {"layer": layers}
@@ -244,23 +244,23 @@ def bar(thickness: float, hue: str = "") -> Mark:
 
 
 def stack(thickness: float) -> Mark:
-    """Return horizontal bars whose colours stand in a row, by the column 'order', with a seam between them."""
+    """Return stacked horizontal bars, with the colours ordered by the column 'order' and separated by a thin gap."""
     order = {"order": {"field": "order", "type": "quantitative"}}
     return Mark("bar", {"height": thickness, "stroke": colour("paper"), "strokeWidth": 1}, channels=order)
 
 
 def line(width: float = 2, hue: str = "", **style: Any) -> Mark:
-    """Return lines; `style` has further properties of Vega-Lite, such as interpolate."""
+    """Return lines; `style` holds further Vega-Lite properties, such as interpolate."""
     return Mark("line", {"strokeWidth": width, **({"color": colour(hue)} if hue else {}), **style})
 
 
 def steps(hue: str, *, y: Axis | None = None) -> Mark:
-    """Return an area of steps, for means of intervals."""
+    """Return a step area for the means of intervals."""
     return Mark("area", {"interpolate": "step-after", "opacity": 0.55, "color": colour(hue)}, y=y)
 
 
 def band(low: Axis, high: str, **style: Any) -> Mark:
-    """Return a pale area from one column to another: the interval around a line."""
+    """Return a pale area from one column to another, for the interval around a line."""
     return Mark("area", {"opacity": 0.15, **style}, y=low, y2=high)
 
 
@@ -283,18 +283,18 @@ def whisker(low: Axis, high: str, width: float = 2, opacity: float = 0.75, **sty
 def reference(
     x: Axis, words: str, *, left: bool, rows: Sequence[Row] | None = None, kept: Sequence[Mapping[str, Any]] = ()
 ) -> list[Mark]:
-    """Return a dashed line from top to bottom at a value, and its label above the chart.
+    """Return a dashed vertical line at a value, with its label above the chart.
 
     Parameters
     ----------
     x : Axis
-        Of the value.
+        Axis of the value.
     words : str
-        What the line is; each part between commas is a line of the label, which a narrow chart has room for.
+        Label of the line; each part between commas becomes a line of text, so that it fits a narrow chart.
     left : bool
-        Whether the label stands left of the line, so that it does not leave the chart.
+        Whether the label is left of the line, so that it stays inside the chart.
     rows, kept : sequence
-        The one row that holds the value, or the steps that leave it of the chart's rows.
+        The one row with the value, or the transforms that keep only that row of the chart's rows.
     """
     hue, lines = colour("series-3"), words.replace(", ", ",\n").split("\n")
     side = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}
@@ -309,4 +309,4 @@ def reference(
 
 
 LINE = 14
-"""Height of a line of a label [px]."""
+"""Height of one line of a label [px]."""

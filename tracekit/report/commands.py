@@ -1,4 +1,4 @@
-"""The commands that compute an answer again, to be run in the folder of its report, where the Trace is `trace`."""
+"""Commands that compute an answer again; run them in the report's folder, where the Trace is called `trace`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _TRACE = "trace"
 _MOST = 10
-"""Most clusters for which commands are listed."""
+"""Maximum number of clusters for which commands are listed."""
 _TWIN = "twin.toml"
-"""What the file of a twin is called, that of the user too."""
+"""Name of a twin's file, also if the user supplied the twin."""
 
 
 def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str]) -> list[Answer | Unanswered]:
@@ -32,7 +32,7 @@ def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str
 
 
 def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
-    """Return the command that asks a query again, with the parameters that are not its own defaults."""
+    """Return the command that runs a query again, with all parameters that differ from its defaults."""
     words = ["tracekit", "query", _TRACE, query.name]
     defaults = {param.name: param.default for param in query.params}
     for name, value in answer.params.items():
@@ -43,10 +43,10 @@ def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
 
 
 def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bool = False) -> list[str]:
-    """Return the commands that find the twins of some clusters again, the first ten, and replay the panel in them.
+    """Return the commands that find the twins of at most ten clusters again and replay the panel in them.
 
-    Where a file of the user states the twins, nothing finds them, and the file is called twin.toml: its own path may
-    hold names that the report hides.
+    If the twins come from a user's file, no search command is needed. The file is called twin.toml, because its real
+    path may contain names that the report hides.
     """
     commands = []
     for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
@@ -62,12 +62,12 @@ def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bo
 
 
 def replay_command(limit: int) -> str:
-    """Return the command that replays the standard panel again on the cluster that the source states."""
+    """Return the command that replays the standard panel again on the cluster described by the source."""
     return shlex.join(["tracekit", "replay", _TRACE, "-o", "replayed", "--limit", str(limit)])
 
 
 def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
-    """Return the commands that draw the same months of a cluster again, and replay them on as many nodes."""
+    """Return the commands that resample the same months of a cluster and replay them on the same numbers of nodes."""
     words = ["tracekit", "plan", _TRACE, "-o", "plan", "--twin"]
     words += [_TWIN, "--resamples", str(resamples)]
     name = one.found.name

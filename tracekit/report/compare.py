@@ -1,7 +1,7 @@
-"""The shape of compare.json, and the same answers of several traces side by side in it.
+"""The structure of compare.json, which shows the answers of several traces side by side.
 
-Rows that stand for the same thing in several traces (a size class, a status, an hour) become one row with the values
-of each; results whose rows are identified by names of one trace (users, machines) follow one after another.
+Rows with the same meaning in several traces (a size class, a status, an hour) become one row with one value per
+trace. If rows are identified by names of one trace (users, machines), the results of the traces follow one another.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 COMPARE_SCHEMA_VERSION = "1"
-"""Version of compare.json's keys; a change of their meaning raises it."""
+"""Version of compare.json's keys, increased when their meaning changes."""
 
 
 class ComparedTrace(TypedDict):
-    """One of the traces."""
+    """One of the compared traces."""
 
     name: str
     path: str
@@ -43,7 +43,7 @@ class ComparedTrace(TypedDict):
     period: str
     jobs: int
     release: ReleaseInfo | None
-    """Null when nothing is published about traces of this format."""
+    """Null if nothing is published about traces of this format."""
 
 
 class SharedRow(TypedDict):
@@ -51,27 +51,27 @@ class SharedRow(TypedDict):
 
     key: Row
     values: dict[str, Row | None]
-    """The other columns, by trace; null where the trace has no such row."""
+    """The other columns, by trace; null if the trace has no such row."""
     published: dict[str, Row]
-    """Published numbers for columns of this row, by trace; traces without any are left out."""
+    """Published numbers for columns of this row, by trace; traces without published numbers are left out."""
 
 
 class TraceNumber(TypedDict):
-    """A published number and the trace that it is compared with."""
+    """A published number and the trace it is compared with."""
 
     trace: str
     number: PublishedNumber
 
 
 class Missing(TypedDict):
-    """A trace that cannot answer."""
+    """A trace that cannot answer the question."""
 
     trace: str
     reasons: list[str]
 
 
 class ComparedAnswer(TypedDict):
-    """One question, and the answer of each trace."""
+    """One question and the answer of each trace."""
 
     name: str
     group: str
@@ -79,25 +79,25 @@ class ComparedAnswer(TypedDict):
     question: str
     paper: str
     findings: dict[str, str]
-    """One sentence a trace, where there is something true and useful to say."""
+    """One sentence per trace, if there is something true and useful to say."""
     keys: list[ColumnInfo]
     """The columns that identify rows."""
     measures: list[ColumnInfo]
-    """The other columns."""
+    """The columns that do not identify rows."""
     shared: bool
-    """Whether some row stands for the same thing in several traces."""
+    """Whether any row has the same meaning in several traces."""
     rows: list[SharedRow]
-    """The first ones of each trace; the file holds all."""
+    """The first rows of each trace; the file contains all rows."""
     row_counts: dict[str, int]
-    """Rows of each trace that answered."""
+    """Number of rows of each trace that answered."""
     published: list[TraceNumber]
     unanswered: list[Missing]
     notes: dict[str, list[str]]
-    """Choices made by the query, by trace."""
+    """Notes on choices that the query made, by trace."""
     params: list[ParamInfo]
     definition: str
     file: str | None
-    """All rows, relative to compare.json; null if the file could not be made."""
+    """File with all rows, relative to compare.json; null if the file could not be made."""
 
 
 class CompareSection(TypedDict):
@@ -118,7 +118,7 @@ class UnansweredByAll(TypedDict):
 
 
 class Comparison(TypedDict):
-    """Everything that compare.json states."""
+    """Everything in compare.json."""
 
     schema_version: str
     tracekit_version: str
@@ -127,7 +127,7 @@ class Comparison(TypedDict):
     title: str
     traces: list[ComparedTrace]
     opening: WhatChanged | None
-    """What differs between the first trace and the others; null where single questions were asked."""
+    """What differs between the first trace and the others; null if only single questions were asked."""
     sections: list[CompareSection]
     unanswered: list[UnansweredByAll]
     faults: list[FaultInfo]
@@ -135,9 +135,9 @@ class Comparison(TypedDict):
 
 
 ROW_LIMIT = 2000
-"""Most rows of one trace kept in compare.json; tables/ holds all."""
+"""Maximum number of rows of one trace in compare.json; tables/ contains all rows."""
 MOMENT_LIMIT = 50
-"""The same for results with a row for each moment in time, which the page does not show."""
+"""Maximum number of rows for results with one row per moment in time, which the page does not show."""
 
 
 def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
@@ -183,16 +183,16 @@ _KEYS = {
     "user_share",
     "relaxation",
 }
-"""Columns that identify rows where they stand first; shipped queries list their key first."""
+"""Columns that identify rows if they come first; the built-in queries list their key first."""
 
 
 def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
-    """Return the columns that identify the rows of every frame: as many of the first ones as needed.
+    """Return the shortest list of leading columns that identifies the rows of every frame.
 
     Raises
     ------
     ValueError
-        There is no frame.
+        No frame is given.
     """
     known = list(frames)
     if not known:
@@ -201,7 +201,7 @@ def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
     count = next((i for i, name in enumerate(columns) if name not in _KEYS), len(columns)) or 1
     while count < len(columns) and any(f.select(columns[:count]).is_duplicated().any() for f in known):
         count += 1
-    # The unit of a metric belongs to its name.
+    # A metric's unit is part of its name.
     return [*columns[:count], *(c for c in columns[count:] if c == "unit")]
 
 
@@ -214,8 +214,8 @@ def compared(
 ) -> ComparedAnswer:
     """Return one question with the answer of each trace.
 
-    `file` has all rows, relative to compare.json; None if it could not be made. A sentence that fails says so, and is
-    one of `faults`.
+    `file` is the file with all rows, relative to compare.json, or None if it could not be made. If writing a sentence
+    fails, its text says so and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
@@ -255,9 +255,9 @@ def compared(
 def shared_rows(
     rows: Mapping[str, list[Row]], keys: Sequence[str], published: Mapping[str, Sequence[PublishedComparison]]
 ) -> list[SharedRow]:
-    """Return the union of the traces' rows by key, each with the values of every trace.
+    """Return the union of the traces' rows by key, each row with the values of every trace.
 
-    Size classes, statuses and numbers stand in their order, everything else in the order of first appearance.
+    Size classes, statuses and numbers are sorted; everything else is in order of first appearance.
     """
     union: dict[str, SharedRow] = {}
     for name, own in rows.items():
@@ -268,7 +268,7 @@ def shared_rows(
             )
             place["values"][name] = {k: v for k, v in row.items() if k not in key}
     for name, numbers in published.items():
-        # What is said of the release itself comes before what is said of other jobs; all are in the list of numbers.
+        # Numbers about the release itself come before numbers about other jobs; the list of numbers has all of them.
         stated = [n.published for n in numbers if n.published.value is not None]
         for number in sorted(stated, key=lambda n: bool(n.population_note)):
             cell = number.cell
@@ -288,7 +288,7 @@ def shared_rows(
 
 
 def _spelled(values: Iterable[Any]) -> str:
-    """Return a key's text; 1 and 1.0 are one key, '1' is another."""
+    """Return a key's text; 1 and 1.0 are the same key, but '1' is a different key."""
     return repr([float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values])
 
 
@@ -311,7 +311,7 @@ _ORDER = {value: i for i, value in enumerate((*GPU_CLASSES, *STATUSES))}
 
 
 def _rank(values: list[Any]) -> dict[str, float]:
-    """Return where each value of a key column stands; unknown ones are last."""
+    """Return the rank of each value of a key column; unknown values come last."""
     known = [v for v in values if v is not None]
     last = float(len(values))
     if known and all(isinstance(v, int | float) for v in known):
@@ -325,9 +325,9 @@ def _rank(values: list[Any]) -> dict[str, float]:
 
 
 def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[PublishedComparison]]) -> pl.DataFrame:
-    """Return every row of every trace, the trace's name first, and after them the published numbers that are cells.
+    """Return every row of every trace, with the trace's name first, followed by the published numbers of cells.
 
-    A published number stands in a row 'NAME, published (ARTEFACT)' with the key of its row; other columns are NULL.
+    A published number is in a row named 'NAME, published (ARTEFACT)' with the key of its cell; other columns are NULL.
     """
     frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())

@@ -1,7 +1,7 @@
-"""Charts that show several traces together, one colour a trace.
+"""Charts that show several traces together, with one colour per trace.
 
-Queries that ask the same of size classes, of hours or of shares get their chart from the shape of the result, so that
-a new query of that shape needs nothing here.
+For queries by size class, by hour or by share, the chart depends on the columns of the result, so a new query with
+the same columns needs no code here.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     Draws = Callable[[list[Row], Hues], list[Chart]]
 
 _POINTS = 200
-"""Most points of one line; more cannot be distinguished."""
+"""Maximum number of points per line; more cannot be distinguished."""
 _HEIGHT = 220
 _LAST_HOUR = 23
 _PALETTE = ("series-1", "series-2", "series-3", "series-4", "series-5", "status-node_fail", "status-out_of_memory")
 
 
 def trace_hues(traces: Iterable[str]) -> Hues:
-    """Return the colour of each trace by its short label; from the eighth trace on colours repeat."""
+    """Return the colour of each trace by its short label; from the eighth trace on, colours repeat."""
     shades = {label: colour(_PALETTE[i % len(_PALETTE)]) for i, label in enumerate(labels(traces).values())}
     return Hues("trace", shades)
 
@@ -57,7 +57,7 @@ def _those_in(rows: Iterable[Row], by: Hues) -> Hues:
 
 
 def compare_charts(answer: ComparedAnswer, traces: Sequence[str]) -> list[Chart]:
-    """Return the charts of one question; none when its result has no shape that a chart is known for."""
+    """Return the charts of one question; none if no chart fits the columns of its result."""
     short = labels(traces)
     rows = [
         {**row["key"], **values, "trace": short[name]}
@@ -83,7 +83,7 @@ def _by_shape(keys: set[str], columns: set[str]) -> Draws | None:
 
 
 def _arrivals(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of a trace's jobs that each hour of the day has."""
+    """Draw each trace's share of jobs by hour of the day."""
     total: dict[str, int] = {}
     for row in rows:
         total[row["trace"]] = total.get(row["trace"], 0) + row["jobs"]
@@ -98,7 +98,7 @@ def _arrivals(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _allocated(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of GPUs allocated by hour, one line a cluster."""
+    """Draw the share of GPUs allocated by hour, with one line per cluster."""
     shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
     shown = [r for r in shown if r["allocated_share"] is not None]
     each = replace(line(), channels={"detail": {"field": "cluster", "type": "nominal"}})
@@ -108,7 +108,7 @@ def _allocated(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _concentration(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw how much of the GPU time the heaviest users take."""
+    """Draw the share of GPU time used by the heaviest users."""
     shown: list[Row] = []
     for name in by.colours:
         own = sorted(
@@ -124,7 +124,7 @@ def _concentration(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _requests(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of GPU jobs that ask for at most so many GPUs."""
+    """Draw the cumulative share of GPU jobs by requested GPUs."""
     shown: list[Row] = []
     for name in by.colours:
         own = sorted((r for r in rows if r["trace"] == name and r["gpu_count"] > 0), key=lambda r: r["gpu_count"])
@@ -154,7 +154,7 @@ def _sizes(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _stacked(rows: list[Row], by: Hues, parts: Hues, order: Sequence[str], title: str) -> list[Chart]:
-    """Draw shares that make up a whole, one bar a trace; jobs beside GPU time."""
+    """Draw stacked shares of jobs, and of GPU time next to them, with one bar per trace."""
     charts = []
     for column, words in (("jobs_share", "Share of jobs"), ("gpu_hours_share", "Share of GPU time")):
         known = [
@@ -177,13 +177,13 @@ def _stacked(rows: list[Row], by: Hues, parts: Hues, order: Sequence[str], title
 
 
 def _grouped(rows: list[Row], by: Hues, column: str, words: str) -> Chart:
-    """Return bars for shares [0..1], one a size class and trace."""
+    """Return bars for shares [0..1], one per size class and trace."""
     have = {r["gpu_class"] for r in rows}
     classes = [c for c in GPU_CLASSES if c in have]
     known = [r for r in rows if r.get(column) is not None and r["gpu_class"] in classes]
     return Chart(
         known,
-        # Without any bar the axis would have no length.
+        # Without bars, the axis would have no length.
         x=share(column, words, whole=not any(r[column] for r in known)),
         y=names("gpu_class", classes, "GPUs of the job", step=11 * len(by.colours) + 10),
         marks=[bar(9)],
@@ -204,7 +204,7 @@ def _shares_by_class(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _failures_by_class(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of unsuccessful jobs among those of a size whose status is known."""
+    """Draw the share of unsuccessful jobs by size, among jobs with a known status."""
     total: dict[tuple[str, str], int] = {}
     failed: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -218,7 +218,7 @@ def _failures_by_class(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _durations(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw percentiles of a time by size class, one line a trace."""
+    """Draw percentiles of a duration by size class, with one line per trace."""
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not shown:
         return []
@@ -244,7 +244,7 @@ def _durations(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _waits(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the median wait of each tenant by size class, one dot a tenant."""
+    """Draw the median wait by size class, with one dot per tenant."""
     shown = [
         {**r, "median": duration(r["p50_s"]), "tenant": shorten(r["vc"] or "none", 30)}
         for r in rows
@@ -266,7 +266,7 @@ def _waits(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _percentages(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the use of each resource, from the median to the 95th percentile."""
+    """Draw the utilization of each resource, from the median to the 95th percentile."""
     shown = [r for r in rows if r["p50_pct"] is not None]
     chart = ranges(
         shown,

@@ -1,4 +1,4 @@
-"""Draw compare.html from the structure that compare.json holds."""
+"""Render compare.html from the content of compare.json."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from tracekit.report.structure import ColumnInfo
 
 _BUDGET = 10
-"""About as many columns of numbers fit beside each other."""
+"""Approximate number of number columns that fit next to each other."""
 _EACH = 8
-"""Rows of each trace where they follow one after another."""
+"""Number of rows per trace if the traces' rows follow one another."""
 _ROWS = 30
-"""Rows of a side-by-side table; many are of one trace only."""
+"""Maximum number of rows of a side-by-side table; many rows belong to only one trace."""
 
 
 def render_comparison(comparison: Comparison, faults: Faults | None = None) -> str:
     """Return the page of a comparison.
 
-    A part that fails says so in its place, and is one of `faults`. A page that fails as a whole lists the tables.
+    If a part fails, the page says so in its place and the error is added to `faults`. If the whole page fails, a
+    simple page lists the tables.
     """
     faults = Faults() if faults is None else faults
     while True:
@@ -48,7 +49,7 @@ def render_comparison(comparison: Comparison, faults: Faults | None = None) -> s
             return draw_unmade_page("comparison", comparison["title"], page, ("compare.json",), tables)
         if len(faults.found) == known:
             return page
-        # The top of the page counts the parts that fail, also those below it.
+        # The top of the page counts all parts that fail, including those below it.
 
 
 def _page(comparison: Comparison, faults: Faults) -> str:
@@ -85,7 +86,7 @@ def _page(comparison: Comparison, faults: Faults) -> str:
 def _view_or_fault(
     answer: ComparedAnswer, names: Sequence[str], drawn: list[Chart] | Fault, faults: Faults
 ) -> dict[str, Any]:
-    """Return what the page shows of an answer, or why that could not be made."""
+    """Return an answer as the page shows it, or why that could not be made."""
     found = faults.run(
         f"the numbers of {answer['name']}", _answer_view, answer, names, [] if isinstance(drawn, Fault) else drawn
     )
@@ -95,7 +96,7 @@ def _view_or_fault(
 
 
 def _charts(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
-    """Return the charts that show the traces together; where one trace alone answers, those of its report."""
+    """Return the charts that show the traces together; if only one trace answers, return the charts of its report."""
     return writable(answer["name"], _drawn(answer, names))
 
 
@@ -105,7 +106,7 @@ def _drawn(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
         return drawn
     ((name, count),) = answer["row_counts"].items()
     if count > len(answer["rows"]):
-        return []  # a chart of some of the rows would mislead
+        return []  # a chart of only some of the rows would mislead
     rows = [{**row["key"], **(row["values"][name] or {})} for row in answer["rows"]]
     return [replace(p, title=p.title or f"{text.shorten(name, 22)} only") for p in charts(answer["name"], rows)]
 
@@ -114,7 +115,7 @@ _LACKS = re.compile(r"The trace has no (?P<what>[^:]+?)(?::.*|\.)")
 
 
 def _lacking(reason: str) -> str:
-    """Return in short what a trace lacks; the whole sentence is the hover text.
+    """Return a short form of what a trace lacks; the full sentence is the tooltip.
 
     Examples
     --------
@@ -145,20 +146,20 @@ def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[C
 
 
 def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return the table in the form that suits the rows; moments in time are too many to read."""
+    """Return the table in the form that suits its rows; rows per moment in time are too many to show."""
     if any(k["name"] == "time" for k in answer["keys"]):
         return {"shared": False, "rows": [], "more": sum(answer["row_counts"].values())}
     return _side_by_side(answer, names) if answer["shared"] else _one_after_another(answer)
 
 
 _BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean.*|value", r".*")
-"""Which columns are shown when not all fit, the most important first."""
+"""Columns to show if not all fit, the most important first."""
 
 
 def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
-    """Return the columns that a side-by-side table of so many groups has room for, in their own order.
+    """Return the columns that fit in a side-by-side table with `groups` groups, in their original order.
 
-    A number of observations comes along where there is room for three or more, since the others mean little without.
+    The number of observations is included if three or more columns fit, because other columns mean little without it.
     """
     room = max(1, _BUDGET // max(1, groups))
     if len(columns) <= room:
@@ -177,7 +178,7 @@ def _head(column: ColumnInfo) -> dict[str, Any]:
 
 
 def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return a table with a group of columns for each trace, and one more for its published numbers."""
+    """Return a table with one group of columns per trace and another for its published numbers."""
     have = [n for n in names if n in answer["row_counts"]]
     rows = _most_important(answer)
     stated = {name for row in rows for name in row["published"] if name in have}
@@ -207,7 +208,7 @@ def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any
 
 
 def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
-    """Return the rows shown: all where they fit, else those that count most in any trace, in their order."""
+    """Return the rows to show: all if they fit, otherwise those with the largest weight in any trace, in row order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
         return rows
@@ -225,7 +226,7 @@ def _key_text(key: Row, column: ColumnInfo, *, own_units: bool) -> dict[str, str
     value = key[column["name"]]
     if own_units and column["name"] == "metric":
         head, unit = text.heading(str(value), key.get("unit"))
-        # 'GPUs listed' and 'CPU jobs' need no unit.
+        # Labels such as 'GPUs listed' and 'CPU jobs' need no unit.
         return {"text": head if not unit or unit.lower() in head.lower().split() else f"{head} [{unit}]", "title": ""}
     return plain_cell(value, column["unit"], column["name"])
 
@@ -235,7 +236,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
     values = row["published"].get(trace) if group["published"] else row["values"][trace]
     unit = row["key"].get("unit") if column["unit"] == "see unit" else column["unit"]
     if values is None or name not in values:
-        # A row that a trace does not have is left blank; an unknown value is a dash.
+        # If a trace lacks the row, the cell is blank; an unknown value is a dash.
         return {"text": "", "number": True, "published": group["published"]}
     value = values[name]
     number = value is None or isinstance(value, int | float)
@@ -243,7 +244,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
 
 
 def _one_after_another(answer: ComparedAnswer) -> dict[str, Any]:
-    """Return a table with the first rows of each trace, for rows that no two traces share."""
+    """Return a table with the first rows of each trace, used if the traces have no rows in common."""
     columns = [*answer["keys"], *answer["measures"]]
     rows: list[dict[str, Any]] = []
     for name in answer["row_counts"]:

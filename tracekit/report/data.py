@@ -1,4 +1,4 @@
-"""Build the structure that report.json holds and report.html shows."""
+"""Build the content of report.json, which report.html shows."""
 
 from __future__ import annotations
 
@@ -66,29 +66,29 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The number of GPUs of a report, and the parts that have to use another, each with its source.
+# The number of GPUs that a report uses, and the other numbers that some parts use instead, each with its source.
 
 REPLAYS = "replays"
-"""What the GPUs of the replays are used for."""
+"""Label for the number of GPUs used by replays."""
 
 _LARGEST = "largest "
-"""Start of the word of a capacity that changes through time."""
+"""Prefix of the description of a capacity that changes over time."""
 
 
 def capacity_label(capacity: CapacityInfo) -> str:
-    """Return what the number of GPUs is, as a chart calls it: 'owned', 'quotas' or 'observed at most'."""
+    """Return a chart's label for the number of GPUs: 'owned', 'quotas' or 'observed at most'."""
     word = capacity["word"]
     return "observed at most" if word == "observed" else "quotas" if "quotas" in word else "owned"
 
 
 def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
-    """Return the number of GPUs that the report uses, and then the others that parts of it had to use instead."""
+    """Return the number of GPUs that the report uses, followed by the other numbers that parts of it use instead."""
     found: list[GpuTotal] = []
     gpus = capacity["gpus"]
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     changing = capacity["word"].startswith(_LARGEST)
     if gpus is not None:
-        moment = "; a share counts what there is at each moment" if changing else ""
+        moment = "; shares use the number at each moment" if changing else ""
         same = owned is not None and (changing or round(owned) == gpus)
         used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
         found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
@@ -102,14 +102,14 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
 
 
 def _replayed(answers: Mapping[str, Answer]) -> str:
-    """Return where the cluster of the replays comes from."""
+    """Return the source of the cluster used in replays."""
     rows = rows_of(answers, "replay/assumptions")
     origin = next((r["value"] for r in rows if r["id"] == "cluster"), None)
     return "the cluster of the replays" + (f": {cut(origin)}" if origin else "")
 
 
 def _note(answer: Answer) -> str:
-    """Return the source of what clusters have, by the answer's note; '' without one."""
+    """Return the source of the clusters' capacity from the answer's note, or '' without a note."""
     return next((n.removeprefix(OWNED) for n in answer.notes if n.startswith(OWNED)), "")
 
 
@@ -131,36 +131,36 @@ def build_report(
     session: Session | None = None,
     faults: Faults | None = None,
 ) -> Report:
-    """Return everything that report.json states about a Trace.
+    """Return the content of report.json for a Trace.
 
-    A part that fails says so where it would be, and the others are made.
+    If a part fails, the report says so in its place and the other parts are still made.
 
     Parameters
     ----------
     trace : Trace
-        What was analysed.
+        The analysed Trace.
     answers : iterable of Answer or Unanswered
-        To every question, those that the Trace does not answer included.
+        Answers to every question, including questions that the Trace cannot answer.
     parts : Answer, optional
-        To `overview/parts`, so that the page can be narrowed.
+        Answer to `overview/parts`, which the page needs for its filters.
     capacity : CapacityInfo
-        The number of GPUs used and its alternatives.
+        The number of GPUs used, and alternatives to it.
     source : str
-        What the user gave to analyse.
+        The source as given by the user.
     command : str
         The command that makes this report again.
     created : datetime, optional
         When the report was made [UTC]; now by default.
     workload : WorkloadInfo, optional
-        Where the workload model is, or why there is none.
+        Location of the workload model, or why there is none.
     replay : ReplayInfo, optional
-        What the replays were made of, or why there are none.
+        Inputs of the replays, or why there are none.
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
     session : Session, optional
-        What earlier queries of the Trace have set up.
+        Session of earlier queries of the Trace, which is reused.
     faults : Faults, optional
-        Parts that could not be made; those that fail here are added.
+        Parts that could not be made; parts that fail here are added.
     """
     from tracekit.version import __version__
 
@@ -240,7 +240,7 @@ def build_report(
 
 
 def fault_infos(faults: Faults) -> list[FaultInfo]:
-    """Return what could not be made, as report.json holds it."""
+    """Return the parts that could not be made, in the form of report.json."""
     return [{"part": fault.part, "reason": fault.reason} for fault in faults.found]
 
 
@@ -253,7 +253,7 @@ def _info_of(
     session: Session,
     faults: Faults,
 ) -> AnswerInfo | Unanswered:
-    """Return an answer as report.json holds it; as unanswered, with the reason, where its rows say nothing."""
+    """Return an answer in the form of report.json; if its rows carry no information, it is unanswered with a reason."""
     answer = _unanswered_if_empty(answer, facts)
     if isinstance(answer, Unanswered):
         return answer
@@ -263,7 +263,7 @@ def _info_of(
 
 
 def _without_opening(fault: Fault) -> Summary:
-    """Return a first screen that says why there is none."""
+    """Return a first screen that only says why it could not be made."""
     return {
         "changed": None,
         "lacks": [],
@@ -277,7 +277,7 @@ def _without_opening(fault: Fault) -> Summary:
 
 
 def _tenant_info(trace: Trace) -> TenantInfo:
-    """Return the tenant of a report: that of its queries, and that of its replays."""
+    """Return the tenants of a report, for its queries and for its replays."""
     return cast("TenantInfo", {"queries": asdict(trace.tenant), "replays": asdict(trace.ingested_tenant)})
 
 
@@ -289,7 +289,7 @@ def all_facts(
     times: TimeInfo,
     telemetry: TelemetryCoverage,
 ) -> TraceFacts:
-    """Return the facts that sentences are written with: those of the log, and those of the answers by their names."""
+    """Return the facts needed to write sentences, from the log and from the answers by name."""
     return replace(
         trace_facts(quality_info, times, _tenant_info(trace)),
         jobs=trace.has("jobs"),
@@ -310,7 +310,7 @@ def _efficiency_by(found: Mapping[str, Answer]) -> str:
 
 
 def creation_time(created: datetime | None = None) -> str:
-    """Return a time, or else the current one, in UTC; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    """Return `created`, or the current time, in UTC; SOURCE_DATE_EPOCH sets it for reproducible output."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return (created or now).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -321,7 +321,7 @@ def _versions() -> dict[str, str]:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write `content` as JSON text; a name that is not valid text is spelled out."""
+    """Write `content` as JSON text; names that are not valid text are escaped."""
     body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
@@ -334,7 +334,7 @@ def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | Non
         tenant=chosen,
         ingested=ingested,
         vcs="tenants" in have,
-        # Quotas are those of the unit that the source divides itself by.
+        # Quotas belong to the tenant column of the source.
         quotas="capacity" in have and chosen.column == INGESTED,
         dated=times["base"] == "absolute",
         day_zero=midnight_before(times["first"], times["timezone"])
@@ -345,7 +345,7 @@ def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | Non
 
 
 def _unanswered_if_empty(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
-    """Return an answer as unanswered, with the reason, where its rows say nothing."""
+    """Return an answer as unanswered, with the reason, if its rows carry no information."""
     if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
         return answer
     why = why_empty(answer.name, answer.rows(ROW_LIMIT), facts)
@@ -353,7 +353,7 @@ def _unanswered_if_empty(answer: Answer | Unanswered, facts: TraceFacts) -> Answ
 
 
 def _span_note(question: Question, times: TimeInfo) -> str | None:
-    """Return the length of the log, for the number of days in which jobs were submitted."""
+    """Return a note on the length of the log, for the question that counts days with submissions."""
     if question.name != "overview/summary" or not times["span_s"]:
         return None
     return f"days_covered runs from the first to the last submission; the log spans {span_words(times['span_s'])}"
@@ -380,7 +380,7 @@ _BASES = {
 
 
 def time_info(trace: Trace) -> TimeInfo:
-    """Return the period of a Trace, in numbers and in words: that of its jobs, or without these of its node events."""
+    """Return the period of a Trace in numbers and words: of its jobs, or of its node events if it has no jobs."""
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = submitted = None

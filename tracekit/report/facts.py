@@ -1,4 +1,4 @@
-"""The facts about a trace that sentences and charts need besides the rows."""
+"""Facts about a trace that sentences and charts need in addition to the rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TelemetryCoverage:
-    """The machines and attempts that have samples."""
+    """The machines and attempts that have telemetry samples."""
 
     nodes: int | None = None
-    """Machines in the node list; None without one."""
+    """Number of machines in the node list; None without a node list."""
     gpu_nodes: int | None = None
-    """Machines with samples of GPUs; None without such telemetry."""
+    """Number of machines with GPU samples; None without GPU telemetry."""
     host_nodes: int | None = None
-    """Machines with samples of CPU or memory."""
+    """Number of machines with CPU or memory samples."""
     attempts: Mapping[tuple[float, int], int] = field(default_factory=dict)
-    """Attempts that have samples, by their GPUs and their number of machines."""
+    """Number of attempts with samples, by number of GPUs and number of machines."""
 
     def of_size(self, gpus: float) -> int:
-        """Return the attempts of a size, whatever their number of machines."""
+        """Return the number of attempts with this number of GPUs, on any number of machines."""
         return sum(n for (size, _), n in self.attempts.items() if size == gpus)
 
 
@@ -34,40 +34,40 @@ NO_TELEMETRY = TelemetryCoverage()
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """Facts about the trace that sentences and charts need besides the rows."""
+    """Facts about a trace that sentences and charts need in addition to the rows."""
 
     vcs: bool = True
     """Whether jobs belong to tenants, such as virtual clusters."""
     tenant: Tenant = VC
-    """The tenant, in the site's words."""
+    """The tenant in the site's words."""
     ingested: Tenant = VC
-    """The tenant of replays and fits, which is that of the ingest."""
+    """The tenant of replays and fits, which was set at ingest."""
     quotas: bool = True
-    """Whether the trace states what tenants may use; the most that each held stands for it otherwise."""
+    """Whether the trace records quotas; if not, each tenant's peak usage is used instead."""
     retried: bool = False
-    """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
+    """Whether retried attempts count as failed, because the source does not record how they ended."""
     jobs: bool = True
-    """Whether there are jobs; the trace tells of machines alone otherwise."""
+    """Whether the trace has jobs; if not, it only describes machines."""
     no_gpu_jobs: str = ""
-    """What is said in place of waits where no job is known to have GPUs; empty where one has."""
+    """Sentence shown instead of waits if no job is known to have GPUs; otherwise empty."""
     outages: bool = False
-    """Whether the trace tells when nodes were out of service."""
+    """Whether the trace records when nodes were out of service."""
     load: bool = True
-    """Whether the load of the whole cluster through time is answered."""
+    """Whether the report shows the load of the whole cluster over time."""
     telemetry: TelemetryCoverage = NO_TELEMETRY
     """The machines and attempts that have samples."""
     dated: bool = True
-    """Whether times are dates; they are days otherwise, which count from 1970-01-01 or from `day_zero`."""
+    """Whether times are dates; if not, they are days counted from 1970-01-01 or from `day_zero`."""
     day_zero: str | None = None
-    """The midnight before a trace begins whose dates are shifted (ISO, UTC): its hours hold, its dates do not."""
+    """Midnight before the start of a trace with shifted dates (ISO, UTC): its hours are real, its dates are not."""
     timezone: str = "UTC"
-    """Time zone of dates and hours."""
+    """Time zone for dates and hours."""
     capacity: str = "owned"
-    """What the number of GPUs of a cluster is: those that are owned, quotas, or the most in use that was observed."""
+    """Kind of the cluster's GPU count: owned GPUs, quotas, or the maximum observed in use."""
     efficiency_by: str = "user"
-    """What tells the rows of utilization/efficiency apart."""
+    """Columns that distinguish the rows of utilization/efficiency."""
     last_submission: str | None = None
-    """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
+    """Time of the last submission (ISO); later rows show the logged jobs draining, not how full the cluster was."""
 
     @property
     def clocked(self) -> bool:
@@ -76,4 +76,4 @@ class TraceFacts:
 
 
 DEFAULT_FACTS = TraceFacts()
-"""Those of a trace with dates, tenants and quotas."""
+"""Facts of a trace with dates, tenants and quotas."""

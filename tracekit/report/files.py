@@ -1,4 +1,4 @@
-"""The files of a report: its data, its page, the same as text, and the rows of each result."""
+"""The files of a report: its data, its page, its text version, and the rows of each result."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TEXT = "report.md"
 
 
 def write_report(folder: Path, report: Report, faults: Faults | None = None) -> Report:
-    """Write report.json, report.html and report.md, and return what report.json holds.
+    """Write report.json, report.html and report.md, and return the content of report.json.
 
-    A part that fails says so in its place, and `faults` records it.
+    If a part fails, the report says so in its place and the error is added to `faults`.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         made = faults.run(f"the file {TEXT}", markdown, report, faults)
         if len(faults.found) == known:
             break
-        # The page counts the parts that fail, also those of the text.
+        # The page counts all parts that fail, including parts of the text version.
     text = f"{made.sentence}\n" if isinstance(made, Fault) else made
     report = {**report, "faults": fault_infos(faults)}
     with output_errors(folder):
@@ -52,7 +52,7 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:
-    """Write a result as CSV for spreadsheets; the folder is made where it does not exist."""
+    """Write a result as CSV for spreadsheets, creating the folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     csv_safe(frame).write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
 

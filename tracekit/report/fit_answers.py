@@ -1,6 +1,6 @@
-"""The fitted workload as answers of a report: which families, how well they fit, and when jobs come.
+"""The fitted workload as answers of a report: the chosen families, how well they fit, and when jobs arrive.
 
-The rows are those of a model (see `tracekit.fit`), so that a page and its data show what workload.json holds.
+The rows come from a model (see `tracekit.fit`), so the page and its data show what workload.json contains.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
-"""Columns of a log whose days of the week are unknown."""
+"""Column names used if the log's days of the week are unknown."""
 
 _RATE_RULE = (
-    "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
-    " a level, times a factor of the hour of the day or of the week. The level is constant, grows exponentially, or has"
-    " change points; form of the level and kind of the factor are those of the least BIC, with the log-likelihood"
-    " divided by the dispersion of counts. Fitted is the mean over"
-    " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
+    "Jobs submitted in the same second, or in the same step of a coarser clock, form a batch. The expected number of"
+    " batches per hour is a level times a factor for the hour of the day or week. The level is constant, grows"
+    " exponentially, or has change points. The form of the level and the kind of factor are chosen by the lowest BIC,"
+    " with the log-likelihood divided by the dispersion of counts. Fitted is the mean over the log; observed is the"
+    " mean over the hours that the log covers completely, and unknown if there are none."
 )
 _PROCESS_RULE = (
-    "The fitted rate is the number of batches to expect in each hour; the process is how they fall around that rate."
-    " Poisson: batches come independently of each other. Gamma renewal: each time between two batches is drawn for"
-    " itself, from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random between a"
-    " calm and a busy state, and batches come independently within each. Two tests decide whether Poisson stands:"
-    " Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over squared"
-    " mean) of the gaps between batches, with time stretched so that the fitted rate is 1. Each is compared with that"
-    " of drawn Poisson processes, read in the log's clock: their median is about 1, and less where the clock is so"
-    " coarse that several batches fall into a step of it. p is the share of them that are as far off (hourly counts: as"
-    " far above). Where a p is below 0.01, Poisson is out, whatever its BIC, and of the other two the one of the least"
-    " BIC is taken. Sessions are another model: jobs of one user, or of one VC where users are unknown, submitted one"
-    " soon after the other. Where there are any, they and the process are fitted to the first half of the batches and"
-    " compared with the second: the distance is the mean difference of the variation of gaps and of hourly counts (of"
-    " logarithms), of the correlation of successive hours, and of how often the next batch is the same tenant's; the"
-    " smaller one is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
-    " of the rate and of the process cannot be compared with each other."
+    "The fitted rate is the expected number of batches in each hour; the process describes how batches vary around"
+    " that rate. Poisson: batches arrive independently of each other. Gamma renewal: the gaps between batches are"
+    " independent draws from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random"
+    " between a calm and a busy state, and batches arrive independently within each state. Two tests check the Poisson"
+    " process: Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over"
+    " squared mean) of the gaps between batches, with time rescaled so that the fitted rate is 1. Each statistic is"
+    " compared with simulated Poisson processes that use the log's clock; their median is about 1, or less if the clock"
+    " is so coarse that several batches fall into one step. p is the share of simulations that are at least as far off"
+    " (for hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded whatever its BIC, and the"
+    " other process with the lower BIC is chosen. Sessions are another model: jobs of one user (of one VC if users are"
+    " unknown) that are submitted in quick succession. If the log has sessions, both they and the process are fitted to"
+    " the first half of the batches and compared with the second half. The distance is the mean difference in the"
+    " variation of gaps and of hourly counts (both as logarithms), in the correlation of successive hours, and in how"
+    " often the next batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n -"
+    " 2 log L, where k is the number of free parameters; BICs of rates cannot be compared with BICs of processes."
 )
 
 _C = AnswerColumn
@@ -72,21 +72,21 @@ RATE = Question(
     name="fit/arrival_rate",
     kind="fit",
     title="Observed and fitted rate of arrivals by hour of the week",
-    question="When is how much work submitted, and how well does the fitted rate follow it?",
+    question="When is work submitted, and how well does the fitted rate follow it?",
     rule=_RATE_RULE,
     columns=(
-        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not state it"),
+        _C("hour", "hour", "hour of the day; counted from the log's first hour if the hour of the day is unknown"),
         _C("rate", "text", "fitted or observed"),
         *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
-        _C("growth", "", "fitted rate at the end of the log over that at its begin, where above 10 or below 0.1"),
-        _C("half_days", "days", "the last days, or the first of a falling rate, with half of the fitted batches"),
+        _C("growth", "", "fitted rate at the end of the log over the rate at its start, if above 10 or below 0.1"),
+        _C("half_days", "days", "number of last days (first days if the rate falls) with half of the fitted batches"),
     ),
 )
 PROCESS = Question(
     name="fit/arrival_process",
     kind="fit",
-    title="How the model of arrivals was chosen",
-    question="Do jobs come independently of each other, or in bursts?",
+    title="How the arrival model was chosen",
+    question="Do jobs arrive independently of each other, or in bursts?",
     rule=_PROCESS_RULE,
     columns=(
         _C(
@@ -94,20 +94,20 @@ PROCESS = Question(
             "text",
             "a test against Poisson, a process, the held-out half, a setting of the chosen one, or a kind of rate",
         ),
-        _C("name", "text", "the process, the kind of rate, or the number, as workload.json calls it"),
-        _C("measure", "text", "what the value is"),
+        _C("name", "text", "name of the process, rate or parameter in workload.json"),
+        _C("measure", "text", "meaning of the value"),
         _C("value", "", "variation of a test, BIC, or setting"),
-        _C("ratio", "", "variation over that of independent arrivals read in the log's clock"),
+        _C("ratio", "", "variation divided by that of independent arrivals at the log's clock resolution"),
         _C("p", "", "p-value of a test"),
-        _C("decides", "true or false", "whether a test excludes Poisson, and whether a process or rate is chosen"),
-        _C("verdict", "text", "what a test says, and which process and rate are chosen"),
+        _C("decides", "true or false", "whether the test excludes Poisson, or whether the process or rate is chosen"),
+        _C("verdict", "text", "result of the test, or whether the process or rate is chosen"),
     ),
 )
 
 _FINE = 0.9
-"""Squared variation of independent arrivals above which the step of the log's clock hardly affects the gaps."""
+"""If the squared variation of independent arrivals is above this, the log's clock step hardly affects the gaps."""
 _LEAST_GROWTH = 0.001
-"""Growth over the log, or fall, below which no note mentions it."""
+"""Growth or decline over the log below which no note mentions it."""
 _KIND_WORDS = {
     "constant": "the same at all hours",
     "hour_of_day": "by hour of the day",
@@ -116,7 +116,7 @@ _KIND_WORDS = {
 
 
 def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return fitted and observed batches by hour of the week, with notes on the form of the rate."""
+    """Return fitted and observed batches by hour of the week, with notes on the rate model."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
         return RATE.unanswered(f"The arrivals could not be fitted: {arrivals['reason']}.")
@@ -137,7 +137,7 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     moment = "the same second" if step == 1 else f"the same {duration(step)}, the step of the log's clock"
     notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
     if not known:
-        notes.append("the log does not state the hour of the day: day 1 and hour 0 are those in which it begins")
+        notes.append("the hour of the day is unknown: the log begins in hour 0 of day 1")
     if arrivals["rate"].get("pieces"):
         notes.append(_changes(arrivals))
     elif abs(growth - 1) >= _LEAST_GROWTH:
@@ -147,30 +147,30 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
 
 
 def _kind(arrivals: dict[str, Any]) -> str:
-    """Return how the fitted rate depends on the hour, and why it does not depend on more."""
+    """Return how the fitted rate depends on the hour, and why it has no finer resolution."""
     kind, tried = arrivals["rate"]["kind"], arrivals["rate"].get("bic", {})
     if kind == "hour_of_week":
-        return f"the fitted rate has a value of its own for each of the {CELLS[kind]} hours of the week"
+        return f"the fitted rate has a separate value for each of the {CELLS[kind]} hours of the week"
     finer, each, what = {
         "constant": ("hour_of_day", "at every hour", "hour of the day"),
         "hour_of_day": ("hour_of_week", "on every day", "hour of the week"),
     }[kind]
     text = f"the fitted rate is the same {each}"
     if finer in tried:
-        text += f": the log holds too little evidence for a rate of its own for each {what} (its BIC is higher)"
-        return f"{text}. That does not show that all {each.split()[-1]}s are alike: compare the points with the line"
+        text += f": the log has too little evidence for a separate rate for each {what} (its BIC is higher)"
+        return f"{text}. This does not show that all {each.split()[-1]}s are the same: compare the points with the line"
     least = LEAST_DAYS[finer]
     if tried and arrivals["days"] < least:
-        text += f": the log is shorter than the {least} days that a rate of its own for each {what} needs"
+        text += f": the log is shorter than the {least} days needed for a separate rate for each {what}"
     return text
 
 
 def _changes(arrivals: dict[str, Any]) -> str:
-    """Return when the level of a piecewise rate changes, and from what to what."""
+    """Return when the level of a piecewise rate changes, with the old and new levels."""
     pieces = arrivals["rate"]["pieces"]
     levels = ", ".join(f"{p['per_hour']:.3g} from day {p['from_day']:.0f}" for p in pieces[1:])
     days = counted(round(arrivals["days"], 1), "days")
-    begin = f"over the {days} of the log the level of the rate, in batches an hour"
+    begin = f"over the {days} of the log the level of the rate, in batches per hour"
     return f"{begin}, is {pieces[0]['per_hour']:.3g}, then {levels}"
 
 
@@ -179,7 +179,7 @@ def _trend(model: WorkloadModel) -> str:
     days = counted(round(arrivals["days"], 1), "days")
     text = f"over the {days} of the log the fitted rate {growth_words(growth_factor(model))}"
     if steep(log_growth(model)):
-        return f"{text}. The fit models steady growth only: a rate that jumps once looks like this too"
+        return f"{text}. The fit models only steady growth, so a single jump in the rate looks the same"
     error = arrivals["rate"].get("trend_standard_error")
     if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
         text += ", which may be chance"
@@ -187,13 +187,13 @@ def _trend(model: WorkloadModel) -> str:
 
 
 def process_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return the tests against Poisson, the candidates, and the settings of the chosen process."""
+    """Return the tests against Poisson, the candidate processes, and the parameters of the chosen process."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
         return PROCESS.unanswered(f"The arrivals could not be fitted: {arrivals['reason']}.")
     tests = arrivals.get("tests")
     if not tests:
-        return PROCESS.unanswered(f"Arrivals are taken as Poisson: {arrivals['why']}.")
+        return PROCESS.unanswered(f"Arrivals are assumed to be Poisson: {arrivals['why']}.")
     rows = [_tested(name, tests) for name in _TESTS]
     candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
     for candidate in candidates:
@@ -229,7 +229,7 @@ def process_answer(model: WorkloadModel) -> Answer | Unanswered:
         rows.append({"part": "rate", "name": kind, **measured, "decides": chosen, "verdict": verdict})
     notes = _process_notes(arrivals["process"], parameters)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
-        notes.append("a BIC is compared with those of its own kind only: processes with processes, rates with rates")
+        notes.append("compare a BIC only with BICs of the same kind: processes with processes, rates with rates")
     return PROCESS.answered(rows, notes)
 
 
@@ -247,13 +247,13 @@ _TESTS = {
         "variation_if_independent",
     ),
 }
-"""For each statistic: its test, its meaning, and the keys of its p-value and of its value for independent arrivals."""
+"""For each statistic: its test, its meaning, and the keys of its p-value and its value for independent arrivals."""
 
 
 def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     part, measure, p_name, independent_name = _TESTS[name]
     value, p = tests[name], tests[p_name]
-    # Older models, which lack it, were compared with 1.
+    # Older models lack this value; they were compared with 1.
     independent = tests.get(independent_name, 1.0)
     ratio = value / independent if independent > 0 else None
     excludes = False
@@ -266,7 +266,7 @@ def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any]) -> list[tuple[str, str, float]]:
-    """Return the parameters of a process, each with its name and what it means."""
+    """Return the parameters of a process as (name, meaning, value)."""
     if process == "gamma_renewal":
         fine = tests.get("variation_if_independent", 1.0) > _FINE
         what = "gamma shape of the gaps" + (" (1 for Poisson)" if fine else ", in the steps of the log's clock")
@@ -293,46 +293,46 @@ def _process_notes(process: str, parameters: dict[str, float]) -> list[str]:
     if process == "poisson":
         return []
     if process == "sessions":
-        return ["a session is jobs of one user, or VC where users are unknown, submitted one soon after the other"]
+        return ["a session is a series of jobs that one user (or VC if users are unknown) submits in quick succession"]
     meaning = (
-        "MMPP stands for Markov-modulated Poisson process: the rate switches at random between the two states, and"
-        " within each batches come independently of each other"
+        "MMPP stands for Markov-modulated Poisson process: the rate switches at random between two states, and within"
+        " each state batches arrive independently of each other"
     )
     if process == "gamma_renewal":
-        meaning = "gamma renewal: each time between two batches is drawn for itself"
+        meaning = "gamma renewal: each gap between batches is drawn independently"
         if parameters["a"] < 1:
-            meaning += ", very short and very long ones more often than with independent arrivals"
-    return [meaning, "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here"]
+            meaning += ", and very short and very long gaps are more common than with independent arrivals"
+    return [meaning, "quiet days and sudden rises that the fitted rate does not follow count as bursts here"]
 
 
-# The scores of generators as an answer of a report: which way of making synthetic jobs comes nearest to the log.
+# Scores of the generators, as an answer of a report: which way of generating jobs comes closest to the log.
 
 _RULE = (
-    "Each generator learns from the first part of the log, and what it draws is compared with the rest. A score is the"
-    " mean rank over all figures in workload.json, of which the table shows some; least is best. Gaps and jobs by hour"
-    " are relative to their means. For waits jobs come as much faster or slower as makes their GPU-hours a day those of"
-    " the held-out part. Naive: jobs of the log one by one, at its mean rate; with run times of one lognormal"
-    " distribution for all. Earlier blocks of the log, as long as the held-out part, show how much the log differs from"
-    " itself."
+    "Each generator learns from the first part of the log, and its jobs are compared with the rest. The score is the"
+    " mean rank over all statistics in workload.json (the table shows some of them); lower is better. Gaps and jobs per"
+    " hour are relative to their means. For waits, submissions are sped up or slowed down to match the GPU-hours per"
+    " day of the held-out part. The naive workloads submit the log's jobs one by one at its mean rate; one of them"
+    " draws all run times from one lognormal distribution. Earlier blocks of the log, as long as the held-out part,"
+    " show how much the log differs from itself."
 )
 SCORES = Question(
     name="fit/scores",
     kind="fit",
-    title="How near synthetic jobs come to the log",
-    question="Which way of generating synthetic jobs comes nearest to the log?",
+    title="How closely synthetic jobs match the log",
+    question="Which way of generating synthetic jobs comes closest to the log?",
     rule=_RULE,
     columns=(
         _C("workload", "text", "the log, or how the jobs were generated"),
-        _C("mean_rank", "", "mean rank over all figures, 1 for the nearest in each"),
+        _C("mean_rank", "", "mean rank over all statistics, where rank 1 is closest to the log"),
         _C("gap_distribution", "", "largest gap between the distributions of times between submissions, 0 to 1"),
         _C("gap_variation", "", "coefficient of variation of the times between submissions"),
         _C("hourly_variation", "", "coefficient of variation of jobs by hour"),
         _C("gpu_hours_per_day", "GPU-hours", "GPU-hours of the jobs submitted on a day"),
-        _C("size_mix", "share", "share of the jobs that would have to ask for another number of GPUs"),
+        _C("size_mix", "share", "share of the jobs that would need a different GPU count to match the log's sizes"),
         _C("run_time_p99_s", "s", "run time that 1 % of the jobs exceed"),
         _C("wait_fifo_mean_s", "s", "mean wait in a replay, first in, first out"),
-        _C("wait_easy_mean_s", "s", "the same with EASY backfilling"),
-        _C("wait_srtf_mean_s", "s", "the same with the shortest remaining time first"),
+        _C("wait_easy_mean_s", "s", "mean wait in a replay with EASY backfilling"),
+        _C("wait_srtf_mean_s", "s", "mean wait in a replay with the shortest remaining time first"),
     ),
 )
 
@@ -347,25 +347,26 @@ def scores_answer(model: WorkloadModel) -> Answer | Unanswered:
 
 
 NOTES = 5
-"""Most notes of a model that a report repeats."""
+"""Maximum number of model notes that a report repeats."""
 ALL = "all"
 
 _FAMILY_RULE = (
-    "Run time is the time that a job held its GPUs: the sum of its attempts. Until end: whatever ended the job; jobs"
-    " that still run, or whose end the log lacks, are right-censored. Demand: time it would have run; cancelled, timed"
-    " out and preempted jobs and those that lost their node are right-censored too. Eleven families are fitted by"
-    " maximum likelihood, nothing to a histogram, whole-second rounding counted as intervals; the one of the least BIC"
-    " is chosen. KS is the largest gap between fitted and observed distribution, A-D the Anderson-Darling statistic; p"
-    " is the share of samples drawn from the family, and fitted again, that fit no better than as many jobs drawn from"
-    " the log, these counted as one of them. Groups of less than 200 jobs are pooled. All families with"
-    " parameters, standard errors and log-likelihoods, and the virtual clusters, are in workload.json."
+    "Run time is how long a job held its GPUs, summed over its attempts. 'Until end' is the run time whatever ended the"
+    " job; jobs that are still running, or whose end is not in the log, are right-censored. 'Demand' is how long it"
+    " would have run; jobs that were cancelled, timed out, preempted or lost their node are right-censored too. Eleven"
+    " families are fitted by maximum likelihood without histograms; times rounded to whole seconds count as intervals."
+    " The family with the lowest BIC is chosen. KS is the largest gap between the fitted and the observed distribution,"
+    " A-D the Anderson-Darling statistic. p is the share of samples drawn from the family, and fitted again, that fit"
+    " no better than an equally large sample of the log's jobs, which itself counts as one of them. Groups of fewer"
+    " than 200 jobs are pooled. workload.json has all families with parameters, standard errors and log-likelihoods,"
+    " and the virtual clusters."
 )
 _MATCH_RULE = (
-    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs, so that jobs whose end is not known (they"
-    " still run, or the log lacks it) count as far as they were seen, which can put the median above that of the"
-    " jobs that ended; fitted is the family that was chosen for the group. A size class of less than 200 jobs has the"
-    " fit of all jobs, moved to its own median. Drawn and listed for all jobs and each size class, at shares from 0.1 %"
-    " to 99.9 % as far as they stand for a job at least."
+    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs. Jobs with an unknown end (still running or"
+    " missing from the log) count up to the last time they were seen, so the median can be above that of the jobs that"
+    " ended. Fitted is the family chosen for the group. A size class of fewer than 200 jobs uses the fit of all jobs,"
+    " moved to its own median. Values are given for all jobs and each size class, at shares from 0.1 % to 99.9 % that"
+    " correspond to at least one job."
 )
 
 
@@ -380,15 +381,15 @@ FAMILY = Question(
         _C("gpu_class", "class", "size class; 'all' is every job"),
         _C("status", "text", "how the jobs ended; 'all' is every job"),
         _C("jobs", "jobs", "jobs of the group with a run time"),
-        _C("censored_share", "share", "of them right-censored"),
-        _C("family", "text", "chosen family: the least BIC"),
-        _C("least_aic", "text", "what AIC would choose"),
-        _C("aic", "", "2 k - 2 log L of the chosen family, k its free parameters"),
-        _C("bic", "", "k log n - 2 log L"),
+        _C("censored_share", "share", "share of these jobs that is right-censored"),
+        _C("family", "text", "chosen family, with the lowest BIC"),
+        _C("least_aic", "text", "family with the lowest AIC"),
+        _C("aic", "", "2 k - 2 log L of the chosen family, where k is its number of free parameters"),
+        _C("bic", "", "k log n - 2 log L of the chosen family"),
         _C("ks", "", "largest gap between fitted and observed distribution, 0 to 1"),
         _C("anderson_darling", "", "Anderson-Darling statistic, which weighs the tails more"),
         _C("p", "", "bootstrap p-value of KS"),
-        _C("p_jobs", "jobs", "jobs of the group that the p-value was made with"),
+        _C("p_jobs", "jobs", "jobs of the group used for the p-value"),
         _C("remark", "text", "why there is no fit"),
     ),
 )
@@ -400,10 +401,10 @@ MATCH = Question(
     rule=_MATCH_RULE,
     columns=(
         _C("gpu_class", "class", "size class; 'all' is every job"),
-        _C("share", "share", "share of the jobs that run no longer"),
+        _C("share", "share", "share of the jobs that run at most this long"),
         _C("observed_s", "s", "observed run time at this share"),
-        _C("fitted_s", "s", "run time at this share by the fit"),
-        _C("censored_share", "share", "of the jobs of the class, those whose end is not known"),
+        _C("fitted_s", "s", "fitted run time at this share"),
+        _C("censored_share", "share", "share of the class's jobs with an unknown end"),
     ),
 )
 FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
@@ -411,7 +412,7 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
 
 
 def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
-    """Return the answers to `FITTED`; what could not be fitted is unanswered, with the reason."""
+    """Return the answers to `FITTED`; if something could not be fitted, its question is unanswered with the reason."""
     return [_family(model), _match(model), rate_answer(model), process_answer(model), scores_answer(model)]
 
 
@@ -427,17 +428,17 @@ def _family(model: WorkloadModel) -> Answer | Unanswered:
     effort = model.document["effort"]
     if effort["bootstrap_replicates"]:
         notes.append(
-            f"p-values come from {effort['bootstrap_replicates']} drawn samples of at most {effort['bootstrap_jobs']}"
-            f" jobs: none can be below {1 / (1 + effort['bootstrap_replicates']):.2g}, and a small misfit of many jobs"
-            " does not show; 'tracekit fit' draws more samples"
+            f"p-values come from {effort['bootstrap_replicates']} bootstrap samples of at most"
+            f" {effort['bootstrap_jobs']} jobs, so none is below {1 / (1 + effort['bootstrap_replicates']):.2g} and"
+            " small misfits are not detected; 'tracekit fit' draws more samples"
         )
     small = len(_groups(model)) - len(shown)
     if small:
         notes.append(
-            f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} less than {LEAST_JOBS}"
-            f" jobs and {'takes' if small == 1 else 'take'} the shape of a larger one"
+            f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} fewer than {LEAST_JOBS}"
+            f" jobs and {'uses' if small == 1 else 'use'} the shape of a larger group"
         )
-    # The note on unknown hours stands beside the rate.
+    # The note on unknown hours is shown with the rate.
     model_notes = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
     notes += model_notes[:NOTES]
     if len(model_notes) > NOTES:
@@ -483,16 +484,16 @@ def _match(model: WorkloadModel) -> Answer | Unanswered:
     pooled = [f"{gpu_jobs(e['gpu_class'])} ({e['n']:,})" for e in shown if e["pooled_to"] is not None]
     if pooled:
         notes.append(
-            f"too few for a fit of their own, that is less than {LEAST_JOBS}: {', '.join(pooled)}. They have the fit of"
-            " the size classes beside them too, or of all jobs, moved to their own median where it is above 0"
+            f"too few jobs for a fit of their own (fewer than {LEAST_JOBS}): {', '.join(pooled)}. They use a joint fit"
+            " with the neighbouring size classes, or the fit of all jobs, moved to their own median if it is above 0"
         )
     longest = max(row["observed_s"] for row in rows)
     beyond = max(row["fitted_s"] for row in rows)
     if beyond > 2 * longest:
         notes.append(
             f"at these shares the fits reach {duration(beyond)}, the observed run times {duration(longest)}; 'tracekit"
-            " generate' draws none beyond the longest of the log, or ten times that where more than 1 % of the jobs"
-            " still ran"
+            " generate' draws no run time above the log's longest, or above ten times that if more than 1 % of the jobs"
+            " were still running"
         )
     without = [
         f"{gpu_jobs(e['gpu_class']) if e['gpu_class'] else 'all jobs'} ({e['n']:,}: {why})"
@@ -508,7 +509,7 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
     distribution, points = fitted_distribution(model, entry), observed_points(entry)
     if distribution is None:
         return []
-    # A pooled group does not state it.
+    # A pooled group does not record it.
     censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
     fitted = distribution.quantiles(np.array([share for share, _ in points], float))
     return [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _WEEK = 168
 _STEEP = 10.0
-"""Growth over the log, or fall by this factor, from which on weeks are too unequal for a mean week."""
+"""If the rate grows or falls by at least this factor over the log, weeks are too unequal for a mean week."""
 _MOST_GROWTH = 700.0
 """Logarithm of the largest growth reported: exp(710) overflows."""
 
@@ -31,15 +31,15 @@ def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedDistribution:
-    """The distribution that a model gives a group of jobs."""
+    """The fitted distribution of a group of jobs."""
 
     family: Family
     p: NDArray[np.float64]
     ratio: float
-    """Factor that moves the shape of another group to this one's median; 1 for a fit of its own."""
+    """Factor that moves another group's shape to this group's median; 1 if the group has its own fit."""
 
     def cdf(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of jobs that run no longer."""
+        """Return the share of jobs that run at most this long."""
         return np.asarray(self.family.cdf(seconds / self.ratio, self.p), float)
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ class FittedDistribution:
 
 
 def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDistribution | None:
-    """Return the fit of a group, or that of the group it is pooled to; None where no family was chosen."""
+    """Return the fit of a group or of the group it is pooled with; None if no family was chosen."""
     from tracekit.fit.families import FAMILIES
 
     source, ratio = model.shape(entry)
@@ -63,13 +63,13 @@ def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDi
 
 
 def observed_points(entry: dict[str, Any]) -> list[tuple[float, float]]:
-    """Return shares and observed run times [s], the shares no finer than a job of the group."""
+    """Return shares and observed run times [s]; each step in share corresponds to at least one job of the group."""
     least = 1 / max(entry["n"], 1) - 1e-9
     return [(share, s) for share, s in entry.get("quantiles_s") or [] if min(share, 1 - share) >= least]
 
 
 def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
-    """Return why observed and fitted run times of a group cannot be shown; None where they can."""
+    """Return why observed and fitted run times of a group cannot be shown, or None if they can."""
     if entry["pooled_to"] is None:
         return None if entry["chosen"] is not None else str(entry["reason"])
     if entry.get("quantiles_s") is None:
@@ -82,15 +82,15 @@ def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
 
 
 def hours_known(model: WorkloadModel) -> bool:
-    """Return whether the hours and days of the log are known, so that hour 0 of the week is Monday 00:00."""
+    """Return whether the log's hours and weekdays are known, so that hour 0 of the week is Monday 00:00."""
     return bool(model.document["source"]["hour_of_day_known"])
 
 
 def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
-    """Return the batches an hour through the 168 hours of a week: fitted, the mean over the log, and observed.
+    """Return the fitted and the observed number of batches in each of the 168 hours of a week.
 
-    The week begins on Monday 00:00, or with the log's first hour where hours are unknown. `observed` is None in
-    an hour that the log never covers completely, and in a model that lacks it.
+    The fitted value is the mean over the log. The week begins on Monday 00:00, or with the log's first hour if hours
+    are unknown. `observed` is None for an hour that the log never covers completely, and if the model lacks it.
     """
     from tracekit.fit.rate import HOUR_S, with_hours
 
@@ -109,36 +109,36 @@ def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
 
 
 def log_growth(model: WorkloadModel) -> float:
-    """Return the growth of the logarithm of the rate from the log's begin to its end."""
+    """Return the growth of the log rate from the start of the log to its end."""
     arrivals = model.document["arrivals"]
     return float(arrivals["rate"]["trend_per_day"] * arrivals["days"])
 
 
 def growth_factor(model: WorkloadModel) -> float:
-    """Return the rate at the log's end over that at its begin; within exp(-700) and exp(700)."""
+    """Return the ratio of the rate at the end of the log to the rate at its start, limited to exp(-700)..exp(700)."""
     return float(np.exp(np.clip(log_growth(model), -_MOST_GROWTH, _MOST_GROWTH)))
 
 
 def steep(growth: float) -> bool:
-    """Return whether the rate grows or falls so much over the log that a mean week says little."""
+    """Return whether the rate changes so much over the log that a mean week says little."""
     return bool(abs(growth) > np.log(_STEEP))
 
 
 def half_days(model: WorkloadModel) -> float:
-    """Return in how many of the last days, or of the first where the rate falls, half of the fitted batches come.
+    """Return the number of last days (first days if the rate falls) that contain half of the fitted batches.
 
-    Only the growth counts; the hour of the day changes the number by hours at most.
+    Only growth is considered; the hour of the day shifts the result by hours at most.
     """
     growth = abs(log_growth(model))
     days = float(model.document["arrivals"]["days"])
     if growth < 1e-9:
         return days / 2
-    # The rest of the log holds the other half: exp(growth x) - 1 is half of exp(growth) - 1 at its share x of the log.
+    # The rest of the log has the other half: exp(growth x) - 1 is half of exp(growth) - 1 at its share x of the log.
     return days * (1 - float(np.logaddexp(0.0, growth) - np.log(2)) / growth)
 
 
 def growth_words(growth: float) -> str:
-    """Return in words how a rate changes that is multiplied by `growth`.
+    """Describe the change of a rate that is multiplied by `growth`.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def growth_words(growth: float) -> str:
     ('grows by 25.0 %', 'grows 12.3-fold', 'falls by more than 99.9 %', 'grows more than 1,000,000-fold')
     """
     if growth < 2:
-        # A fitted rate never falls by all of it, however close to 0 it comes.
+        # A fitted rate never falls by 100 %, however close to 0 it gets.
         part = percent(min(abs(growth - 1), 0.9999)).replace("> ", "more than ").replace("< ", "less than ")
         return f"{'falls' if growth < 1 else 'grows'} by {part}"
     return "grows more than 1,000,000-fold" if growth > 1e6 else f"grows {count(growth)}-fold"

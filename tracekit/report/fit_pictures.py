@@ -1,4 +1,4 @@
-"""Charts of a fitted workload: observed against fitted run times, and the rate of arrivals through the week."""
+"""Charts of a fitted workload: observed against fitted run times, and the arrival rate through the week."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 290, 220
 _POINTS = 120
 _LEAST_SHARE = 1e-3
-"""Where the axis of survival ends."""
+"""Smallest share on a survival axis."""
 _DEFAULT_RANGE_S = (1.0, 60.0)
-"""Range of an axis of run times on which no job stands [s]."""
+"""Range of a run-time axis without any job [s]."""
 
 
 def workload_pictures(model: WorkloadModel) -> dict[str, str]:
-    """Return pictures as SVG texts by name: arrivals, and one for each group of run times that `undrawn` leaves.
+    """Return plots as SVG text by name: arrivals, and one per run-time group that `undrawn` does not list.
 
-    Names are file names without their ending: run_time_all, run_time_class_2-4, run_time_class_1_failed, ...
+    Names are file names without extension: run_time_all, run_time_class_2-4, run_time_class_1_failed, ...
     """
     found = {}
     if model.document["arrivals"]["process"] is not None:
@@ -51,7 +51,7 @@ def workload_pictures(model: WorkloadModel) -> dict[str, str]:
 
 
 def undrawn(model: WorkloadModel) -> list[str]:
-    """Return a sentence for each group without a picture, with the reason."""
+    """Return a sentence for each group without a plot, with the reason."""
     found = []
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
@@ -84,20 +84,20 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def curves(rows: list[Row], measure: str, by: Hues, *, title: str = "", note: str = "") -> Chart:
-    """Return observed points on fitted lines.
+    """Return fitted lines with observed points.
 
     Parameters
     ----------
     rows : list of dict
-        what, share, observed_s, fitted_s, see `tracekit.report.fit_answers`.
+        Rows with what, share, observed_s and fitted_s, see `tracekit.report.fit_answers`.
     measure : {"below", "beyond"}
-        Jobs that run no longer, or, on log axes, jobs that run longer.
+        "below" draws the share of jobs that run at most this long, "beyond" the share that runs longer, on log axes.
     by : Hues
-        Colours of 'what'.
+        Colours of the values of 'what'.
     """
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
-    # Log axes have no place for jobs of 0 s.
+    # Log axes cannot show jobs of 0 s.
     seen = [row for row in shares if row[2] > 0 or not beyond]
     points = [
         {"what": what, "share": part, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
@@ -115,14 +115,14 @@ def curves(rows: list[Row], measure: str, by: Hues, *, title: str = "", note: st
 
 
 def _fitted_and_observed(fitted: list[Row], observed: list[Row], *, tips: bool = True, **more: Any) -> Chart:
-    """Return lines, and points on them."""
+    """Return fitted lines and observed points."""
     points = replace(dot(size=26, opacity=0.9), rows=observed, tips=_TIPS if tips else ())
     lines = line(1.5, clip=True, interpolate="monotone")
     return Chart(fitted, marks=[lines, points], height=_HEIGHT, **more)
 
 
 def _shares(column: str, *, beyond: bool) -> Axis:
-    """Return the vertical axis of a distribution, or of survival on a logarithmic one."""
+    """Return the vertical axis of a distribution, or a logarithmic axis for survival."""
     if not beyond:
         return share(column, "jobs that run no longer", whole=True)
     axis = share(column, "jobs that run longer")
@@ -134,7 +134,7 @@ _TIPS = (Tip("what", "jobs of"), Tip("share", "share", ".1%"), Tip("words", "obs
 
 
 def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: str = "") -> Chart:
-    """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
+    """Return a plot of observed against fitted quantiles with the line of equality; rows as for `curves`."""
     observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
     range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
     columns = ("what", "share", "observed_s", "fitted_s")
@@ -161,20 +161,21 @@ def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: s
 
 
 def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
-    """Return the run times [s] that both axes of observed against fitted ones must show.
+    """Return the range of run times [s] for both axes of an observed-against-fitted plot.
 
-    A fitted tail may lie far beyond every job: a tenth of the shortest to ten times the longest is shown.
+    A fitted tail may extend far beyond every job, so the range is limited to a tenth of the shortest and ten times the
+    longest observed run time.
     """
     return [*observed, max(min(fitted), min(observed) / 10), min(max(fitted), 10 * max(observed))]
 
 
 _EVEN_TICKS_S = (0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400)
-"""Ticks that are about equally far from each other on a logarithmic axis."""
+"""Ticks that are about evenly spaced on a logarithmic axis."""
 _FEW_TICKS = 6
 
 
 def _run_times(column: str, title: str, values: list[float]) -> Axis:
-    """Return an axis for run times [s], logarithmic where none is 0, with evenly spaced ticks where it is wide."""
+    """Return an axis for run times [s], logarithmic if no value is 0, with evenly spaced ticks if the range is wide."""
     axis = durations(column, title, values)
     ticks = axis.labels["values"]
     if len(ticks) > _FEW_TICKS:
@@ -183,17 +184,17 @@ def _run_times(column: str, title: str, values: list[float]) -> Axis:
     if min(values, default=0) <= 0:
         return axis
     low, top = time_ends(values)
-    # Room for whole points at both ends.
+    # Leave room for whole points at both ends.
     room = max(1.1, (top / low) ** 0.03)
     return replace(axis, scale={"type": "log", "domain": [low / room, top * room], "nice": False})
 
 
 def arrivals_picture(model: WorkloadModel) -> dict[str, Any]:
-    """Return observed and fitted batches an hour through the week."""
+    """Return a plot of observed and fitted batches per hour through the week."""
     arrivals, known = model.document["arrivals"], hours_known(model)
     step = "second" if arrivals["step_s"] == 1 else duration(arrivals["step_s"])
     by = {"hour_of_day": "hour of the day", "hour_of_week": "hour of the week"}.get(arrivals["rate"]["kind"])
-    # A model that another program made may leave the number out.
+    # A model written by another program may lack the number.
     batches = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
     under = [
         f"{batches} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
@@ -205,7 +206,7 @@ def arrivals_picture(model: WorkloadModel) -> dict[str, Any]:
 
 
 def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return three pictures of one group: distribution, survival on log axes, and observed against fitted quantiles.
+    """Return three plots of one group: distribution, survival on log axes, and observed against fitted quantiles.
 
     Observed is the Kaplan-Meier estimate at the shares in workload.json that correspond to at least one job.
 
@@ -233,7 +234,7 @@ def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, A
 
 
 def _half(curve: list[Row], seen: list[Row], measure: str, by: Hues) -> Chart:
-    """Return the part of a fitted line, and of the points on it, that lies within the axis of shares."""
+    """Return the part of a fitted line and its points that lies within the share axis."""
     beyond = measure == "beyond"
     if beyond:
         curve, seen = ([r for r in rows if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)] for rows in (curve, seen))
@@ -242,10 +243,10 @@ def _half(curve: list[Row], seen: list[Row], measure: str, by: Hues) -> Chart:
 
 
 def _curve(distribution: FittedDistribution, values: list[float], what: str) -> list[dict[str, Any]]:
-    """Return the fitted line over the range of observed run times [s] and a little beyond."""
+    """Return the fitted line over the range of observed run times [s] and slightly beyond."""
     low, high = min(values), max(*values, 60.0)
     x = np.geomspace(low, high * 1.5, _POINTS)
-    # The line meets the end of the axis of survival where it does, not at the point before.
+    # End the line exactly at the end of the survival axis, not at the point before it.
     last = distribution.quantiles(np.array([1 - _LEAST_SHARE]))
     x = np.sort(np.concatenate([x, last[(low < last) & (last < x[-1])]]))
     return [
@@ -269,13 +270,13 @@ _POOLS = {
     "all": "all jobs",
     "gpu_class": "their size class",
     "status": "their status",
-    "neighbours": "their size class and those beside it",
+    "neighbours": "their size class and its neighbours",
 }
-"""Whose fit a group of few jobs has, in words."""
+"""Descriptions of the group whose fit a small group uses."""
 
 
 def _under(entry: dict[str, Any]) -> str:
-    """Return the subtitle of a group: its number of jobs, and remarks on them."""
+    """Return the subtitle of a group: its number of jobs and remarks on them."""
     words = [counted(entry["n"], "jobs")]
     if entry["pooled_to"] is not None:
         of = _POOLS[entry["pooled_to"]]

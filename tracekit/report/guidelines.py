@@ -1,4 +1,4 @@
-"""Guidelines as the page shows them."""
+"""Prepare guidelines for the page."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _MEANS = {"queue": "wait", "jct": "completion time"}
 
 
 def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC, faults: Faults | None = None) -> dict[str, Any]:
-    """Return what the page shows of the document of schemas/guidelines-1.json.
+    """Prepare the document of schemas/guidelines-1.json for the page.
 
     Returns
     -------
     dict
-        `holding`: those that hold, with their tables; `others`: those that do not, and those that cannot tell;
-        `decided`: whether any could be decided. One that cannot be shown is one of `faults` and has it as `unmade`.
+        `holding`: guidelines that hold, with their tables; `others`: guidelines that do not hold or cannot be decided;
+        `decided`: whether any could be decided. If a guideline cannot be shown, its error is added to `faults` and
+        stored in its `unmade`.
     """
     faults = Faults() if faults is None else faults
     entries = document["guidelines"]
@@ -69,7 +70,7 @@ def _details(rows: list[Mapping[str, Any]], tenant: Tenant) -> dict[str, Any]:
 
 
 def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return what each replay changed, one row a policy and assumption."""
+    """Return what each replay changed, with one row per policy and assumption."""
     if effect is None:
         return []
     rows = []

@@ -1,6 +1,6 @@
-"""The first screen's numbers: waits, use and outcomes with their course, others without, and machines if no jobs are.
+"""The numbers of the first screen: waits, utilization and outcomes over time, other numbers, or machines without jobs.
 
-Its sentence on how long jobs wait and how full the cluster is comes from the same numbers.
+The sentence on how long jobs wait and how full the cluster is uses the same numbers.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo, Headline
 
 FIRST = "overview/through_time"
-"""The query that gives the numbers with a course, in the whole log, its halves and its spans."""
+"""Query for the numbers over time: for the whole log, its halves and its spans."""
 MACHINES = "failures/cluster_availability"
-"""The query that gives the numbers of machines."""
+"""Query for the numbers of machines."""
 _SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
-"""Queries that give the other numbers, each metric in one of them."""
+"""Queries for the other numbers; each metric comes from one of them."""
 
 
 class _Number(NamedTuple):
     name: str
-    """Its column or metric."""
+    """Column or metric of the number."""
     label: str
     write: Callable[[float], str]
     unit: str
     note: str
-    """What is said beside it, unless there is a remark."""
+    """Note shown with the number, unless there is a remark."""
     label_of_gpu_jobs: str = ""
-    """What it is called where there are CPU jobs too, if that differs."""
+    """Label used if the trace also has CPU jobs, if it differs."""
 
 
 def _hours(hours: float) -> str:
@@ -48,17 +48,17 @@ _WITH_COURSE = (
     _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
     _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
+    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, held or not"),
     _Number("completed_share", "of the GPU time spent on jobs that completed", percent, "share", "of jobs that ended"),
 )
 NAMES = tuple(number.name for number in _WITH_COURSE)
-"""What the numbers are called, in their order."""
+"""The numbers with their labels, in display order."""
 _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
-"""Others that say in other words what these say."""
+"""Names of other numbers that express the same as these."""
 
 _COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
 _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
-"""The share of completed jobs, where the status of others is unknown."""
+"""The share of completed jobs if the status of other jobs is unknown."""
 _OTHERS = (
     _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all attempts"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
@@ -70,17 +70,17 @@ _OTHERS = (
     _Number("users", "users", count, "users", "who submitted a job"),
 )
 _LIMIT = 5
-"""Most numbers shown."""
+"""Maximum number of numbers shown."""
 _FEW_UNKNOWN = 0.01
-"""Share of jobs without a known status below which nothing is said."""
+"""If a smaller share of the jobs has an unknown status, it is not mentioned."""
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
-"""Metrics of overview/summary that are of GPU jobs where there are any; the same of CPU jobs stands beside them."""
+"""Metrics of overview/summary that cover GPU jobs if there are any, with the names of the same metrics for CPU jobs."""
 
 
 def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics of overview/summary, those of waits, ends and run times over GPU jobs where there are any."""
+    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if there are any."""
     if not known.get("gpu_jobs"):
         return dict(known)
     own = {name: known[f"gpu_{name}"] for name in _OF_GPU_JOBS if f"gpu_{name}" in known}
@@ -88,17 +88,17 @@ def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
 
 
 def mixes_kinds(known: Mapping[str, float]) -> bool:
-    """Return whether the trace has jobs with GPUs and others."""
+    """Return whether the trace has both GPU jobs and CPU jobs."""
     others = known.get("cpu_jobs", 0) + known.get("jobs_of_unknown_size", 0)
     return bool(known.get("gpu_jobs") and others)
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
-    """Return up to five numbers; one that the trace lacks is left out, not shown as 0.
+    """Return up to five numbers; a number that the trace lacks is left out, not shown as 0.
 
-    Those that are followed through time come first, and others fill their places where the trace lacks them. Without
-    jobs they are of machines. Each is a number of a query, but for the number of GPUs, which is the capacity that the
-    report uses. `telemetry` says which part of the time utilization covers, where that is not all of it.
+    Numbers over time come first; other numbers replace those that the trace lacks. Without jobs, the numbers describe
+    machines. Each number comes from a query, except the number of GPUs, which is the capacity that the report uses.
+    `telemetry` says which part of the time utilization covers, unless it covers all of it.
     """
     every = metrics(answers, *_SOURCES)
     if not every.get("jobs") and (machines := machine_cards(answers)):
@@ -125,7 +125,7 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
 
 
 def _card(number: _Number, value: float, note: str, *, gpu_jobs: bool = False) -> Headline:
-    """Return a number that is not followed through time."""
+    """Return a number without a time series."""
     return {
         "name": "",
         "label": (gpu_jobs and number.label_of_gpu_jobs) or number.label,
@@ -141,7 +141,7 @@ def _card(number: _Number, value: float, note: str, *, gpu_jobs: bool = False) -
 def _first_remarks(
     remarks: Mapping[str, str], known: Mapping[str, float], answers: Mapping[str, Answer]
 ) -> dict[str, str]:
-    """Return remarks on the numbers that are followed through time, by column."""
+    """Return remarks on the numbers over time, by column."""
     found = {}
     pending = sum(r["jobs"] or 0 for r in rows_of(answers, "overview/status") if r["status"] == "pending")
     if pending:
@@ -162,14 +162,14 @@ def _first_remarks(
 def _remarks(
     answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo, *, mixed: bool
 ) -> dict[str, str]:
-    """Return remarks on numbers by metric: what each leaves out or hides."""
+    """Return remarks on numbers, by metric: what each number leaves out or hides."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
     unknown = known.get("unknown_status_share", 0)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
     if "held_share" in known:
         still = " (jobs that still run included)" if running else ""
-        # What is owned may change with time; then no one number is what the share is of.
+        # The number of owned GPUs may change over time; the share then has no single denominator.
         owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
         remarks["held_share"] = f"{of}, up to the last submission{still}"
@@ -195,14 +195,14 @@ def _remarks(
             for name, what in (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
             if known.get(name)
         ]
-        remarks["jobs"] = f"submitted, beside {' and '.join(others)}"
+        remarks["jobs"] = f"submitted, plus {' and '.join(others)}"
         if "cpu_median_run_s" in known:
             remarks["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
     return remarks
 
 
 def _ends(known: Mapping[str, float]) -> list[str]:
-    """Return the shares of the GPU jobs that failed and that ran out of time."""
+    """Return the shares of the GPU jobs that failed and that timed out."""
     parts = [
         f"{percent(known[name])} {word}"
         for name, word in (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
@@ -216,16 +216,16 @@ def _by(source: str) -> str:
 
 
 def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:
-    """Return the numbers that the trace has.
+    """Return the numbers over time that the trace has.
 
     Parameters
     ----------
     answers : mapping
-        By name; without one to `FIRST` there are none.
+        Answers by name; without an answer to `FIRST` the result is empty.
     remarks : mapping
-        What to say of a number besides, by its name.
+        Remarks on numbers, by name.
     gpu_jobs : bool
-        Whether there are jobs without GPUs too, which these numbers leave out.
+        Whether the trace also has jobs without GPUs, which these numbers leave out.
     """
     rows = rows_of(answers, FIRST)
     whole = next((row for row in rows if row["period"] == "whole"), None)
@@ -251,20 +251,20 @@ def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, 
 
 
 def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
-    """Return the numbers of the first screen; none where the trace states no events of nodes."""
+    """Return the numbers of machines for the first screen; none if the trace records no node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes") or known.get("availability_share") is None:
         return []
     gpus = known.get("down_gpu_h")
-    cost = "GPUs of nodes are not known" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
+    cost = "GPUs of nodes are unknown" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
-        cost += f", of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
+        cost += f", on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
-    # A rate a year is no rate of hours or days.
-    yearly = f"{count(round(known['outages_per_node_year'], 2))} a node and year"
+    # State the rate per year, not per hour or day.
+    yearly = f"{count(round(known['outages_per_node_year'], 2))} per node and year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     numbers = (
-        _Number("availability_share", "of the time fit for work", percent, "share", "the mean over all nodes"),
+        _Number("availability_share", "of the time in service", percent, "share", "the mean over all nodes"),
         _Number("nodes", "nodes", count, "nodes", f"{count(known['nodes_hit'])} of them had an outage"),
         _Number("outages", "outages", count, "outages", f"{often}{going_on}"),
         _Number("down_node_h", "node-hours out of service", whole_hours, "hours", cost),
@@ -274,53 +274,53 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
 
 
 AT_ONCE_S = 60.0
-"""Waits below which jobs are said to start at once [s]."""
+"""If waits are below this, jobs are said to start at once [s]."""
 FULL = 0.9
-"""Share of the GPU time held from which on a cluster is called full."""
+"""If at least this share of the GPU time is held, the cluster is called full."""
 TAILS = {
-    "long": "one job in ten waits longer than {most}",
-    "none": "nine jobs in ten start at once",
+    "long": "one in ten jobs waits longer than {most}",
+    "none": "nine in ten jobs start at once",
 }
-"""What is said of the 90th percentile of waits."""
+"""Sentences about the 90th percentile of waits."""
 STATES = {
     "at once": "Jobs start at once",
-    "few": "Most jobs start at once and a few wait long, {mean} on average over all",
-    "tail": "Nine jobs in ten wait {most} or less, and the others so long that the mean is {mean}",
-    "long": "Jobs wait {mean} on average, and one in ten longer than {most}",
+    "few": "Most jobs start at once, but a few wait long: {mean} on average",
+    "tail": "Nine in ten jobs wait at most {most}, but the others wait so long that the mean is {mean}",
+    "long": "Jobs wait {mean} on average, and one in ten waits longer than {most}",
 }
-"""What is said of waits; the page's script fills in those of a part."""
+"""Sentences about waits; the page's script fills in the values of a part."""
 HELD = {
     "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
-    "free": "{waits}; {free} of the GPU time is held by no job.",
+    "free": "{waits}; {free} of the GPU time is unallocated.",
     "part": "{waits}; they hold {held} of the GPU time.",
     "unknown": "{waits}.",
 }
-"""What is said of the GPU time held: of a cluster, of some of its jobs, and where it is not known."""
+"""Sentences about the GPU time held: for a cluster, for a part of its jobs, and if it is unknown."""
 MUCH_LOST = 1 / 3
-"""Share of the GPU time held that attempts which were cut short may have lost, from which on it is said at once."""
-LOST = "up to {lost} of what jobs held was lost in attempts that were cut short"
+"""If interrupted attempts may have lost at least this share of the GPU time held, the first sentence says so."""
+LOST = "interrupted attempts lost up to {lost} of the GPU time held"
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "Which jobs have GPUs is unknown.",
 }
-"""What is said in place of waits where no job is known to have GPUs."""
+"""Sentences shown instead of waits if no job is known to have GPUs."""
 LACKING = {
-    "number": "not told",
-    "none": "the log holds none of it here",
-    "machines": "GPUs have telemetry, not the jobs of this part",
-    "waits": "The log does not tell how long these jobs waited.",
+    "number": "unknown",
+    "none": "the log has no data for this part",
+    "machines": "telemetry covers GPUs, not the jobs of this part",
+    "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
-"""What is said of a part in place of a number, beside it, and in place of the sentence."""
+"""Texts for a part, shown instead of a number, as its note, or instead of the sentence."""
 OF_PART = {
-    "held_share": "by the jobs of this part, of all that is owned",
+    "held_share": "by this part's jobs, of all owned GPUs",
     "completed_share": "of the jobs of this part that ended",
 }
-"""What is said beside numbers of a part, by their names."""
+"""Notes on the numbers of a part, by name."""
 
 
 def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
-    """Return what is said in place of waits where no job is known to have GPUs, since waits of others are no answer."""
+    """Return the sentence shown instead of waits if no job is known to have GPUs; CPU waits are no substitute."""
     known = metrics(answers)
     if not known.get("jobs") or known.get("gpu_jobs"):
         return ""
@@ -328,9 +328,9 @@ def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
 
 
 def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
-    """Return how long jobs wait and how full the cluster is, one sentence; '' where the trace does not tell.
+    """Return one sentence on how long jobs wait and how full the cluster is; '' if the trace does not show it.
 
-    `some` says that these are some of the cluster's jobs, which do not tell how full it is.
+    With `some`, the answers cover only some of the cluster's jobs, so they do not show how full it is.
     """
     whole = next((row for row in rows_of(answers, FIRST) if row["period"] == "whole"), None)
     if whole is None or whole["mean_wait_s"] is None:

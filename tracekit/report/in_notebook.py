@@ -1,7 +1,7 @@
-"""What a notebook shows of a report: its page in a frame, and its charts as Altair objects.
+"""Show a report in a notebook: its page in a frame, and its charts as Altair objects.
 
-No name of a log gets out of either: the page runs in a frame that has no part in the notebook, and charts hold no text
-that could end the script into which Altair writes them.
+Names from the log cannot do harm in either: the page runs in a frame that is isolated from the notebook, and charts
+contain no text that could end the script into which Altair writes them.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     AltairChart = alt.Chart | alt.LayerChart
 
 WIDTH = 560
-"""Width of a chart between its axes [px]; in the page it is that of the column."""
+"""Width of a chart's plot area [px]; on the page it is the column's width."""
 
 _LETTERS = 90
-"""Letters of a line of a title."""
+"""Maximum length of a title line [characters]."""
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
 _ROWS = "values"
-"""Key below which everything is data."""
+"""Key under which everything is data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
-"""Keys of text to read, such as names of the log, which is no colour whatever it looks like."""
+"""Keys of display text, such as names from the log, which is never a colour even if it looks like one."""
 _BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
-"""What the page may do: run its own scripts, save a file, print. Without its origin it cannot reach the notebook."""
+"""What the page may do: run its own scripts, save files and print. Without an origin it cannot reach the notebook."""
 
 
 def charts_of(report: Report) -> dict[str, list[AltairChart]]:
-    """Return the charts of each question that has any, by its name, in reading order; none if they fail.
+    """Return the charts of each question that has charts, by name and in reading order; failing charts are left out.
 
-    Colours are those of the light theme, legends are drawn inside. In names of the log that hold '</', '<!--' or
-    '<script', an invisible character (U+2060) follows the '<': a renderer writes charts into a script, which such a
-    name would end.
+    Charts use the colours of the light theme and draw legends inside. If a name from the log contains '</', '<!--' or
+    '<script', an invisible character (U+2060) is inserted after the '<', because a renderer writes charts into a script
+    that such a name would end.
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found: dict[str, list[AltairChart]] = {}
@@ -70,9 +70,9 @@ def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[AltairChart]:
 
 
 def in_altair(chart: Chart, question: str) -> AltairChart:
-    """Return a chart as an Altair object, titled with its own heading or with the question that it answers."""
+    """Return a chart as an Altair object, titled with its own heading or with its question."""
     key = () if chart.ends else chart.key
-    if key and chart.by is not None and not chart.by.column:  # the marks have no legend of Vega-Lite's own
+    if key and chart.by is not None and not chart.by.column:  # Vega-Lite draws no legend for these marks
         chart = _with_key(chart, key)
     spec = chart.drawn()
     spec["title"] = {"text": wrap(chart.title or question, _LETTERS), "subtitle": wrap(chart.note, _LETTERS)}
@@ -82,7 +82,7 @@ def in_altair(chart: Chart, question: str) -> AltairChart:
 
 
 def _object(spec: dict[str, Any]) -> AltairChart:
-    """Return a specification as an Altair object, whose layers are charts with all methods of these."""
+    """Return a specification as an Altair object whose layers are full Altair charts."""
     rest = {name: part for name, part in spec.items() if name not in {"data", "layer"}}
     rows = alt.InlineData(**spec["data"]) if "data" in spec else alt.Undefined
     if "encoding" in rest:
@@ -93,7 +93,7 @@ def _object(spec: dict[str, Any]) -> AltairChart:
 
 
 def _with_key(chart: Chart, key: Legend) -> Chart:
-    """Return a chart with a mark that draws nothing but a legend."""
+    """Return a chart with an extra mark that only draws a legend."""
     scale = {"domain": [words for words, _ in key], "range": [hue for _, hue in key]}
     hues = {"field": "key", "type": "nominal", "scale": scale, "legend": {"symbolOpacity": 1}}
     rows = [{"key": words} for words, _ in key]
@@ -102,7 +102,7 @@ def _with_key(chart: Chart, key: Legend) -> Chart:
 
 
 def _config(*, legend: bool) -> dict[str, Any]:
-    """Return the config of the page's charts, with a legend where the page writes one beside the chart."""
+    """Return the config of the page's charts, with a legend if the page writes one next to the chart."""
     config = {**chart_config(), "background": colour_value("paper")}
     if legend:
         config["legend"] = {"title": None, "orient": "top", "direction": "horizontal", "columns": 4}
@@ -112,9 +112,9 @@ def _config(*, legend: bool) -> dict[str, Any]:
 
 
 def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
-    """Return a specification with plain colours, in which no text ends a script.
+    """Return a specification with plain colours and without text that could end a script.
 
-    `data` tells that the value stands below `_ROWS`, `named` that it is that of one of `_TEXTS`.
+    `data` means that the value is below the key `_ROWS`; `named` means that it belongs to one of `_TEXTS`.
     """
     if isinstance(value, dict):
         return {_broken(k): _inert(v, data=data or k == _ROWS, named=k in _TEXTS) for k, v in value.items()}
@@ -123,7 +123,7 @@ def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
     if not isinstance(value, str):
         return value
     if not (data or named) and (variable := _VARIABLE.fullmatch(value)) is not None:
-        with contextlib.suppress(KeyError):  # a name that looks like a colour, and is none of the theme
+        with contextlib.suppress(KeyError):  # a name that looks like a colour but is not in the theme
             return colour_value(variable[1])
     if not (data or named):
         with contextlib.suppress(KeyError):
@@ -136,11 +136,11 @@ def _broken(text: str) -> str:
 
 
 def frame_of(page: str, height: int) -> str:
-    """Return a page as a frame of `height` pixels, whose links lead nowhere but inside it.
+    """Return a page as a frame of `height` pixels whose links work only inside the frame.
 
-    Files that the page links to stand beside report.html, and here there are none. Without a base of its own, the page
-    has that of the notebook, and a link to one of its sections would open the notebook in the frame. The base comes
-    first, since the page's policy forbids any other after it.
+    The files that the page links to are next to report.html and do not exist here. Without its own base URL, the page
+    would use the notebook's, and a link to one of its sections would open the notebook in the frame. The base element
+    comes first, because the page's policy forbids any later one.
     """
     alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (

@@ -1,4 +1,4 @@
-"""Names at the right ends of lines, apart from each other, where a legend would have to be looked up."""
+"""Labels at the right ends of lines, without overlap, so that readers need not look up a legend."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
 
 MOST = 4
-"""Most lines whose names stand at their ends."""
+"""Maximum number of lines with labels at their ends."""
 _LETTERS, _LINES = 14, 3
-"""Longest line of a label, and most lines of it; longer names would take too much of a narrow chart."""
+"""Maximum line length and number of lines of a label; longer names would take too much of a narrow chart."""
 _NEAR = 6
-"""Least distance of two ends that the eye tells apart [px]."""
+"""Minimum distance at which two line ends can be told apart [px]."""
 _FAR = 24
-"""Farthest that a label may stand from the end of its line [px]."""
+"""Maximum distance of a label from the end of its line [px]."""
 _GAP = 8
-"""Between a line and its name [px]."""
+"""Gap between a line and its label [px]."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ class LineEnd:
     """The right end of a line."""
 
     words: str
-    """What the line is called, by which it has its colour."""
+    """Name of the line, which determines its colour."""
     value: float
-    """Where it ends on the vertical axis."""
+    """Value at the end of the line on the vertical axis."""
     row: Mapping[str, Any]
-    """What else its row has, by which a page is narrowed."""
+    """Other columns of its row, which the page's filters use."""
 
 
 def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
-    """Return a chart of lines with their names at their ends; as it is where a legend serves better.
+    """Return a line chart with labels at the line ends, or the chart unchanged if a legend is better.
 
-    A legend does for more than `MOST` lines, for names too long for the room beside a narrow chart, and where lines end
-    so near to each other that names could not stand at their own.
+    A legend is better for more than `MOST` lines, for names too long to fit next to a narrow chart, and if lines end so
+    close together that each label could not be next to its own line.
 
     Parameters
     ----------
     chart : Chart
-        Its colours are by the names of the lines, and its vertical axis begins at 0.
+        Line chart that is coloured by line name and whose vertical axis begins at 0.
     ends : sequence of LineEnd
-        One a line.
+        One end per line.
     most : float
-        The largest value of the lines.
+        The largest value of all lines.
     """
     top = chart.y.scale["domain"][1] if "domain" in chart.y.scale else nice_top(most, chart.y.labels["tickCount"])
     labels = end_labels(chart, ends, top)
@@ -62,9 +62,9 @@ def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
 
 
 def named_in_last(chart: Chart, last: object, *kept: str) -> Chart:
-    """Return a chart of lines with their names at the rows whose place is `last`, where each line has one there.
+    """Return a line chart with labels at the rows whose x value is `last`, if every line has such a row.
 
-    `kept` are columns by which a page is narrowed.
+    `kept` lists columns that the page's filters use.
     """
     x, y, by = chart.x.column, chart.y.column, chart.by.column if chart.by is not None else ""
     known = [row for row in chart.rows if row[y] is not None]
@@ -75,7 +75,7 @@ def named_in_last(chart: Chart, last: object, *kept: str) -> Chart:
 
 
 def end_labels(chart: Chart, ends: Sequence[LineEnd], top: float) -> list[Mark]:
-    """Return the names of lines as marks, one each; none where they have no room. `top` is the end of the axis."""
+    """Return one label mark per line, or none if they do not fit. `top` is the end of the axis."""
     lines, height = [broken(end.words) for end in ends], chart.height
     if not 1 < len(ends) <= MOST or top <= 0 or not all(1 <= len(one) <= _LINES for one in lines):
         return []
@@ -94,8 +94,8 @@ def end_labels(chart: Chart, ends: Sequence[LineEnd], top: float) -> list[Mark]:
 
 
 def beside(rows: Sequence[Row], hue: str, y: Axis) -> Mark:
-    """Return a name right of a chart, at the height that its one row has; `name` is a list of lines."""
-    # Of several lines the first stands at the place.
+    """Return a label to the right of a chart, at the height of its one row; `name` is a list of text lines."""
+    # With several text lines, the first one is at the given height.
     up = -LINE * (len(rows[0]["name"]) - 1) / 2 if rows else 0
     look = {"align": "left", "baseline": "middle", "dx": _GAP, "dy": up, "lineHeight": LINE, "color": text_colour(hue)}
     text = {"x": {"value": "width"}, "text": {"field": "name", "type": "nominal"}}
@@ -103,7 +103,7 @@ def beside(rows: Sequence[Row], hue: str, y: Axis) -> Mark:
 
 
 def broken(words: str) -> list[str]:
-    """Return words in lines short enough to stand beside a chart; nothing where one word is too long for that.
+    """Split words into lines short enough to fit next to a chart; return [] if a single word is too long.
 
     Examples
     --------
@@ -122,19 +122,19 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return where the middles of labels stand so that none lies over another and all are beside the chart.
+    """Return the centres of labels so that no labels overlap and all are within the chart's height.
 
-    Like the words of an axis they reach at most half a line beyond it. None where two ends are too near to be told
-    apart, where there is no room, or where a label would stand far from its end.
+    Like axis labels, they extend at most half a line beyond it. Return None if two ends are too close to tell apart, if
+    there is not enough room, or if a label would be too far from its line end.
 
     Parameters
     ----------
     places : sequence of float
-        Where the lines end, from the top [px].
+        Distances of the line ends from the top [px].
     heights : sequence of float
-        Of the labels [px].
+        Heights of the labels [px].
     height : float
-        Of the chart [px].
+        Height of the chart [px].
 
     Examples
     --------
@@ -146,7 +146,7 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
     order = sorted(range(len(places)), key=lambda i: places[i])
     if any(places[b] - places[a] < _NEAR for a, b in pairwise(order)) or sum(heights) > height + LINE:
         return None
-    # Labels that touch are one block, whose middle is the mean of what its labels ask for.
+    # Labels that touch form a block, centred on the mean of the positions that its labels would prefer.
     blocks: list[list[int]] = []
     for i in order:
         blocks.append([i])
@@ -170,7 +170,7 @@ def _sum(block: Sequence[int], heights: Sequence[float]) -> float:
 
 
 def _top(block: Sequence[int], places: Sequence[float], heights: Sequence[float], height: float) -> float:
-    """Return where a block of labels begins: as near to the ends as the chart has room."""
+    """Return where a block of labels begins: as close to the line ends as the chart allows."""
     wanted, above = 0.0, 0.0
     for i in block:
         wanted += places[i] - heights[i] / 2 - above
@@ -179,7 +179,7 @@ def _top(block: Sequence[int], places: Sequence[float], heights: Sequence[float]
 
 
 def nice_top(most: float, ticks: int) -> float:
-    """Return where an axis from 0 with about so many ticks ends, as the chart's library rounds it.
+    """Return the end of an axis that starts at 0 and has about `ticks` ticks, rounded as in the chart library.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def nice_top(most: float, ticks: int) -> float:
     (20.0, 200.0, 0.0)
     """
     top, step = most, 0.0
-    for _ in range(10):  # as often as d3-scale repeats it
+    for _ in range(10):  # d3-scale uses the same number of iterations
         if top <= 0:
             return 0.0
         power = 10.0 ** math.floor(math.log10(top / ticks))

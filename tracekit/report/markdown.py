@@ -1,4 +1,4 @@
-"""A report as Markdown: a digest of what the page says in sentences, with the files that hold all rows."""
+"""Write a report as Markdown: a digest of the page's sentences, with the files that contain all rows."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
 
 _FILES = 50
-"""Most source files whose hashes are listed."""
+"""Maximum number of source files whose hashes are listed."""
 
 
 def markdown(report: Report, faults: Faults | None = None) -> str:
-    """Return a report as Markdown; every text is escaped. A part that fails says so, and is one of `faults`."""
+    """Return a report as Markdown with all text escaped; parts that fail say so and are added to `faults`."""
     faults = Faults() if faults is None else faults
     while True:
         known = len(faults.found)
         shown = _text(report, faults)
         if len(faults.found) == known:
             return shown
-        # The beginning counts the parts that fail, also those below it.
+        # The beginning counts all parts that fail, including those below it.
 
 
 def _text(report: Report, faults: Faults) -> str:
@@ -54,7 +54,7 @@ def _text(report: Report, faults: Faults) -> str:
 def _or_fault(
     faults: Faults, part: str, make: Callable[..., list[str]], *values: object, above: Sequence[str] = ()
 ) -> list[str]:
-    """Return the lines of a part; if it fails, those `above` it and the reason."""
+    """Return the lines of a part; if it fails, return the lines `above` it and the reason."""
     made = faults.run(part, make, *values)
     return [*above, "", escaped(made.sentence), ""] if isinstance(made, Fault) else made
 
@@ -87,7 +87,7 @@ def _changed(found: WhatChanged | None) -> list[str]:
     if found is None:
         return []
     rows = [(r["what"], r["before"], r["after"], r["change"], r["certainty"]) for r in found["rows"]]
-    heads = ("measure", *found["heads"], "difference", "how sure, 95 % interval")
+    heads = ("measure", *found["heads"], "difference", "certainty, 95 % interval")
     shown = [*table(heads, rows), ""] if rows else []
     return [f"## {escaped(found['heading'])}", "", escaped(found["text"]), "", *shown, escaped(found["periods"]), ""]
 
@@ -112,7 +112,7 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
     for verdict, heading in (
         ("holds", ""),
         ("does not hold", "Not found"),
-        ("cannot tell", "The log states too little"),
+        ("cannot tell", "Could not be checked with this log"),
     ):
         entries = [entry for entry in document["guidelines"] if entry["verdict"] == verdict]
         if heading and entries:
@@ -123,7 +123,7 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
 
 
 def _problem(entry: Mapping[str, Any], faults: Faults) -> str:
-    """Return a problem that was found, in one item of a list: what was measured, what to do, and what that gives."""
+    """Return a problem that was found as one list item: what was measured, what to do, and the expected effect."""
     made = faults.run(
         f"the text of the guideline {entry['id']}",
         lambda: f"{entry['finding']['text']} {entry['advice']} Does it help? {effect_text(entry)}",
@@ -150,7 +150,7 @@ def _rest(report: Report) -> list[str]:
     lines += ["", *table(("used for", "GPUs", "where the number comes from"), totals)] if totals else []
     lines += ["", "## How to reproduce", ""]
     lines += [f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:", ""]
-    # In an indented block Markdown has no marks.
+    # Markdown syntax has no effect in an indented block.
     lines += [f"    {visible(report['command'])}", ""] if report["command"] else []
     hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"][:_FILES]]
     more = len(quality["files"]) - len(hashes)

@@ -1,7 +1,7 @@
-"""Draw report.html and index.html from the structures that report.json and index.json hold.
+"""Render report.html and index.html from the content of report.json and index.json.
 
-A page is one file: styles, data and the Vega runtime stand inside it, and a content-security policy forbids
-every request and every script but the two that were written here.
+A page is a single file that embeds styles, data and the Vega runtime. Its content-security policy forbids all requests
+and all scripts except those embedded by tracekit.
 """
 
 from __future__ import annotations
@@ -44,27 +44,28 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
-"""Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
+"""Maximum rows of a result that are visible, and that only a filter shows: the first pair that keeps the page small."""
 HEAVIEST = 3_000_000
-"""Bytes that a page should not exceed."""
+"""Target maximum size of a page [bytes]."""
 OPEN = 3
-"""Most rows of a table that is seen at once, where it stands for a chart."""
+"""Maximum number of rows of a table that is shown open instead of a chart."""
 OPEN_COLUMNS = 6
-"""Most columns of such a table."""
+"""Maximum number of columns of a table that is shown open."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
-"""What a page can be narrowed to besides the tenant, in words."""
+"""Labels of the page's filters other than the tenant."""
 SCRIPTS = ("page.js", "parts.js", "tables.js")
-"""Scripts of every page with charts, in the order in which they run."""
+"""Scripts of every page with charts, in execution order."""
 STRIP = "strip"
-"""What the charts of the first screen are called."""
+"""Name of the charts on the first screen."""
 _FOLDED = ("replay/policies", "replay/assumptions")
-"""Long tables that are not seen at once."""
+"""Long tables that start folded."""
 
 
 def render_report(report: Report, *, served: bool = False, faults: Faults | None = None) -> str:
-    """Return the page of a report; one that a server shows can ask it, and opens jobs, nodes and users.
+    """Return the page of a report; a served page can query the server and open jobs, nodes and users.
 
-    A part that fails says so where it would be, and is one of `faults`. A page that fails as a whole lists the tables.
+    If a part fails, the page says so in its place and the error is added to `faults`. If the whole page fails, a simple
+    page lists the tables.
     """
     faults = Faults() if faults is None else faults
     while True:
@@ -77,7 +78,7 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
             )
         if len(faults.found) == known:
             return page
-        # The first screen counts the parts that fail, also those below it.
+        # The first screen counts all parts that fail, including those below it.
 
 
 def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
@@ -151,13 +152,13 @@ def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 def writable(name: str, drawn: list[Chart]) -> list[Chart]:
-    """Return charts that the page can hold; an error in one of their specifications is raised here."""
+    """Return charts that the page can embed; an invalid specification raises its error here."""
     json_for_html(chart_payload({name: drawn}))
     return drawn
 
 
 def made_or_fault(faults: Faults, part: str, make: Callable[..., str], *values: object) -> str:
-    """Return what a macro of a template draws, or a sentence that says why it could not be made."""
+    """Return the output of a template macro, or a sentence on why it could not be made."""
     found = faults.run(part, make, *values)
     return _safe(draw_fragment("_unmade.html.j2", fault=found)) if isinstance(found, Fault) else found
 
@@ -173,7 +174,7 @@ def _view_or_fault(
     *,
     links: bool,
 ) -> dict[str, Any]:
-    """Return what the page shows of an answer, or why that could not be made."""
+    """Return an answer as the page shows it, or why that could not be made."""
 
     def view() -> dict[str, Any]:
         chosen = _chosen(answer, places, facts)
@@ -186,7 +187,7 @@ def _view_or_fault(
 
 
 def _with_units(report: Report, facts: TraceFacts) -> Report:
-    """Return a report whose tenants are called `vc` in all answers, as charts, tables and filters ask for them."""
+    """Return a report with the tenant column renamed to `vc` in all answers, as charts, tables and filters expect."""
     sections = [{**s, "answers": [with_unit(a, facts) for a in s["answers"]]} for s in report["sections"]]
     return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
 
@@ -203,11 +204,11 @@ _TABS = (
     ("more", "More questions", ()),
     ("quality-and-method", "Data quality and method", ()),
 )
-"""Id and title of each part, and the groups of questions that stand in it; other groups stand in "more"."""
+"""Id, title and question groups of each part of the page; all other groups are in "more"."""
 
 
 def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
-    """Return the parts that have something to show, with their sections; `advice` says whether there are guidelines."""
+    """Return the non-empty parts with their sections; `advice` says whether there are guidelines."""
     always = {"overview", "quality-and-method", *(["what-if"] if advice else [])}
     placed = {group for _, _, groups in _TABS for group in groups}
     found = []
@@ -219,7 +220,7 @@ def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[s
 
 
 def _keyed_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Say of each part whether its charts need the key of distributions, and leave out what a chart above says."""
+    """Mark the parts whose charts need the distribution key, and drop notes that repeat a chart above."""
     for tab in tabs:
         seen: set[str] = set()
         shown = [p for s in tab["sections"] for a in s["answers"] for p in a["charts"]]
@@ -239,20 +240,20 @@ def draw_page(
     served: bool = False,
     **values: object,
 ) -> str:
-    """Return a page with charts: the template filled with `values`, and with what every such page carries.
+    """Return a page with charts: the template filled with `values` and with the shared styles, scripts and data.
 
     Parameters
     ----------
     template : str
-        File in reports/.
+        Name of the template file in reports/.
     drawn : mapping of str to sequence of Chart
         The charts of each query, by query name.
     more : mapping, optional
-        What the page's script needs besides the charts, as JSON values.
+        Additional JSON values for the page's script.
     served : bool
-        Whether a server shows it, which its script may ask.
+        Whether a server shows the page, so that its script can query the server.
     **values : object
-        What the template names.
+        Variables of the template.
     """
     payload = json_for_html({**chart_payload(drawn), **(more or {})})
     names = [*SCRIPTS, *(["serve.js"] if served else [])]
@@ -277,7 +278,7 @@ def render_index(entries: Sequence[IndexEntry]) -> str:
 
 
 def draw_plain_page(template: str, *, served: bool = False, **values: object) -> str:
-    """Return a page without charts and scripts: the template of reports/ filled with `values`."""
+    """Return a page without charts and scripts: the template from reports/ filled with `values`."""
     policy, css = _policy([], served=served), _safe(_css(served=served))
     return _environment().get_template(template).render(policy=policy, css=css, served=served, **values)
 
@@ -291,22 +292,22 @@ def draw_unmade_page(
     *,
     served: bool = False,
 ) -> str:
-    """Return the page that stands for one that could not be made.
+    """Return the page shown instead of a page that could not be made.
 
     Parameters
     ----------
     whole : str
-        What the page is of: report, comparison or digest.
+        Kind of the page: report, comparison or digest.
     title : str
-        Its heading.
+        Heading of the page.
     fault : Fault
         Why it could not be made.
     data : sequence of str
-        Addresses of the files with the numbers.
+        URLs of the files with the numbers.
     tables : sequence of tuple of str and sequence of str
-        Each question that has an answer, and the addresses of its rows.
+        Each answered question with the URLs of its rows.
     served : bool
-        Whether a server shows it.
+        Whether a server shows the page.
     """
     return draw_plain_page(
         "unmade.html.j2", served=served, whole=whole, title=title, fault=fault, data=data, tables=tables
@@ -314,17 +315,17 @@ def draw_unmade_page(
 
 
 def draw_fragment(template: str, **values: object) -> str:
-    """Return a part of a page: the template of reports/ filled with `values`."""
+    """Return a part of a page: the template from reports/ filled with `values`."""
     return _environment().get_template(template).render(**values)
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Chart]]) -> dict[str, Any]:
-    """Return all charts as one JSON value, each dataset once.
+    """Return all charts as one JSON value in which each dataset occurs once.
 
     Returns
     -------
     dict
-        `config` and `datasets` that all charts share, and `charts` with the id of each chart's place in the page.
+        `config` and `datasets` are shared by all charts; `charts` has each chart with the id of its placeholder.
     """
     datasets: dict[str, Any] = {}
     specs = []
@@ -337,7 +338,7 @@ def chart_payload(drawn: Mapping[str, Sequence[Chart]]) -> dict[str, Any]:
 
 
 def chart_id(name: str, number: int) -> str:
-    """Return the id of a chart's place in the page."""
+    """Return the id of a chart's placeholder in the page."""
     return f"{anchor(name)}-chart-{number}"
 
 
@@ -347,7 +348,7 @@ def anchor(name: str) -> str:
 
 
 def json_for_html(value: object) -> str:
-    r"""Return `value` as JSON that no element of a page can be ended with.
+    r"""Return `value` as JSON that cannot end an HTML element.
 
     Examples
     --------
@@ -385,16 +386,16 @@ def _answer_view(
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table without a chart is seen at once: a small one, none that its sentence says or of zeros."""
+    """Return whether a table starts open: if it is small, not all zeros, and not already put into words."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
 
 
 def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
-    """Return what stands around the charts of a query; `label` is read out in their place.
+    """Return the context of a query's charts, such as title, legend and note; screen readers read `label` instead.
 
-    `keyed` says whether the page has the key of distributions, so that no note has to tell their marks.
+    `keyed` says whether the page has the distribution key, so that notes need not explain the marks.
     """
     return [
         {
@@ -405,7 +406,7 @@ def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = 
             "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
             "keyed": keyed and p.note.startswith(DISTRIBUTION),
             "wide": p.wide,
-            "label": f"Chart. {label} The table beside it holds the numbers.",
+            "label": f"Chart. {label} The table next to it has the numbers.",
         }
         for i, p in enumerate(drawn)
     ]
@@ -413,7 +414,7 @@ def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = 
 
 @cache
 def _resource(name: str) -> str:
-    """Return a file of the page; a script without its lines of comment and indentation, which a reader does not see."""
+    """Return a file of the page; comment lines and indentation of scripts are removed to save space."""
     text = (resources.folder("reports") / name).read_text(encoding="utf-8")
     return re.sub(r"(?m)^[ \t]*//.*\n|^[ \t]+", "", text) if name.endswith(".js") else text
 
@@ -431,7 +432,7 @@ def _css(*, served: bool = False) -> str:
 
 
 def _policy(scripts: Sequence[str], *, served: bool = False) -> str:
-    """Return the content-security policy that lets exactly these scripts run, which ask the page's server or nobody."""
+    """Return a content-security policy that allows only these scripts; only a served page may query its server."""
     hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     allowed = " ".join(f"'sha256-{h}'" for h in hashes) or "'none'"
     own = "connect-src 'self'; form-action 'self'" if served else "form-action 'none'"
@@ -476,14 +477,14 @@ _BECAME = re.compile(r"(?<=[\w%)]) -> (?=[<>]?\s?\d)")
 
 
 def _keep_together(words: str) -> str:
-    """Return `words` with an arrow for '->', and no line break between a number and its unit, nor inside '2-4'."""
+    """Return `words` with an arrow for '->' and without line breaks before units or inside ranges such as '2-4'."""
     words = _BECAME.sub("\N{NO-BREAK SPACE}\N{RIGHTWARDS ARROW} ", words)
     words = _NUMBER_OF.sub("(n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", words)
     return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))
 
 
 def _safe(trusted: str) -> markupsafe.Markup:
-    """Mark text that was written here, or escaped by `json_for_html`, as ready for the page."""
+    """Mark text that tracekit wrote, or that `json_for_html` escaped, as safe for the page."""
     import markupsafe
 
     return markupsafe.Markup(trusted)  # noqa: S704 -- never called with text from a log

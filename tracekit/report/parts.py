@@ -1,4 +1,4 @@
-"""Narrowing a page: the sums of its parts, and what the filters choose from."""
+"""Filters of a page: sums for parts of the cluster, and the choices that the filters offer."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 PARTS = "overview/parts"
-"""The query whose rows are summed."""
+"""Query whose rows are summed."""
 DIMENSIONS = ("cluster", "vc", "partition", "gpu_model", "gpu_class")
-"""By what parts of a cluster are told apart, besides the user and the time."""
+"""Dimensions by which parts of a cluster are selected, in addition to user and time."""
 _CELLS = 20_000
-"""Most rows of sums, and of numbers of waits."""
+"""Maximum number of rows of sums, and of wait counts."""
 _NAMES = 300
-"""Most names of one kind to choose from."""
+"""Maximum number of names per dimension to choose from."""
 _COARSEST = 20
-"""Twentieths of a decade beyond which lengths of waits are not joined."""
+"""Maximum width to which wait classes are merged [twentieths of a decade]."""
 _DIGITS = 6
-"""Significant digits of a sum."""
+"""Number of significant digits of a sum."""
 _SUMS: dict[str, pl.Expr] = {
     "jobs": pl.col("jobs").filter(pl.col("kind") == "waits"),
     "started": pl.col("jobs").filter((pl.col("kind") == "waits") & pl.col("bin").is_not_null()),
@@ -54,17 +54,17 @@ _SUMS: dict[str, pl.Expr] = {
 
 
 def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo | None:
-    """Return the sums of `overview/parts` as a page carries them; None where one of the answers is lacking or empty.
+    """Return the sums of `overview/parts` as embedded in a page; None if one of the answers is missing or empty.
 
-    Names are numbered. Where there are more than `_CELLS` rows, neighbouring spans are joined, and then the dimension
-    with most values is given up; lengths of waits are told apart less finely, and then not through time.
+    Names are replaced by numbers. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the
+    dimension with the most values is dropped. Wait classes are first made wider and then no longer split by time.
 
     Parameters
     ----------
     answer : Answer
-        To `PARTS`.
+        Answer to `PARTS`.
     through_time : Answer
-        To `overview/through_time`, which says when spans begin and end.
+        Answer to `overview/through_time`, which defines when spans begin and end.
     """
     if answer is None or through_time is None:
         return None
@@ -73,7 +73,7 @@ def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo 
         return None
     names = {name: _most_first(rows, name) for name in (*DIMENSIONS, "user")}
     coded = rows.with_columns(
-        # Whatever has no name of its own, and what ended after the last span, is -1.
+        # -1 stands for values without a name and for jobs that ended after the last span.
         *(_code(pl.col(name), known).alias(name) for name, known in names.items()),
         pl.col("span").fill_null(0).cast(pl.Int64) - 1,
     )
@@ -101,7 +101,7 @@ def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo 
 
 
 def _most_first(rows: pl.DataFrame, name: str) -> list[str]:
-    """Return the names with most jobs; those of GPU classes in their order."""
+    """Return the names with most jobs; GPU classes keep their natural order."""
     found = rows.filter(pl.col("kind") == "waits", pl.col(name).is_not_null()).group_by(name).agg(pl.col("jobs").sum())
     most = found.sort(["jobs", name], descending=[True, False])[name].to_list()[:_NAMES]
     return sorted(most, key=_CLASSES.index) if name == "gpu_class" else most
@@ -126,11 +126,11 @@ def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Return how many jobs waited how long: through time where that is few rows, else of the whole and by cluster."""
+    """Return job counts by wait class: over time if that gives few rows, otherwise for the whole log and by cluster."""
     known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(_joined(joined))
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
-        # -1, no wait, stays by itself.
+        # -1, which means no wait, stays a class of its own.
         bins = pl.when(pl.col("bin") < 0).then(-1).otherwise(pl.col("bin") // coarse * coarse)
         found = known.with_columns(bin=bins).group_by([*keys, "bin"]).agg(pl.col("jobs").sum())
         return found.sort([*keys, "bin"]).with_columns(width=pl.lit(coarse))
@@ -149,7 +149,7 @@ def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFram
 
 
 def _columns(rows: pl.DataFrame) -> PartSums:
-    """Return the columns as lists of plain numbers; whole ones without a point."""
+    """Return the columns as lists of plain numbers; whole numbers become integers."""
     return {name: [_plain(value) for value in rows[name]] for name in rows.columns}
 
 
@@ -158,9 +158,9 @@ def _plain(value: Any) -> int | float:
 
 
 _CHOICES = 300
-"""Most values of a kind to choose from."""
+"""Maximum number of values per filter."""
 _SENTENCES = 60
-"""Most values of a kind of which an answer has a sentence of its own."""
+"""Maximum number of filter values for which an answer has its own sentence."""
 
 
 _OF_A_PART: Mapping[str, tuple[str, ...]] = {
@@ -175,20 +175,20 @@ _OF_A_PART: Mapping[str, tuple[str, ...]] = {
     "replay/by_gpu_class": ("gpu_class",),
     "replay/by_vc": ("cluster",),
 }
-"""Questions whose sentence is as true of the rows of a part: those that tell a number, not which part comes first."""
+"""Questions whose sentence also applies to a part, because it states a number instead of ranking the parts."""
 
 
 def narrows(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
-    """Return what an answer can be narrowed to; replays may know another tenant than the page."""
+    """Return the filters that apply to an answer; replays may use a different tenant than the page."""
     other = unit_of(answer["kind"], facts) != facts.tenant
     return [name for name in filters_of(answer) if not (other and name == INGESTED)]
 
 
 def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
-    """Return what the page can be narrowed to, where there is more than one thing to choose."""
+    """Return the page's filters that offer more than one choice."""
     found: dict[str, list[str]] = {name: list(values) for name, values in _names(report).items()}
     for name in ("cluster", "vc"):
-        # Some occur in answers alone, such as those of jobs without GPUs.
+        # Some values occur only in answers, such as values of jobs without GPUs.
         known = found.setdefault(name, [])
         rows = (row for a in _answers(report) if name in narrows(a, facts) for row in a["rows"])
         known += sorted({row[name] for row in rows if row[name] is not None}.difference(known))
@@ -197,9 +197,10 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 
 
 def moments(report: Report, facts: TraceFacts) -> list[str]:
-    """Return the times at which spans begin, and the end of the last one, in words; none without parts.
+    """Return the start times of the spans and the end of the last span, in words; [] without parts.
 
-    The first span begins with the log, and the last one ends with it: jobs that were submitted last run on.
+    The first span begins at the start of the log and the last span ends at its end, after the last submission, because
+    the last jobs are still running.
     """
     if report["parts"] is None:
         return []
@@ -210,7 +211,7 @@ def moments(report: Report, facts: TraceFacts) -> list[str]:
 
 
 def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
-    """Return what the page's script tells parts from; None where there are none."""
+    """Return the data from which the page's script computes the numbers of a part; None without parts."""
     parts = report["parts"]
     if parts is None:
         return None
@@ -233,12 +234,12 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
 
 
 def _states(said: str) -> dict[str, str]:
-    """Return what is said of the waits of a part; where no job has GPUs, what is said of the whole log."""
+    """Return the sentence templates for the waits of a part; if no job has GPUs, use the sentence for the whole log."""
     return dict.fromkeys(STATES, said.removesuffix(".")) if said in NO_GPU_JOBS.values() else STATES
 
 
 def _packed(value: object) -> str:
-    """Return a JSON value, compressed, as text: base64 of gzip."""
+    """Return a JSON value compressed with gzip and encoded as base64."""
     body = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(gzip.compress(body, mtime=0)).decode()
 
@@ -253,10 +254,10 @@ def _answers(report: Report) -> list[AnswerInfo]:
 
 
 def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, dict[str, str]]:
-    """Return, by question and choice, the sentence of the rows that a choice leaves, where it is another one.
+    """Return, by question and choice, the sentence for the rows that a choice keeps, if it differs from the whole.
 
-    A choice is written as the page's script does: names of what is chosen and places among the filters, such as
-    `cluster 0 vc 3`. Of rows that the report holds only a part of nothing is said.
+    A choice is written as in the page's script: filter names and positions of the chosen values, such as
+    `cluster 0 vc 3`. If the report contains only some of an answer's rows, it gets no sentences.
     """
     places = {name: {value: i for i, value in enumerate(values[:_SENTENCES])} for name, values in filters.items()}
     found: dict[str, dict[str, str]] = {}

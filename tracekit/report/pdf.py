@@ -1,4 +1,4 @@
-"""A report on paper: the page as PDF, printed by a Chromium that is installed."""
+"""Print a report's page to PDF with an installed Chromium."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ BROWSERS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-"""Programs that print, in the order in which they are looked for."""
+"""Programs that can print, in search order."""
 
 _SCRIPT = re.compile(r"(<script\b.*?</script>)", re.DOTALL)
 _LINK_TO_FILE = re.compile(r"""(<a\b[^<>]*?)\shref=(?:"(?!#|https?:|mailto:)[^"]*"|'(?!#|https?:|mailto:)[^']*')""")
 _SECONDS = 120
 _DRAWING_MS = 20_000
-"""Time of the page's own clock within which its charts are drawn; it passes as fast as the work allows."""
+"""Virtual time in which the page must draw its charts; it passes as fast as the work allows."""
 
 
 def find_browser() -> Path:
-    """Return the browser that prints: $TRACEKIT_BROWSER, or the first of `BROWSERS` that is installed.
+    """Return the browser to print with: $TRACEKIT_BROWSER, or the first of `BROWSERS` that is installed.
 
     Raises
     ------
     UsageError
-        There is none.
+        No such browser is installed.
     """
     named = os.environ.get("TRACEKIT_BROWSER")
     for name in (named,) if named else BROWSERS:
@@ -54,12 +54,12 @@ def find_browser() -> Path:
 
 
 def print_pdf(page: Path, target: Path) -> None:
-    """Print a page to a PDF, whole or not at all; the page is opened with no network.
+    """Print a page to a PDF, completely or not at all; the page is opened without a network.
 
     Raises
     ------
     UsageError
-        There is no browser.
+        No browser is installed.
     TracekitError
         The browser failed.
     OutputError
@@ -81,7 +81,7 @@ def print_pdf(page: Path, target: Path) -> None:
             "--disable-extensions",
             "--no-first-run",
             "--no-pdf-header-footer",
-            # Nothing is fetched: the page asks for nothing, and this holds even if it did.
+            # Nothing is fetched: the page makes no requests, and this blocks them even if it did.
             "--host-resolver-rules=MAP * ~NOTFOUND",
             f"--virtual-time-budget={_DRAWING_MS}",
             f"--user-data-dir={scratch}/profile",
@@ -89,7 +89,7 @@ def print_pdf(page: Path, target: Path) -> None:
             alone.resolve().as_uri(),
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            command.insert(1, "--no-sandbox")  # Chromium refuses to run as root with it; the page runs only our scripts
+            command.insert(1, "--no-sandbox")  # as root, Chromium needs this; the page runs only our own scripts
         try:
             done = _run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -109,10 +109,10 @@ def print_pdf(page: Path, target: Path) -> None:
 
 
 def _alone(text: str) -> str:
-    """Return a page without its links to files beside it.
+    """Return a page without its links to neighbouring files.
 
-    The browser would write them into the PDF as addresses of this machine: they lead nowhere for whoever gets the PDF,
-    and say where the report lies. Scripts stay as they are, since the page states their digests.
+    The browser would write them into the PDF as local paths, which are useless to other readers and reveal where the
+    report is stored. Scripts are left unchanged, because the page's policy lists their hashes.
     """
     parts = _SCRIPT.split(text)
     parts[::2] = [_LINK_TO_FILE.sub(r"\1", part) for part in parts[::2]]
@@ -120,13 +120,13 @@ def _alone(text: str) -> str:
 
 
 def _said(stderr: bytes) -> str:
-    """Return the last line that the browser wrote, from its reason on where it names a file that it cannot write."""
+    """Return the last line of the browser's output; if it names a file that it cannot write, return only the reason."""
     line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
     return passed_on(re.sub(r"^\[[^\]]*:ERROR:[^\]]*\] ", "", line), 200)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; an interruption ends it too."""
+    """Run a program until it exits; an interruption also stops it."""
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,  # noqa: S603 -- no shell
         cleanup_on_interrupt(lambda: end_process(process.pid)),

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 SEVERAL = 5
-"""Below this number of observations a sentence does not mention them."""
+"""Groups with fewer observations than this are not mentioned in sentences."""
 
 
 def gpu_jobs(gpu_class: str) -> str:
-    """Return what jobs of a size class are called.
+    """Return the name of the jobs of a size class.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def gpu_jobs(gpu_class: str) -> str:
 
 
 def bad_ends(failed: float, timed_out: float, of: float) -> str:
-    """Return how jobs ended that did not succeed: failures and limits of time are told apart.
+    """Return how unsuccessful jobs ended, distinguishing failures from timeouts.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def gpus(number: float) -> str:
 
 
 def hour_span(hour: int) -> str:
-    """Return the two ends of an hour of the day.
+    """Return the start and end of an hour of the day.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def hour_span(hour: int) -> str:
 
 
 def status_word(status: str | None) -> str:
-    """Return a status as a word; NULL is unknown."""
+    """Return a status as a word; NULL becomes unknown."""
     return (status or "unknown").replace("_", " ")
 
 
@@ -78,22 +78,22 @@ def largest(rows: list[Row], column: str, sign: int = 1) -> Row | None:
 
 
 def by_class(rows: list[Row]) -> dict[str, Row]:
-    """Return rows by size class, jobs of unknown size left out."""
+    """Return rows by size class, without jobs of unknown size."""
     return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
 
 
 def enough(rows: list[Row], column: str) -> list[Row]:
-    """Return the rows with at least `FEW` observations, or all rows when there is none."""
+    """Return the rows with at least `FEW` observations, or all rows if no row has that many."""
     return [r for r in rows if (r[column] or 0) >= FEW] or rows
 
 
 def scope(rows: list[Row], column: str, what: str = "") -> str:
-    """Return the words that say which rows `enough` kept, '' when it kept all; it counts `what`, or the column."""
+    """Return a phrase for the rows that `enough` kept, counting `what` or the column; '' if it kept all."""
     return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
 
 
 def sample_size(number: int) -> str:
-    """Return a remark on a small number of observations; '' for a large one.
+    """Return a remark if the number of observations is small, otherwise ''.
 
     Examples
     --------
@@ -104,5 +104,5 @@ def sample_size(number: int) -> str:
 
 
 def whole_hours(hours: float) -> str:
-    """Return hours in words: whole ones, and fractions of fewer than ten, so that a little is not shown as none."""
+    """Return hours rounded to whole numbers; below ten hours, keep decimals so that small values are not shown as 0."""
     return count(round(hours) if hours >= 10 else hours)

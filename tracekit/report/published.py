@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from tracekit.report.structure import PublishedNumber, ReleaseInfo
 
 LIMIT = 50
-"""Most published numbers of one question that a page shows."""
+"""Maximum number of published numbers that a page shows for one question."""
 
 
 def published_number(found: PublishedComparison) -> PublishedNumber:
-    """Return a published number and the measured one as report.json states them."""
+    """Return a published number and its measured counterpart in the form of report.json."""
     from tracekit.report.structure import PublishedNumber
 
-    # In the order of the keys of report.json.
+    # Keep the key order of report.json.
     names = PublishedNumber.__annotations__
     stated = {name: getattr(found if hasattr(found, name) else found.published, name) for name in names}
     return cast("PublishedNumber", stated)
 
 
 def release_info(release: Release | None) -> ReleaseInfo | None:
-    """Return what report.json states about the public trace, or None when nothing is published."""
+    """Return the information on the public trace for report.json, or None if nothing is published."""
     if release is None:
         return None
     return {"title": release.title, "jobs": release.jobs, "public": release.public, "note": release.note}
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return a number with its unit, as a cell that stands beside others of other units.
+    """Return a number with its unit for a table cell next to numbers in other units.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def published_text(number: PublishedNumber) -> str:
-    """Return a published number as it is shown, with what kind of number it is."""
+    """Return a published number as shown on the page, including its kind, such as a bound."""
     low, high = amount(number["low"], number["unit"]), amount(number["high"], number["unit"])
     shown = amount(number["value"], number["unit"])
     return {
@@ -64,7 +64,7 @@ def published_text(number: PublishedNumber) -> str:
 
 
 def difference(number: PublishedNumber) -> str:
-    """Return the difference in words: points for shares, else the amount and how much that is of the published one."""
+    """Return the difference in words: in percentage points for shares, otherwise absolute and relative."""
     found = number["difference"]
     if found is None:
         return text.MISSING
@@ -82,10 +82,10 @@ def difference(number: PublishedNumber) -> str:
 def published_view(
     numbers: Sequence[PublishedNumber], traces: Sequence[str] = (), limit: int = LIMIT
 ) -> dict[str, Any]:
-    """Return what a page shows of published numbers: rows, the notes they refer to, and the meaning of the letters.
+    """Return published numbers as a page shows them: rows, their notes, and the meaning of the letters.
 
-    Numbers without a measured counterpart, such as those of a VC that the trace does not have, are only counted.
-    `traces` names the trace of each number, where there are several; `limit` is the largest number of rows.
+    Numbers without a measured counterpart, such as numbers for a VC that the trace lacks, are only counted.
+    `traces` names the trace of each number if there are several; `limit` is the maximum number of rows.
     """
     named = list(zip(numbers, traces or [""] * len(numbers), strict=True))
     measured = [(n, trace) for n, trace in named if n["measured"] is not None]
@@ -117,7 +117,7 @@ def published_view(
 
 
 def _first(artefacts: str) -> str:
-    """Return where a number stands; of more than two places the first, and how many there are."""
+    """Return where a number was published; for more than two places, the first one and the count."""
     places = artefacts.split("; ")
     return " and ".join(places) if len(places) < 3 else f"{places[0]} and {len(places) - 1} more"
 

@@ -1,4 +1,4 @@
-"""The data-quality part of a report: what was read, set aside, contradictory or unknown."""
+"""The data-quality section of a report: which records were read, set aside, contradictory or unknown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 FILE_LIMIT = 200
-"""Most source files listed; a trace may have one file a node and day."""
+"""Maximum number of source files listed; a trace may have one file per node and day."""
 
 EXAMPLES = 3
-"""Examples shown for each reason and each check."""
+"""Number of examples shown for each reason and each check."""
 
 
 def quality(trace: Trace) -> Quality:
-    """Return the accounting, the rejects by reason, the checks and the capabilities of a Trace."""
+    """Return the record counts, rejects by reason, checks and capabilities of a Trace."""
     manifest = trace.manifest
     return {
         "files": _files(manifest),
@@ -38,7 +38,7 @@ def quality(trace: Trace) -> Quality:
 
 
 def _files(manifest: Manifest) -> list[FileInfo]:
-    # Files with rejected records come first where the list must end.
+    # If not all files fit, files with rejected records come first.
     order = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
     return [cast("FileInfo", {**asdict(f), "path": cut(f.path)}) for f in order]
 
@@ -50,7 +50,7 @@ def _rejects(trace: Trace) -> list[RejectInfo]:
     example = pl.concat_str(
         pl.coalesce(place, pl.col("source_file").str.slice(0, 200)),
         pl.lit(": "),
-        # The raw record may be of any length.
+        # The raw record may have any length.
         pl.col("raw").fill_null("").str.slice(0, 400),
     )
     rows = (

@@ -1,7 +1,7 @@
-"""Replays as answers of a report: the twins of the log, and a panel of policies in the busiest of them.
+"""Replays as answers of a report: the twins of the log, and a panel of policies in the busiest twin.
 
-The answers come from `tracekit.report.replay_answers` and `tracekit.replay.results.answers`; this module adds what was
-replayed, and what was left out.
+The answers come from this module and `tracekit.replay.results.answers`; this module adds what was replayed and what
+was left out.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from tracekit.report.structure import PartInfo, ReplayInfo
 
 
-# The twins of a log as answers of a report: how near they come to it, and what other policies would have given.
+# The twins of a log as answers of a report: how closely they match it, and what other policies would have done.
 
 _MOMENTS = 120
-"""Instants at which the queue is shown, at most."""
+"""Maximum number of times at which the queue is shown."""
 ALL = "all clusters"
-"""What effects are called that are added up over clusters."""
+"""Label of effects summed over clusters."""
 
 
 def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
-    """Return which scheduler the log behaves like, its queue beside the twin's, and the effects of the panel."""
+    """Return which scheduler the log behaves like, its queue next to the twin's, and the effects of the panel."""
     if twins.reason is not None:
         why = f"There is no twin of the log: {twins.reason}."
         return [question.unanswered(why) for question in (TWINS, QUEUE, EFFECTS)]
@@ -89,7 +89,7 @@ def _twin(one: TwinReplays) -> dict[str, Any]:
 
 
 def _effects(twins: Twins) -> Answer | Unanswered:
-    """Return the effect of each policy of the panel in each cluster, and over all."""
+    """Return the effect of each panel policy in each cluster and over all clusters."""
     carried = [one for one in twins.clusters if one.found.why_no_effect is None]
     if not carried:
         reasons = [*(f"{one.found.name}: {one.found.why_no_effect}" for one in twins.clusters)]
@@ -128,42 +128,41 @@ def _effect(cluster: str, policy: str, effects: dict[Headline, TwinEffect], stop
     return row
 
 
-# The capacity plan as an answer of a report: how long jobs would wait with more and with fewer nodes.
+# The capacity plan as an answer of a report: how long jobs would wait with more or fewer nodes.
 
 _RESAMPLES = 10
-"""Months that a report draws; `tracekit plan` draws 40."""
+"""Number of months that a report resamples; `tracekit plan` uses 40."""
 _C = AnswerColumn
 
 PLAN = Question(
     name="plan/nodes",
     kind="replay",
-    title="Waits against nodes",
-    question="How long would jobs wait with more nodes, and with fewer?",
+    title="Waits by number of nodes",
+    question="How long would jobs wait with more or fewer nodes?",
     rule=(
-        "Days of the log are drawn into months, whole and with the weekday kept, and replayed in the twin of the"
-        f" cluster with more and with fewer nodes like those there are. Waits are means over {_RESAMPLES} months; the"
-        f" interval holds those of {percent(interval_share(_RESAMPLES))} of them and does not hold how far the twin is"
-        " from the log. The row 'recorded' is the log itself. 'tracekit plan' takes a target, the growth of the load,"
-        " policies and costs."
+        "Whole days of the log are resampled into months, keeping weekdays, and replayed in the twin of the cluster"
+        f" with more and fewer nodes of the existing kinds. Waits are means over {_RESAMPLES} months; the interval"
+        f" contains {percent(interval_share(_RESAMPLES))} of the months and does not include the error of the twin."
+        " The row 'recorded' is the log itself. 'tracekit plan' accepts a target, load growth, policies and costs."
     ),
     columns=(
-        _C("cluster", "text", "the cluster with most of the waiting hours, of those whose twin carries effects"),
-        _C("policy", "text", "twin: replayed as the log's scheduler behaves; recorded: the log"),
+        _C("cluster", "text", "cluster with the most waiting hours among those whose twin supports effects"),
+        _C("policy", "text", "twin: replay with the log's scheduler behaviour; recorded: the log itself"),
         _C("nodes", "nodes", "nodes with GPUs"),
         _C("gpus", "GPUs", "their GPUs"),
-        _C("mean_wait_s", "s", "mean wait until the first start; empty where a job would never start"),
+        _C("mean_wait_s", "s", "mean wait until the first start; empty if a job would never start"),
         _C("p50_wait_s", "s", "median"),
-        _C("p90_wait_s", "s", "90th percentile"),
+        _C("p90_wait_s", "s", "90th percentile of the wait"),
         _C("p90_wait_low_s", "s", "lower end of its interval"),
-        _C("p90_wait_high_s", "s", "upper end"),
-        _C("held_share", "share", "GPU time held, of all"),
-        _C("offered_share", "share", "GPU time asked for, of all"),
+        _C("p90_wait_high_s", "s", "upper end of its interval"),
+        _C("held_share", "share", "share of all GPU time that jobs hold"),
+        _C("offered_share", "share", "requested GPU time divided by all GPU time"),
     ),
 )
 
 
 def plan_answer(twins: Twins) -> Answer | Unanswered:
-    """Return the plan of the busiest cluster whose twin carries effects, or why there is none."""
+    """Return the plan of the busiest cluster whose twin supports effects, or why there is none."""
     if twins.reason is not None:
         return PLAN.unanswered(f"There is no twin of the log: {twins.reason}.")
     reasons = []
@@ -185,13 +184,13 @@ def plan_answer(twins: Twins) -> Answer | Unanswered:
 
 
 REPLAY_QUESTIONS = (*TWIN_QUESTIONS, *REPLAYED, PLAN)
-"""What a report asks of replays, in reading order."""
+"""Questions of a report about replays, in reading order."""
 _MOST_NAMES = 100
-"""Most clusters that report.json names."""
+"""Maximum number of clusters named in report.json."""
 
 
 def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Return the questions without answers; `failed` says that an error is the reason."""
+    """Return the questions as unanswered; `failed` means that an error is the reason."""
     info: ReplayInfo = {
         "reason": reason,
         "jobs": 0,
@@ -208,9 +207,9 @@ def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answe
 def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[Answer | Unanswered], ReplayInfo]:
     """Replay the standard panel in the twins and return what a report shows of it.
 
-    The tables of policies are of one cluster: of those whose twin carries effects, or of all where none does, that with
-    most of the waiting hours. Without a twin they are of the busiest cluster as the source states it, and no effect is
-    reported. A policy whose replay fails, and a plan that fails, are faults; the others are shown.
+    The policy tables cover one cluster: the one with the most waiting hours among those whose twin supports effects, or
+    among all clusters if no twin does. Without a twin they cover the busiest cluster as the source describes it, and no
+    effect is reported. If the replay of a policy or the plan fails, it is a fault; everything else is shown.
     """
     faults = Faults() if faults is None else faults
     chosen = next((one for one in twins.clusters if one.found.why_no_effect is None), next(iter(twins.clusters), None))
@@ -245,7 +244,7 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
     recorded = (r.summary["assumptions"]["recorded"]["value"] for r in results if r.policy == RECORDED)
     info["notes"] += [f"the log ({RECORDED}): {value}" for value in recorded]
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
-    reason = f"there is no twin of the log: {twins.reason}; the effect cannot be told" if chosen is None else None
+    reason = f"there is no twin of the log: {twins.reason}; no effect is reported" if chosen is None else None
     compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason)
     again = [replay_command(twins.limit)] if chosen is None else twin_commands(twins, [chosen], replayed=True)
     *found, effects = twin_answers(twins)
@@ -260,12 +259,12 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
 
 
 class _Panel(NamedTuple):
-    """What was replayed, and under which policies."""
+    """What was replayed and under which policies."""
 
     scenario: Scenario
     results: list[ReplayResult]
     skipped: dict[str, str]
-    """Policies that cannot run, with the reason."""
+    """Policies that cannot run, with reasons."""
     twin: TwinOfLog | None = None
 
 
@@ -282,7 +281,7 @@ def _panel_in_twin(chosen: TwinReplays, twins: Twins, faults: Faults) -> _Panel:
 
 
 def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
-    """Return the panel on the cluster that the source states, or why nothing can be replayed."""
+    """Return the panel on the cluster as the source describes it, or why nothing can be replayed."""
     try:
         scenario = scenario_of(twins.trace, limit=twins.limit)
     except DamagedTraceError:
@@ -309,7 +308,7 @@ def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
 def _notes(scenario: Scenario, limit: int | None) -> list[str]:
     cut = len(scenario.jobs) + sum(part.jobs for part in scenario.jobs.left_out if part.reason == BEYOND_LIMIT)
     beyond = limit is not None and cut > len(scenario.jobs) and cut > limit
-    first = f"only the first {len(scenario.jobs):,} jobs by submission; --replay-jobs moves the limit" if beyond else ""
+    first = f"only the first {len(scenario.jobs):,} submitted jobs; --replay-jobs changes the limit" if beyond else ""
     part = _part(scenario.part)
     warned = scenario.feasibility.sentences if scenario.feasibility is not None else ()
     replayed = f"the policies are shown for {part['text']}" if part else ""
@@ -317,7 +316,7 @@ def _notes(scenario: Scenario, limit: int | None) -> list[str]:
 
 
 def _left_out(jobs: Jobs) -> str:
-    """Return which jobs are not in the replay, of how many and with how much of the GPU-hours; '' when all are."""
+    """Return which jobs are not replayed, with their number and share of the GPU-hours; '' if all are replayed."""
     out = sum(part.jobs for part in jobs.left_out)
     if not out:
         return ""
@@ -327,8 +326,8 @@ def _left_out(jobs: Jobs) -> str:
         parts.append(f"{part.reason}: {part.jobs:,}{words}")
     text = "; ".join(parts)
     return (
-        f"{out:,} of the {counted(out + len(jobs), 'jobs')} of the log are not replayed; each counts once, for the"
-        f" first of these reasons that holds. {text[:1].upper()}{text[1:]}"
+        f"{out:,} of the {counted(out + len(jobs), 'jobs')} of the log are not replayed; each counts once, under the"
+        f" first reason that applies. {text[:1].upper()}{text[1:]}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures of replays and plans: policies side by side, trade-offs, waits beside the log's, waits against nodes."""
+"""Plots of replays and plans: policies side by side, trade-offs, waits next to the log's, and waits by node count."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _DASHED = {"strokeDash": [4, 3], "opacity": 0.8, "color": colour("muted")}
 
 
 def comparison_svg(compared: pl.DataFrame) -> str:
-    """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy and by the log.
+    """Return two plots side by side: mean and 99th percentile of JCT and of queueing, by policy and in the log.
 
-    `compared` is what `beside_record` returns.
+    `compared` is the result of `beside_record`.
     """
     rows = [{**row, "policy": shorten(str(row["policy"]))} for row in compared.iter_rows(named=True)]
     charts = [
@@ -40,7 +40,7 @@ def comparison_svg(compared: pl.DataFrame) -> str:
 def _spans(rows: list[Row], ends: tuple[str, str], title: str) -> Chart:
     known = [{key: row[key] for key in ("policy", *ends)} for row in rows if row[ends[0]] is not None]
     x, policies = durations(ends[0], title, axis_values(known, ends)), [row["policy"] for row in rows]
-    # The log's own schedule is no policy: it stands beside them in a colour of its own.
+    # The log's own schedule is not a policy, so it has a colour of its own.
     grey = {"test": {"field": "policy", "equal": RECORDED}, "value": colour("muted")}
     hue = {"color": {"condition": grey, "value": colour("series-1")}}
     marks = [replace(mark, channels=hue) for mark in (whisker(x, ends[1], opacity=0.7), dot(size=70))]
@@ -50,7 +50,7 @@ def _spans(rows: list[Row], ends: tuple[str, str], title: str) -> Chart:
 def tradeoff_svg(runs: pl.DataFrame) -> str:
     """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
 
-    A dashed line is the mean JCT by the log, of runs in a twin. Runs that failed are left out.
+    For runs in a twin, a dashed line shows the mean JCT in the log. Failed runs are left out.
     """
     columns = ("avg_jct_s", "gpu_utilization_share", "p95_queue_s", "jain_fairness_vc")
     rows = [
@@ -73,14 +73,14 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
 
 
 def _by_log(row: Row, place: float) -> list[Mark]:
-    """Return a line from top to bottom at a mean of the log, and its label so far from the top [px]."""
+    """Return a vertical line at a mean of the log, with its label `place` pixels from the top."""
     label = {"y": {"value": place}, "text": {"field": "label", "type": "nominal"}}
     text = {"align": "left", "dx": 4, "color": colour("muted")}
     return [Mark("rule", _DASHED, on="x", rows=[row]), Mark("text", text, on="x", rows=[row], channels=label)]
 
 
 def _recorded_means(runs: pl.DataFrame) -> list[Row]:
-    """Return the mean JCT by the log of each cluster that was replayed in its twin, with its label."""
+    """Return the mean JCT in the log of each cluster that was replayed in its twin, with a label."""
     own = runs.filter((pl.col("policy") == TWIN) & pl.col("recorded_jct_s").is_not_null())
     rows = own.unique(["trace", "cluster_name"], keep="first", maintain_order=True).to_dicts()
     clusters = [shorten(" ".join(filter(None, (row["trace"], row["cluster_name"])))) for row in rows]
@@ -92,7 +92,7 @@ _BOTH = ("recorded", "replayed")
 
 
 def fidelity_pictures(found: Fidelity) -> dict[str, str]:
-    """Return pictures of a replay beside its log, by file name: quantiles of the wait, and the queue through time."""
+    """Return plots of a replay next to its log, by file name: quantiles of the wait, and the queue over time."""
     by, through = series("what", _BOTH), line(1.5, interpolate="step-after")
     values = axis_values(found.quantiles.iter_rows(named=True), [f"{what}_s" for what in _BOTH])
     quantiles = [
@@ -134,16 +134,18 @@ def fidelity_pictures(found: Fidelity) -> dict[str, str]:
 
 _METRICS = {"mean": "mean wait", "p50": "median wait", "p90": "90th percentile of the wait", "p99": "99th percentile"}
 _COLOURS = 5
-"""Colours of lines; from the next line on they repeat."""
+"""Colours of lines; further lines repeat them."""
 
 
 def plan_svg(facts: Mapping[str, Any]) -> str:
-    """Return the wait of the target, else the 90th percentile, against nodes: a line a policy and load, with intervals.
+    """Return a plot of waits by node count, with one line and interval per policy and load.
+
+    The wait is the target's metric, or the 90th percentile without a target.
 
     Parameters
     ----------
     facts : mapping
-        What plan.json holds.
+        The content of plan.json.
     """
     target, recorded = facts["target"], facts["recorded"]
     metric = "p90" if target is None else target["metric"]
@@ -176,12 +178,12 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def spares_svg(facts: Mapping[str, Any]) -> str:
-    """Return the part of a gang's time that is useful work against spares: a line a kind of outages, with intervals.
+    """Return a plot of a gang's share of useful time by number of spares, with one line and interval per outage kind.
 
     Parameters
     ----------
     facts : mapping
-        What plan.json holds.
+        The content of plan.json.
     """
     kinds = {"recorded": "outages of the log", "model": "outages drawn from it"}
     columns = {"s": "ettr", "low": "ettr_low", "high": "ettr_high"}
@@ -207,7 +209,7 @@ _WORDS = {"text": {"field": "words", "type": "nominal"}}
 
 
 def _with_band(rows: list[Row], *, x: Axis, y: Axis, target: Sequence[Row], more: Sequence[Mark] = ()) -> Chart:
-    """Return a line by 'what' with its interval ('low' to 'high'), and a target as a dashed line."""
+    """Return one line per 'what' with its interval ('low' to 'high'), and the target as a dashed line."""
     hues = {what: colour(f"series-{i % _COLOURS + 1}") for i, what in enumerate(dict.fromkeys(r["what"] for r in rows))}
     marks = [band(y.of("low"), "high"), line(point=True)]
     if target:

@@ -1,4 +1,4 @@
-"""Rows of replays, policy by policy: what they are called, in which order, and which are as good as one."""
+"""Rows of replays by policy: their names, their order, and which can be drawn as one."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _FOLDED = 3
-"""From so many policies on, those whose numbers are alike are drawn as one."""
+"""With at least this many policies, policies with equal numbers are drawn as one."""
 
 
 def policy_name(row: Row) -> str:
-    """Return what a policy is called in sentences."""
+    """Return the name of a policy in sentences."""
     return spoken(str(row["policy"]))
 
 
 def axis_name(row: Row) -> str:
-    """Return what a policy is called beside an axis; the log's own schedule keeps its name."""
+    """Return the name of a policy next to an axis; the log's own schedule keeps its name."""
     return short(str(row["policy"]))
 
 
 def in_panel_order(rows: Iterable[Row]) -> list[Row]:
-    """Return rows in the order of the standard panel, after the twin; the others are compared with the first."""
+    """Return rows in the order of the standard panel, after the twin; all others are compared with the first row."""
     places = {name: place for place, name in enumerate((TWIN, *PANEL))}
     return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
 
 
 def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
-    """Return which policies are drawn, each with those that it stands for besides itself."""
+    """Return the policies to draw, each with the other policies that it represents."""
     groups: dict[str, list[str]] = {}
     for name, found in numbers.items():
         same = (first for first in groups if RECORDED not in {first, name} and alike(numbers[first], found))
@@ -50,7 +50,7 @@ def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
 
 
 def label(name: str, others: Sequence[str]) -> str:
-    """Return what a line is called that stands for a policy and others, by their names beside an axis.
+    """Return the label of a line that represents a policy and others, from their axis names.
 
     Examples
     --------
@@ -66,13 +66,13 @@ def label(name: str, others: Sequence[str]) -> str:
 
 
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
-    """Return where a chart draws policies as one, and where each of them stands."""
+    """Return a note on policies that a chart draws as one, and where to find each of them."""
     most = max(map(len, folded.values()), default=0)
-    return f"'+{most}': {most} more alike; the table has each." if most else ""
+    return f"'+{most}': {most} more with the same values; see the table." if most else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:
-    """Return whether the policies, the log left aside, differ by so much that it can be seen in a chart."""
+    """Return whether the policies, without the log, differ enough to be visible in a chart."""
     values = [r[column] for r in rows if r["policy"] != RECORDED and r[column] is not None]
     if not values:
         return False

@@ -1,4 +1,4 @@
-"""The tenant in the site's own word, wherever a report's own text speaks of it."""
+"""Use the site's own word for the tenant in all text that a report writes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def unit_of(kind: Kind, facts: TraceFacts) -> Tenant:
-    """Return the tenant of a kind of answer: replays and fits keep the one that was ingested."""
+    """Return the tenant for a kind of answer: replays and fits keep the tenant set at ingest."""
     return facts.ingested if kind in {"replay", "fit"} else facts.tenant
 
 
 def with_unit(answer: AnswerInfo, facts: TraceFacts) -> AnswerInfo:
-    """Return an answer of report.json whose tenant is called `vc`, as sentences and charts are made from."""
+    """Return an answer of report.json with the tenant column renamed to `vc`, as sentences and charts expect."""
     column = unit_of(answer["kind"], facts).column
     if column == INGESTED or column not in {c["name"] for c in answer["columns"]}:
         return answer

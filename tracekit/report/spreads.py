@@ -1,4 +1,4 @@
-"""Distributions: lines for the parts of each, and curves through all of it with median and 90th percentile marked."""
+"""Charts of distributions: lines for percentile ranges, and curves with the median and 90th percentile marked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
-"""How a distribution is drawn unless a note says otherwise; a page has a key that draws it."""
+"""Marks of a distribution unless a note says otherwise; a page has a key that shows them."""
 
 SHARES = (0, 1, *range(5, 100, 5), 99, 100)
-"""Percentiles that a curve goes through."""
+"""Percentiles used as points of a curve."""
 _MARKED = {50: "median", 90: "90 %:"}
-"""Percentiles that are marked on a curve, and the words in front of their values."""
+"""Percentiles marked on a curve, with the words before their values."""
 _CURVE = 190
 """Height of a curve [px]."""
 
@@ -43,30 +43,30 @@ def ranges(
     within: Sequence[float] = (),
     note: str = "",
 ) -> Chart:
-    """Return distributions as lines: a thin one, a thick one inside it, and a dot for the median.
+    """Return distributions drawn as a thin line, a thick line inside it, and a dot for the median.
 
     Parameters
     ----------
     rows : sequence of dict
-        One distribution a row.
+        One distribution per row.
     y : Axis
-        Where a row stands.
+        Vertical axis, which gives the position of each row.
     wide, narrow : tuple of str
-        Columns of the ends of the thin and the thick line, of durations (p90_s) or percentages (p90_pct).
+        Columns with the ends of the thin and the thick line: durations (p90_s) or percentages (p90_pct).
     title : str
-        Of the horizontal axis, a logarithmic one for durations.
+        Title of the horizontal axis, which is logarithmic for durations.
     by : Hues, optional
-        One colour for all by default.
+        Colours of the rows; by default all have the same colour.
     apart : bool
-        Whether rows of different colours stand below each other in one place.
+        Whether rows with different colours are drawn below each other within one category.
     tips : sequence of Tip
-        What its marks say besides its percentiles.
+        Tooltip lines in addition to the percentiles.
     sizes : tuple of float
         Widths of the thin and the thick line [px].
     mean : str, optional
-        Column of the mean, drawn as a hollow diamond.
+        Column of the mean, which is drawn as a hollow diamond.
     within : sequence of float
-        What has to lie on the axis besides, so that charts beside each other have the same.
+        Further values that the axis must include, so that neighbouring charts have the same axis.
     """
     unit = wide[0].rpartition("_")[2]
     values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]
@@ -93,18 +93,18 @@ def ranges(
 
 
 def _percentile_tip(column: str) -> Tip:
-    """Return the line for a percentile or mean: a duration in words (p90_s), or a percentage (p90_pct)."""
+    """Return the tooltip line for a percentile or mean: a duration in words (p90_s) or a percentage (p90_pct)."""
     name = column.rpartition("_")[0]
     words = {"p50": "median", "mean": "mean"}.get(name, f"{name[1:]}th percentile")
     return Tip(f"{column}_words", words) if column.endswith("_s") else Tip(column, f"{words} (%)", ".1f")
 
 
 TAIL = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
-"""How `tails` are drawn."""
+"""Marks that `tails` draws."""
 
 
 def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", by: Hues | None = None) -> Chart:
-    """Return the utilization of GPUs by samples: median, mean, 90th and 95th percentile [%]."""
+    """Return a chart of sampled GPU utilization: median, mean, 90th and 95th percentile [%]."""
     return ranges(
         rows,
         y=y,
@@ -121,15 +121,15 @@ def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", 
 
 
 def curve(rows: Sequence[Row], *, title: str, of: str, heading: str) -> Chart:
-    """Return the share of values that are no longer than each duration.
+    """Return the cumulative distribution of durations.
 
     Parameters
     ----------
     rows : sequence of dict
-        One distribution a row: `cluster`, `vc`, and durations `p0_s` to `p100_s`. Of all rows in the chart those
-        with the fewest names are drawn: that of all, and once the page is narrowed, that of what was chosen.
+        One distribution per row: `cluster`, `vc`, and durations `p0_s` to `p100_s`. Only the rows with the fewest
+        names are drawn: the row for everything or, if the page is filtered, the row for the selection.
     title, of, heading : str
-        Of the axis of durations, of that of shares, and of the chart.
+        Titles of the duration axis, of the share axis, and of the chart.
     """
     columns = [f"p{p}_s" for p in SHARES]
     values = axis_values(rows, columns)
@@ -163,23 +163,23 @@ FEWEST_NAMES = (
     {"joinaggregate": [{"op": "min", "field": "names", "as": "fewest"}]},
     {"filter": "datum.names === datum.fewest"},
 )
-"""Keeps, of the rows that a page leaves, those with the fewest names."""
+"""Transforms that keep only the rows with the fewest names among those that pass the page's filters."""
 
 
 def _whose(row: Row) -> dict[str, Any]:
-    """Return of whom a row is, by which a page is narrowed, and how many names that are."""
+    """Return the cluster and tenant of a row, which the page's filters use, and how many of the two are set."""
     names = ("all", "cluster", "tenant").index(row["scope"])
     return {"cluster": row["cluster"], "vc": row.get("vc"), "names": names}
 
 
 def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, Any]:
-    """Return a point of a curve with its label, which stands left of it where it would leave the chart."""
+    """Return a point of a curve with its label, which is to the left if it would otherwise leave the chart."""
     return {"s": at, "share": percentile / 100, "words": f"{_MARKED[percentile]} {words}", "left": left}
 
 
 def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()) -> list[Mark]:
-    """Return points on a curve and their labels."""
-    # A curve never falls: it leaves room below it on the right, and above it on the left.
+    """Return points on a curve with their labels."""
+    # A curve never falls, so there is room below it on the right and above it on the left.
     sides = {"!datum.left": {"align": "left", "dx": 8, "dy": 9}, "datum.left": {"align": "right", "dx": -8, "dy": -7}}
     words = {"text": {"field": "words", "type": "nominal"}}
     point = dot(x, color=colour("series-1"), stroke=colour("paper"))
@@ -193,16 +193,16 @@ def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()
 
 
 def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
-    """Return the smallest number of GPUs that at least so many per cent of the jobs do not exceed.
+    """Return the smallest GPU count that at least `percentile` percent of the jobs do not exceed.
 
-    Jobs of unknown size are not counted; None where there is no job.
+    Jobs of unknown size are ignored; without jobs, return None.
 
     Parameters
     ----------
     rows : sequence of dict
-        `gpu_count` and how many `jobs` have it.
+        `gpu_count` and the number of `jobs` with it.
     percentile : int
-        From 1 to 100.
+        Percentile from 1 to 100.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
     """
     ordered = _by_size(rows)
     below = list(accumulate(row["jobs"] for row in ordered))
-    # Whole numbers: a share may round to just below its percentile.
+    # Use whole numbers, because a share may round to just below its percentile.
     reached = (row["gpu_count"] for row, n in zip(ordered, below, strict=True) if 100 * n >= percentile * below[-1])
     return next(reached, None)
 
@@ -223,14 +223,14 @@ def _by_size(rows: Sequence[Row]) -> list[Row]:
 
 
 def size_curve(rows: Sequence[Row]) -> Chart | None:
-    """Return the share of jobs that ask for at most each number of GPUs; None where all ask for the same.
+    """Return a chart of the cumulative share of jobs by requested GPUs; None if all jobs request the same number.
 
-    Each doubling of GPUs is as long, with a place for 0 one doubling below the least.
+    Each doubling of GPUs has the same length on the axis; 0 is placed one doubling below the smallest count.
 
     Parameters
     ----------
     rows : sequence of dict
-        `gpu_count`, where 0 is a CPU job, and how many `jobs` have it.
+        `gpu_count`, which is 0 for CPU jobs, and the number of `jobs` with it.
     """
     ordered = _by_size(rows)
     if len(ordered) < 2:
@@ -274,4 +274,4 @@ def size_curve(rows: Sequence[Row]) -> Chart | None:
 
 
 _EDGE = 0.15
-"""Room at both ends of the axis, in doublings."""
+"""Margin at both ends of the axis [doublings]."""

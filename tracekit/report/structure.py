@@ -1,19 +1,19 @@
-"""The shape of report.json; report.html is drawn from nothing else."""
+"""The structure of report.json, which is the only input of report.html."""
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from tracekit.answer import Kind, Row  # noqa: TC001 -- read where the schema is written
+from tracekit.answer import Kind, Row  # noqa: TC001 -- needed at runtime to write the schema
 
 REPORT_SCHEMA_VERSION = "1"
-"""Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
+"""Version of report.json's keys and of schemas/report-1.json, increased when the meaning of a key changes."""
 
 ROW_LIMIT = 2000
-"""Most rows of a result kept in report.json; tables/ holds all."""
+"""Maximum number of rows of a result in report.json; tables/ contains all rows."""
 
 WORKLOAD = "workload.json"
-"""The fitted model's file, relative to the report."""
+"""File of the fitted model, relative to the report."""
 
 
 class ColumnInfo(TypedDict):
@@ -33,34 +33,34 @@ class ParamInfo(TypedDict):
 
 
 class PublishedNumber(TypedDict):
-    """A number that a paper or a release states, beside the measured one."""
+    """A number published in a paper or with a release, and its measured counterpart."""
 
     what: str
     column: str
     row: str
-    """Conditions on the result's columns."""
+    """Conditions that select the result's row."""
     params: str
-    """Parameters other than the defaults that the number needs; the measured one was made with them."""
+    """Non-default parameters that the number needs; the measured number uses them too."""
     kind: str
-    """number, about, range, above or below."""
+    """Kind of the published number: number, about, range, above or below."""
     value: float | None
     low: float | None
     high: float | None
     unit: str
-    """Of value, low, high, measured and difference."""
+    """Unit of value, low, high, measured and difference."""
     as_printed: str
     measured: float | None
     difference: float | None
-    """measured - published; 0 inside a range or bound, else from its nearest end."""
+    """measured - published; 0 inside a range or bound, otherwise the distance from its nearest end."""
     relative: float | None
     """difference / published [1]."""
     artefact: str
     source: str
     confidence: str
-    """A to E."""
+    """Confidence in the published number, from A to E."""
     accuracy: str
     population_note: str
-    """Which jobs the source counts, where they are not those of the release."""
+    """Which jobs the source counts, if they differ from the jobs of the release."""
 
 
 class ReleaseInfo(TypedDict):
@@ -69,7 +69,7 @@ class ReleaseInfo(TypedDict):
     title: str
     jobs: int
     public: bool
-    """Whether the trace looks like it; published numbers are for orientation otherwise."""
+    """Whether the trace looks like the public one; if not, published numbers are only for orientation."""
     note: str
 
 
@@ -78,45 +78,45 @@ class IntervalInfo(TypedDict):
 
     column: str
     method: str
-    """proportion: exact for a share; median: between order statistics."""
+    """Method: `proportion` is exact for a share; `median` uses order statistics."""
     count: str
     """Column with the number of observations."""
     low: list[float | None]
-    """One end for each of `rows`; null where nothing can be said."""
+    """One end per row in `rows`; null if no interval can be given."""
     high: list[float | None]
 
 
 class AnswerInfo(TypedDict):
-    """One question and what the trace says to it."""
+    """One question and the trace's answer."""
 
     name: str
     group: str
     kind: Kind
-    """Where the answer comes from: query, replay, fit, comparison of two periods, or bill."""
+    """Origin of the answer: query, replay, fit, comparison of two periods, or bill."""
     title: str
     question: str
     paper: str
     finding: str | None
-    """One sentence written from the rows; null when there is nothing true and useful to say."""
+    """One sentence about the rows; null if there is nothing true and useful to say."""
     columns: list[ColumnInfo]
     rows: list[Row]
-    """At most `ROW_LIMIT` rows; the files in tables/ hold all."""
+    """At most `ROW_LIMIT` rows; the files in tables/ contain all rows."""
     row_count: int
     params: list[ParamInfo]
     notes: list[str]
-    """Choices made and things left out, such as where a quota comes from."""
+    """Notes on choices and omissions, such as where a quota comes from."""
     coverage: dict[str, float | None]
-    """For each capability that the answer needs, the share of the records that carry it; null if not known."""
+    """For each capability that the answer needs, the share of the records that have it; null if unknown."""
     intervals: list[IntervalInfo]
     """95 % confidence intervals of some columns."""
     definition: str
-    """The rules behind the numbers."""
+    """Rules for computing the numbers."""
     sql: str
-    """Of a query; empty for other kinds."""
+    """Parameters of a query; empty for other kinds."""
     commands: list[str]
-    """Commands of the shell that compute the answer again, in turn, in the folder of the report."""
+    """Shell commands that compute the answer again; run them in order in the report's folder."""
     files: list[str]
-    """Where all rows are, relative to the report."""
+    """Files with all rows, relative to the report."""
     published: list[PublishedNumber]
 
 
@@ -128,33 +128,33 @@ class UnansweredInfo(TypedDict):
     question: str
     reasons: list[str]
     failed: bool
-    """Whether an error is the reason; the trace may hold the answer."""
+    """Whether an error is the reason, in which case the trace may still contain the answer."""
 
 
 class FaultInfo(TypedDict):
-    """One part of the report that could not be made, because of an error."""
+    """One part of the report that could not be made because of an error."""
 
     part: str
-    """What could not be made, such as `the charts of queuing/queue_delay`."""
+    """Name of the part, such as `the charts of queuing/queue_delay`."""
     reason: str
-    """Kind and message of the error, one line."""
+    """Kind and message of the error, on one line."""
 
 
 class Headline(TypedDict):
     """One number of the first screen."""
 
     name: str
-    """Its column of overview/through_time; empty where it is not followed."""
+    """Column of overview/through_time; empty if the number has no time series."""
     label: str
     value: float | None
     unit: str
     text: str
-    """The value as printed."""
+    """The value as shown."""
     note: str
     change: str | None
-    """The same in the first half of the log and in the second, as printed; null where it is not followed."""
+    """Values in the first and second half of the log, as shown; null if the number has no time series."""
     series: list[float | None]
-    """The same through time, in the spans of overview/through_time; empty where it is not followed."""
+    """Values in the spans of overview/through_time; empty if the number has no time series."""
 
 
 class SourceInfo(TypedDict):
@@ -176,14 +176,14 @@ class TimeInfo(TypedDict):
     first: str | None
     last: str | None
     last_submission: str | None
-    """Time of the last submission; later times do not show the load, since the log has no later jobs."""
+    """Time of the last submission; later times do not show the load, because the log has no later jobs."""
     span_s: float | None
     text: str
-    """The period in words."""
+    """Description of the period in words."""
 
 
 class CapacityInfo(TypedDict):
-    """The number of GPUs to which shares of the cluster refer."""
+    """The number of GPUs that is the denominator of cluster shares."""
 
     requested: str
     used: str | None
@@ -191,7 +191,7 @@ class CapacityInfo(TypedDict):
     alternatives: dict[str, float]
     note: str
     word: str
-    """How the number is known: listed, stated, quotas, observed, or given in a file; '' where it is not known."""
+    """Source of the number: listed, stated, quotas, observed, or given in a file; '' if it is unknown."""
 
 
 class GpuTotal(TypedDict):
@@ -199,13 +199,13 @@ class GpuTotal(TypedDict):
 
     gpus: float
     source: str
-    """Where it comes from."""
+    """Source of the number."""
     used_for: str
-    """Which numbers of the report use it."""
+    """Which numbers of the report use this number."""
 
 
 class FileInfo(TypedDict):
-    """The accounting of one source file."""
+    """Record counts of one source file."""
 
     path: str
     bytes: int
@@ -219,14 +219,14 @@ class RejectInfo(TypedDict):
     """Records set aside for one reason."""
 
     column: str | None
-    """The unusable part of the record; null when it was the whole."""
+    """The unusable part of the record; null if the whole record is unusable."""
     reason: str
     count: int
     examples: list[str]
 
 
 class CheckInfo(TypedDict):
-    """One contradiction that was looked for."""
+    """One check for contradictions."""
 
     name: str
     count: int
@@ -246,7 +246,7 @@ class CapabilityInfo(TypedDict):
 
 
 class Quality(TypedDict):
-    """The quality of the data: how far the numbers can be trusted."""
+    """Data quality: how far the numbers can be trusted."""
 
     files: list[FileInfo]
     file_count: int
@@ -260,153 +260,153 @@ class Quality(TypedDict):
 
 
 class WorkloadInfo(TypedDict):
-    """The workload model beside the report."""
+    """The workload model stored with the report."""
 
     file: str | None
-    """Relative to the report; null when the Trace could not be fitted."""
+    """File relative to the report; null if the Trace could not be fitted."""
     reason: str | None
-    """Why there is none."""
+    """Why there is no model; null if there is one."""
     seed: int
     bootstrap_replicates: int
 
 
 class PartInfo(TypedDict):
-    """Which cluster of several the tables of policies are of."""
+    """The cluster, out of several, that the policy tables cover."""
 
     cluster: str
     others: list[str]
-    """The other clusters, the first hundred."""
+    """Names of the other clusters, at most a hundred."""
     waiting_share: float | None
-    """Its share of the waiting hours of all clusters [0..1]; null where no job is known to have waited."""
+    """Its share of the waiting hours of all clusters [0..1]; null if no job is known to have waited."""
     text: str
-    """The same in words."""
+    """Description of the cluster in words."""
 
 
 class ReplayInfo(TypedDict):
     """The jobs, cluster and policies of the replays in the report."""
 
     reason: str | None
-    """Why there are none; null when there are."""
+    """Why there are no replays; null if there are."""
     jobs: int
-    """Jobs replayed."""
+    """Number of jobs replayed."""
     limit: int | None
-    """Most jobs that were asked for; null when none were."""
+    """Requested maximum number of jobs; null if there was no limit."""
     cluster: dict[str, int] | None
-    """nodes and gpus, and nodes_without_gpus, which are left out."""
+    """Numbers of nodes, GPUs, and nodes without GPUs, which are left out."""
     part: PartInfo | None
-    """The cluster, of several, whose policies are shown; null where the trace has one."""
+    """The cluster, out of several, whose policies are shown; null if the trace has only one."""
     without_effects: dict[str, str]
-    """Clusters of which no effect of a change can be told, and why."""
+    """Clusters for which no effect of a change can be reported, with reasons."""
     notes: list[str]
-    """What was left out, and what the cluster cannot do."""
+    """Notes on what was left out and on what the cluster model cannot do."""
     skipped: dict[str, str]
-    """Policies of the panel that cannot run here, and why."""
+    """Panel policies that cannot run here, with reasons."""
 
 
 class SuggestedChange(TypedDict):
-    """One thing to change, on the first screen."""
+    """One suggested change on the first screen."""
 
     id: str
-    """Of the guideline, which has the rest."""
+    """Id of the guideline, which has the details."""
     title: str
     finding: str
     effect: str | None
-    """The expected effect by replay; null where there is none."""
+    """Expected effect according to the replay; null if there is none."""
     no_effect: str | None
-    """Why the record of the log supports no expected effect; null where it does, or where there is another reason."""
+    """Why the log's record supports no expected effect; null if it does, or if there is another reason."""
 
 
 class Lack(TypedDict):
-    """What the log lacks, and how to add it."""
+    """Something that the log lacks, and how to add it."""
 
     name: str
     """`gpus`, `devices`, `zone` or `telemetry`."""
     text: str
-    """One line."""
+    """The statement, on one line."""
     cure: str
-    """The command or setting that adds it; empty where none is known."""
+    """Command or setting that adds it; empty if none is known."""
 
 
 class Doubt(TypedDict):
     """One reason why the log may misrepresent the cluster."""
 
     text: str
-    """One line."""
+    """The statement, on one line."""
     more: str
-    """What follows from it; empty where the line says all."""
+    """Consequences; empty if the line already says everything."""
     place: str
-    """Id of the place in the page that shows it."""
+    """Anchor on the page that shows it."""
 
 
 class ChangedRow(TypedDict):
-    """One measure of two periods, as the first screen has it."""
+    """One measure in two periods, as shown on the first screen."""
 
     what: str
     before: str
     after: str
     change: str
-    """The difference, relative where it can be."""
+    """The difference, as a relative change if possible."""
     certainty: str
-    """The 95 % interval, or why it cannot be told."""
+    """The 95 % interval, or why there is none."""
     changed: bool
-    """Whether the interval carries a change."""
+    """Whether the interval shows a change."""
 
 
 class WhatChanged(TypedDict):
-    """What a report with `--compare`, and a comparison of traces, open with."""
+    """Opening of a report with `--compare` and of a comparison of traces."""
 
     heading: str
     text: str
-    """Two or three sentences."""
+    """Summary in two or three sentences."""
     heads: list[str]
-    """What the two sides are called."""
+    """Names of the two sides."""
     rows: list[ChangedRow]
-    """At most six."""
+    """Table rows, at most six."""
     periods: str
-    """The two periods, one sentence; empty where they cannot be compared."""
+    """One sentence on the two periods; empty if they cannot be compared."""
     place: str
-    """Id of the place in the page that has all of it; empty where there is none."""
+    """Anchor on the page with the full comparison; empty if there is none."""
 
 
 class Summary(TypedDict):
     """The first screen."""
 
     changed: WhatChanged | None
-    """What is different from another time; null where none was compared."""
+    """What changed since an earlier period; null if nothing was compared."""
     lacks: list[Lack]
-    """What the log lacks, the first thing said."""
+    """What the log lacks, shown first."""
     about: str
-    """What this cluster is, one sentence."""
+    """One sentence that describes the cluster."""
     state: str
-    """How long jobs wait and how full the cluster is, one sentence; empty where the trace does not tell."""
+    """One sentence on how long jobs wait and how full the cluster is; empty if the trace does not show it."""
     heading: str
-    """What the changes below it are."""
+    """Heading of the suggested changes."""
     changes: list[SuggestedChange]
-    """At most three, the largest expected gain first."""
+    """At most three changes, the largest expected gain first."""
     verdict: str
-    """How many guidelines hold, do not hold, and cannot be decided."""
+    """One sentence on how many guidelines hold, do not hold, and cannot be decided."""
     doubts: list[Doubt]
-    """Caveats: what a reader must know about the log before relying on the rest."""
+    """Caveats that a reader must know before relying on the rest."""
 
 
 PartSums = dict[str, list[int | float]]
-"""Columns of equal length: numbers of names and of spans, from 0 (-1: none of those), and what is summed."""
+"""Columns of equal length: indices of names and of spans from 0 (-1: none), and the summed values."""
 
 
 class PartsInfo(TypedDict):
-    """Sums from which the first numbers of each part of the cluster and of the time follow (see overview/parts)."""
+    """Sums for computing the first numbers of any part of the cluster and any period (see overview/parts)."""
 
     edges: list[str]
-    """Times [UTC] at which spans begin, and the end of the last one."""
+    """Start times of the spans [UTC], and the end of the last span."""
     names: dict[str, list[str]]
-    """What there is to choose, by dimension: cluster, vc (the tenant), partition, gpu_model, gpu_class, user."""
+    """Choices by dimension: cluster, vc (the tenant), partition, gpu_model, gpu_class, user."""
     sums: PartSums
-    """By span and all dimensions but the user."""
+    """Sums by span and all dimensions except the user."""
     waits: list[PartSums]
-    """Numbers of jobs by `bin`, the length of their wait, of `width` twentieths of a decade; by all dimensions and
-    spans, or by some of them in turn."""
+    """Job counts by wait class `bin`, which is `width` twentieths of a decade wide, by all dimensions and spans or by
+    several subsets of them."""
     user_sums: PartSums
-    """By span, cluster and user; without rows where users cannot be chosen."""
+    """Sums by span, cluster and user; without rows if users cannot be chosen."""
     user_waits: list[PartSums]
 
 
@@ -416,38 +416,38 @@ class ReportSection(TypedDict):
     name: str
     title: str
     lead: str
-    """An explanation of its terms; empty where none is needed."""
+    """Explanation of its terms; empty if none is needed."""
     answers: list[AnswerInfo]
 
 
 class TenantWords(TypedDict):
-    """A tenant: what tells teams apart."""
+    """A tenant: the unit that separates teams."""
 
     column: str
-    """The column of jobs; vc is what was ingested."""
+    """Column of jobs; vc is the tenant set at ingest."""
     one: str
-    """The site's word for one."""
+    """The site's word for a tenant."""
     many: str
     full: str
-    """The word spelled out, where `one` is short for it; else empty."""
+    """The full word, if `one` is an abbreviation; otherwise empty."""
 
 
 class TenantInfo(TypedDict):
     """The tenants of a report."""
 
     queries: TenantWords
-    """Of queries, guidelines and comparisons: what the analysis chose. Their column is called after it."""
+    """Tenant of queries, guidelines and comparisons, chosen for the analysis; their column has its name."""
     replays: TenantWords
-    """Of replays and fits: what was ingested."""
+    """Tenant of replays and fits, set at ingest."""
 
 
 class Report(TypedDict):
-    """Everything that report.json states."""
+    """Everything in report.json."""
 
     schema_version: str
     tracekit_version: str
     versions: dict[str, str]
-    """Of Python and of the libraries that numbers depend on."""
+    """Versions of Python and of the libraries that the numbers depend on."""
     created: str
     command: str
     title: str
@@ -456,39 +456,39 @@ class Report(TypedDict):
     tenant: TenantInfo
     opening: Summary
     headline: list[Headline]
-    """Five numbers, or as many as the trace has."""
+    """Five numbers, or fewer if the trace lacks some."""
     capacity: CapacityInfo
     gpu_totals: list[GpuTotal]
-    """Which part of the report uses which number of GPUs."""
+    """GPU counts, with the parts of the report that use each of them."""
     release: ReleaseInfo | None
-    """Null when nothing is published about traces of this format."""
+    """Null if nothing is published about traces of this format."""
     parts: PartsInfo | None
-    """Null where there are no parts to choose."""
+    """Null if there are no parts to choose."""
     sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
-    """Null when no fit was asked for."""
+    """Null if no fit was requested."""
     replay: ReplayInfo | None
-    """Null when no replay was asked for."""
+    """Null if no replay was requested."""
     guidelines: dict[str, Any] | None
-    """The document of schemas/guidelines-1.json; null when the Trace was not judged."""
+    """The document of schemas/guidelines-1.json; null if the guidelines were not evaluated."""
     quality: Quality
     faults: list[FaultInfo]
-    """Parts that could not be made; the others are complete."""
+    """Parts that could not be made; all other parts are complete."""
 
 
 class IndexEntry(TypedDict):
-    """One source of several, as index.json states it."""
+    """One of several sources in index.json."""
 
     name: str
-    """Its folder."""
+    """Folder of its report."""
     source: str
     report: str | None
-    """The page, relative to index.html; null when the source failed."""
+    """The page, relative to index.html; null if the source failed."""
     format: str | None
     period: str | None
     headline: list[Headline]
     faults: int
-    """Parts of the report that could not be made."""
+    """Number of parts of the report that could not be made."""
     error: str | None
-    """Why there is no report; null when there is one."""
+    """Why there is no report; null if there is one."""

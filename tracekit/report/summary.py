@@ -1,4 +1,4 @@
-"""The summary on the first screen: what the cluster is, and what to change first."""
+"""The summary on the first screen: a description of the cluster, and what to change first."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 CHANGES = 3
-"""Most things to change on the first screen."""
+"""Maximum number of suggested changes on the first screen."""
 _NAMED = 3
-"""Most clusters named one by one."""
+"""Maximum number of clusters that are named individually."""
 
 _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
 _UNNAMED = (None, "unknown")
-"""Causes that are none."""
+"""Cause values that do not name a cause."""
 _UNTRIED = 2
-"""Place of a finding whose effect cannot be told: behind those whose effect is, before those that show no gain."""
+"""Rank of a finding without a reported effect: after findings with an effect, before findings without a gain."""
 
 
 def summary(
@@ -52,7 +52,7 @@ def summary(
     changed: WhatChanged | None = None,
     lacks: Sequence[Lack] = (),
 ) -> Summary:
-    """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
+    """Return the summary; arguments other than the answers are None if the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
@@ -74,14 +74,14 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading of the changes; it claims that there is nothing to change only where jobs were replayed."""
+    """Return the heading of the changes; it says that there is nothing to change only if jobs were replayed."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     found = sum(e["verdict"] == "holds" for e in entries)
     if found:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
     if mostly_undecided(entries):
-        every = "this log states too little" if jobs else "the trace has no jobs to judge"
+        every = "this log lacks the data" if jobs else "the trace has no jobs to judge"
         return f"No advice: {every if undecided(entries) else 'most checks need what this log lacks'}"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
@@ -89,14 +89,14 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
         names = [shorten(name, 30) for name in replay["without_effects"]]
         where = f"{len(names)} clusters" if len(names) > _NAMED else " or ".join(names)
         where = "the log" if names == [UNNAMED] else where
-        return f"Nothing to change on this evidence; no replay tells effects for {where}"
+        return f"Nothing to change on this evidence; no replay shows effects for {where}"
     return "Nothing to change on this evidence"
 
 
 def _about(
     answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant, *, outages: str
 ) -> str:
-    """Return what the cluster is, as far as the trace states it; `outages` is a clause about its nodes, or empty."""
+    """Describe the cluster as far as the trace shows it; `outages` is a clause about its nodes, or empty."""
     known = metrics(answers)
 
     def of(metric: str, one: str) -> str:
@@ -118,8 +118,8 @@ def _about(
     who = of("users", "user")
     did = of("jobs", "job")
     if not did:
-        # Nothing says that nobody submitted any.
-        return f"{place}; the trace holds no jobs."
+        # The trace does not show that no jobs were submitted.
+        return f"{place}; the trace has no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
         did += (
@@ -134,50 +134,50 @@ def _about(
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
-    """Return how many nodes were observed, and what outages took; None where the trace states no events of nodes."""
+    """Return how many nodes were observed and what outages cost; None if the trace records no node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes"):
         return None
     span = f", observed for {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
-    text = f"{counted(known['nodes'], 'nodes')}{span}; the trace holds no jobs."
+    text = f"{counted(known['nodes'], 'nodes')}{span}; the trace has no jobs."
     share = known.get("availability_share")
     if not known["outages"] or share is None:
-        return f"{text} No outage of a node is recorded."
+        return f"{text} No node outage is recorded."
     text += (
-        f" The nodes were fit for work {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
+        f" The nodes were in service {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
         f" {counted(known['nodes_hit'], 'nodes')} took {whole_hours(known['down_node_h'])} node-hours."
     )
     return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
 
 
 def outages_clause(answers: Mapping[str, Answer]) -> str | None:
-    """Return what outages took, to end the sentence about a cluster with jobs; None where no outage is known.
+    """Return a clause on outages that ends the sentence about a cluster with jobs; None if no outage is known.
 
     Examples
     --------
-    '; its nodes were fit for work 98.7 % of the time, with 72 outages of 22 nodes'
+    '; its nodes were in service 98.7 % of the time, with 72 outages of 22 nodes'
     """
     known = metrics(answers, MACHINES)
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
         return None
     outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
-    return f"; its nodes were fit for work {percent(share)} of the time, with {outages} of {hit}"
+    return f"; its nodes were in service {percent(share)} of the time, with {outages} of {hit}"
 
 
 def _costly(rows: list[Row]) -> str:
-    """Say which cause took most node-hours, and for which part of them none is known."""
+    """Say which cause took the most node-hours, and for which share of them the cause is unknown."""
     shares = cause_shares(rows, "node_hours")
     named = [r for r in shares if r["cause"] not in _UNNAMED]
     worst, unnamed = largest(named, "share"), sum(r["share"] for r in shares if r["cause"] in _UNNAMED)
     if worst is None:
-        return " Their causes are not known." if unnamed else ""
-    text = f" Of these hours {shorten(worst['cause'], 30)} took most, {percent(worst['share'])}"
+        return " Their causes are unknown." if unnamed else ""
+    text = f" The cause with the most hours is {shorten(worst['cause'], 30)}, {percent(worst['share'])}"
     return f"{text}; the cause of {percent(unnamed)} is unknown." if unnamed else f"{text}."
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
-    """Return what to sort guidelines that hold by: those with an effect first, by the hours that jobs are spared."""
+    """Return the sort key of guidelines that hold: those with an effect first, by hours saved."""
     effect, losses = entry["effect"], entry["losses"]
     if losses is not None:
         return (_ORDER[losses["verdict"]], -losses["changes"][0]["saved_gpu_h"], entry["id"])
@@ -199,31 +199,31 @@ def _change(entry: dict[str, Any]) -> SuggestedChange:
 
 
 def _says_why(entry: dict[str, Any]) -> bool:
-    """Return whether a guideline says why no replay tells its effect: a twin that does not carry it, or none at all."""
+    """Return whether a guideline says why no replay shows its effect: its twin is too inaccurate or does not exist."""
     return bool(entry.get("record") or (entry["no_effect"] or "").startswith("Cannot tell"))
 
 
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether there are guidelines, and not one of them could be decided."""
+    """Return whether there are guidelines but none of them could be decided."""
     return bool(entries) and all(e["verdict"] == "cannot tell" for e in entries)
 
 
 def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether more than half of the guidelines could not be decided: too many to say that nothing is wrong."""
+    """Return whether more than half of the guidelines could not be decided, too many to say that nothing is wrong."""
     unknown = [e for e in entries if e["verdict"] == "cannot tell"]
     return 2 * len(unknown) > len(entries)
 
 
 def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     if not entries:
-        return "The trace was not judged by guidelines."
+        return "No guidelines were evaluated."
     if undecided(entries):
-        none = f"None of the {len(entries)} problems looked for can be told"
+        none = f"None of the {len(entries)} problems could be checked"
         if jobs:
-            return f"{none}, since the log states too little."
+            return f"{none}, because the log lacks the data."
         return (
-            f"{none}: they are measured on jobs, and this trace has none. A scheduler's log of the same nodes and days"
-            " would tell them, and what the outages cost its jobs."
+            f"{none}: they need jobs, and this trace has none. A scheduler log of the same nodes and days would show"
+            " them, and what the outages cost its jobs."
         )
     shown, not_shown, unknown = (
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
@@ -231,7 +231,6 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"Of {len(entries)} problems looked for, {shown or 'none'} {'were' if shown > 1 else 'was'} found,"
-        f" {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent"
-        f"{f'; for {unknown} the log states too little' if unknown else ''}.{rest}"
+        f"We checked for {counted(len(entries), 'problems')}: {shown} found, {not_shown} not present"
+        f"{f', {unknown} could not be checked with this log' if unknown else ''}.{rest}"
     )

@@ -1,4 +1,4 @@
-"""A result as a table for people: headings with units, cells as text, ends of intervals below their values."""
+"""Show a result as a readable table: headings with units, cells as text, and intervals below their values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 from tracekit.tenant import Tenant
 
 FILTERS = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
-"""Columns by which a page can be narrowed."""
+"""Columns for which a page can have filters."""
 ON_PAPER = 10
-"""Rows of a longer result that are printed."""
+"""Number of printed rows of a long result."""
 WHOLE = 20
-"""Rows up to which a result is printed whole."""
+"""Maximum number of rows of a result that is printed in full."""
 SLIM = 64
-"""Characters of the widest row of a table that fits beside its chart on paper."""
+"""Maximum width of a table that fits next to its chart on paper [characters]."""
 
 
 def filters_of(answer: AnswerInfo) -> list[str]:
-    """Return the columns of a result by which a page can be narrowed."""
+    """Return the columns of a result for which a page can have filters."""
     return [c["name"] for c in answer["columns"] if c["name"] in FILTERS]
 
 
@@ -42,24 +42,24 @@ def table_view(
     tenant: Tenant = VC,
     links: bool = False,
 ) -> dict[str, Any]:
-    """Return columns, rows of cells, and how many rows are left out.
+    """Return the columns, the rows of cells, and the number of rows left out.
 
     Parameters
     ----------
     answer : AnswerInfo
-        Of report.json.
+        Answer in the form of report.json.
     limit : int
-        Most visible rows.
+        Maximum number of visible rows.
     later : int
-        Most hidden rows after them for a filter to show, where the result can be narrowed.
+        Maximum number of further hidden rows that a filter can show, if filters apply to the result.
     choices : mapping, optional
-        By column, the number of each value by which the page can be narrowed.
+        For each filter column, the number of each filter value.
     drawn : bool
-        Whether charts show the rows; on paper a curve is then not repeated in numbers.
+        Whether charts show the rows; the points of a curve are then not printed as numbers too.
     tenant : Tenant
-        What the column `vc` holds.
+        Tenant in the column `vc`.
     links : bool
-        Whether jobs, nodes and users are links to what a server tells of them.
+        Whether jobs, nodes and users link to their pages on the server.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
@@ -100,7 +100,7 @@ def _add_links(
     cells: list[list[dict[str, Any]]],
     tenant: Tenant,
 ) -> None:
-    """Make links of the jobs, nodes and users in a table."""
+    """Turn jobs, nodes and users in a table into links."""
     by = next((p["value"] for p in answer["params"] if p["name"] == "by"), "")
     columns_meant = {INGESTED: tenant.column, "key": by}
     for place, column in enumerate(columns):
@@ -112,7 +112,7 @@ def _add_links(
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
-    """Return how many rows stand on paper; few or none of the points of a curve, and none of nothing but zeros."""
+    """Return how many rows to print: few or none for the points of a curve, and none if all values are zero."""
     if all_zero(answer["rows"]):
         return 0
     curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
@@ -122,7 +122,7 @@ def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn
 
 
 def _widest(heads: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:
-    """Return about how many characters stand beside each other where headings and intervals are broken at spaces."""
+    """Return the approximate table width in characters if headings and intervals are wrapped at spaces."""
     width = 0
     for place, column in enumerate(heads):
         words = f"{column['head']} {column['unit'] or ''}".split()
@@ -132,18 +132,18 @@ def _widest(heads: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> i
 
 
 _GAP = 2
-"""Characters between two columns."""
+"""Gap between two columns [characters]."""
 
 _ALONG = ("UTC", "hour", "share")
-"""Units of what a curve runs along, where they are those of the first columns."""
+"""Units of the leading columns that mark a result as the points of a curve."""
 
 
 _RARE = ("running_gpu_h",)
-"""Columns that are left out where no row has anything there."""
+"""Columns that are left out if they are empty in all rows."""
 
 
 def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
-    """Return the columns of a table, but for rare ones without content and a cluster that is that of all rows."""
+    """Return the columns of a table without empty rare columns and without a cluster that is the same in all rows."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
     out = {"cluster"} if same else set()
@@ -154,7 +154,7 @@ def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
 def _add_intervals(
     answer: AnswerInfo, columns: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]
 ) -> bool:
-    """Put the ends of confidence intervals below their values; return whether a row has few observations."""
+    """Put confidence intervals below their values; return whether any row has few observations."""
     place = {c["name"]: i for i, c in enumerate(columns)}
     units = {c["name"]: c["unit"] for c in answer["columns"]}
     few = False
@@ -187,22 +187,22 @@ def _cell(row: Row, name: str, unit: str | None, tenant: Tenant, *, own_units: b
 
 
 def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
-    """Return a value as text, with the whole of a text that was cut as its title."""
+    """Return a value as text; if the text was shortened, its title has the full text."""
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
 
 
 OPENED = {"job_id": "job", "node_id": "node", "user": "user"}
-"""What can be opened, by the column that names it."""
+"""Kinds of pages that can be opened, by the column with the name."""
 
 _LONGEST = 2000
-"""Most letters of an address; servers refuse longer ones."""
+"""Maximum length of an address [characters]; servers reject longer addresses."""
 
 
 def link_to(kind: str, name: object) -> str | None:
-    """Return the address of a job, node or user; None where there is none.
+    """Return the address of a job, node or user; None if it has none.
 
-    Browsers change a path with '..' or '//' in it, even where these are quoted: such a name follows a question mark.
+    Browsers rewrite paths that contain '..' or '//', even if quoted, so such names go into a query parameter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Telemetry: the machines, attempts and times that have samples, and sentences about them."""
+"""Telemetry coverage: the machines, attempts and times that have samples, and sentences about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 
 
 def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
-    """Return the machines and attempts of a Trace that have samples, as in the view attempt_samples.
+    """Return the machines and attempts of a Trace that have samples according to the view attempt_samples.
 
     Attempts of unknown size are not counted.
     """
@@ -52,13 +52,13 @@ def telemetry_coverage(trace: Trace, session: Session | None = None) -> Telemetr
 
 
 _MOST = 0.9
-"""Share of the trace, and of its machines, from which on telemetry counts as complete."""
+"""If telemetry covers at least this share of the trace and of its machines, it counts as complete."""
 
 
 def telemetry_note(
     question: Question, quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry behind a query covers, where that is not nearly all of the trace."""
+    """Return what the telemetry used by a query covers, unless it covers nearly all of the trace."""
     if not isinstance(question, Query):
         return None
     capabilities = {"utilization", "host_utilization"} & {*question.needs}
@@ -70,9 +70,9 @@ def telemetry_note(
 def telemetry_period(
     capabilities: set[str], quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry of 'utilization' or 'host_utilization' covers, where that is not almost all of it.
+    """Return what the telemetry of 'utilization' or 'host_utilization' covers, unless it covers nearly everything.
 
-    `quality` has the window of each capability, `coverage` the number of machines with samples.
+    `quality` has the time window of each capability; `coverage` has the number of machines with samples.
     """
     windows = [
         c["window"] for c in quality["capabilities"] if c["name"] in capabilities and c["available"] and c["window"]

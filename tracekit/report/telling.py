@@ -1,4 +1,4 @@
-"""What carries no information, and is not drawn: one bar, one point, bars of no length, nothing but zeros."""
+"""Detect charts without information, which are not drawn: one bar, one point, bars of length 0, or only zeros."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _SEEN = 0.005
-"""Part of the longest bar, of some 500 pixels, from which on another is more than a hair."""
+"""Minimum visible length of a bar as a fraction of the longest bar, which has about 500 pixels."""
 _LEAST = 2
-"""Fewest marks that differ from nothing."""
+"""Minimum number of marks that are not 0."""
 _SPANNED = frozenset({"x2", "y2"})
 
 
 class _Drawn(Protocol):
-    """A chart and what stands around it, see `tracekit.report.charts.Panel`."""
+    """A chart with its title, legend and note, see `tracekit.report.charts.Chart`."""
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]: ...
 
 
 def tells(panel: _Drawn) -> bool:
-    """Return whether a chart tells something that a sentence could not as well.
+    """Return whether a chart shows something that a sentence could not say just as well.
 
-    Bars, areas, lines and points tell something where two of their values at least are neither 0 nor unknown: one value
-    is a number, and a number is said in words. A distribution or an interval, whose marks have two ends, tells
-    something by itself, unless all of it is 0.
+    Bars, areas, lines and points do so if at least two of their values are neither 0 nor unknown: a single value can
+    be given in a sentence. A single distribution or interval, whose marks have two ends, is enough unless it is all 0.
     """
     spec = panel.to_dict(checked=False)
     datasets = spec.get("datasets", {})
@@ -36,24 +35,24 @@ def tells(panel: _Drawn) -> bool:
 
 
 def all_zero(rows: Sequence[Row]) -> bool:
-    """Return whether a table holds no number but 0, and some number."""
+    """Return whether a table has numbers and all of them are 0."""
     numbers = [value for row in rows for value in row.values() if _is_number(value)]
     return bool(numbers) and not any(numbers)
 
 
 def runs(series: Sequence[float | None]) -> bool:
-    """Return whether a small line tells something: two numbers at least are known, and not all are 0."""
+    """Return whether a sparkline is worth drawing: at least two numbers are known, and not all are 0."""
     known = [value for value in series if value is not None]
     return len(known) >= _LEAST and any(known)
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
-    """Return the rows with a number other than 0 in one of the columns; what did not occur has no bar."""
+    """Return the rows with a nonzero number in one of the columns; the others get no bar."""
     return [row for row in rows if any(row.get(column) for column in columns)]
 
 
 def visible_bars(rows: Iterable[Row], column: str) -> list[Row]:
-    """Return the rows whose bar can be seen beside the longest.
+    """Return the rows whose bar is visible next to the longest bar.
 
     Examples
     --------
@@ -78,17 +77,17 @@ def _layers(
 
 
 def _layer(part: Mapping[str, Any], rows: Sequence[Row]) -> bool:
-    """Return whether the marks of one layer tell something."""
+    """Return whether the marks of one layer carry information."""
     steps = part.get("transform", ())
-    if any("flatten" in step for step in steps):  # each row is a curve, as a list of values
+    if any("flatten" in step for step in steps):  # each row is a curve, stored as a list of values
         return any(any(filter(_is_number, value)) for row in rows for value in row.values() if isinstance(value, list))
     encoding = part.get("encoding", {})
     axes = [encoding[name] for name in ("x", "y") if name in encoding]
-    # Of two axes of numbers the vertical one has the values: what they stand at tells nothing by itself.
+    # If both axes are numeric, the values are on the vertical axis; positions on the other axis carry no information.
     columns = [axis["field"] for axis in axes if axis.get("type") == "quantitative" and "field" in axis][-1:]
     columns += [name for step in steps for name in step.get("fold", ())]
     ends = [encoding[name]["field"] for name in _SPANNED if "field" in encoding.get(name, {})]
-    if not columns:  # a map, whose marks stand at categories
+    if not columns:  # a heat map, whose marks are at categories
         return len(rows) >= _LEAST
     seen = [row for row in rows if any(_is_number(row.get(c)) and row[c] for c in (*columns, *ends))]
     return len(seen) >= (1 if ends else _LEAST)

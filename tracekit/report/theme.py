@@ -1,6 +1,6 @@
-"""Fonts and colours of pages and charts, from reports/theme.json.
+"""Fonts and colours of pages and charts, read from reports/theme.json.
 
-Charts name their colours as CSS variables, so that one drawing is right in light, in dark and on paper.
+Charts refer to colours as CSS variables, so that the same chart works in light mode, in dark mode and on paper.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def colour(name: str) -> str:
 
 
 def text_colour(hue: str) -> str:
-    """Return the colour that words about a line have, darker than the line where that is too pale to be read.
+    """Return the colour of text about a line, which is darker than the line if the line's colour is too pale to read.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def text_colour(hue: str) -> str:
 
 
 def pale(name: str, strength: float) -> str:
-    """Return a colour mixed with that of the paper, for a legend beside a chart; `strength` is its part [0..1].
+    """Return a colour mixed with the paper colour, for a legend next to a chart; `strength` is its fraction [0..1].
 
     Raises
     ------
@@ -71,7 +71,7 @@ _PALE = re.compile(r"color-mix\(in srgb, var\(--([a-z0-9_-]+)\) (\d+)%, var\(--p
 
 
 def pale_value(words: str) -> str | None:
-    """Return what a colour of `pale` is in light mode, such as '#bfdcec'; None for other texts.
+    """Return the light-mode value of a colour made by `pale`, such as '#bfdcec'; None for any other text.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def pale_value(words: str) -> str | None:
 
 
 def colour_value(name: str) -> str:
-    """Return what a colour is in light mode, such as '#0072b2', for pictures without a style sheet.
+    """Return the light-mode value of a colour, such as '#0072b2', for pictures without a style sheet.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        # Titles end where numbers do: long words run on below the other axis of a narrow chart, not out of the page.
+        # Titles end with the axis: on a narrow chart, a long title extends below the other axis, not off the page.
         "axisYQuantitative": {"titleAnchor": "end"},
         "axisX": {"domain": True, "labelFlush": False, "titleAnchor": "end"},
         "text": {"color": colour("ink"), "fontSize": 12},

@@ -1,4 +1,4 @@
-"""Numbers of GPUs and nodes through time, as charts of a report, and the strip of them on the first screen."""
+"""Charts of GPU and node counts over time, and the strip of them on the first screen."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 _UPPER, _LOWER = 0.56, 0.68
-"""Where the upper of two scales ends, and where the lower begins, as parts of the height."""
+"""End of the upper of two scales and start of the lower one, as fractions of the height."""
 _ALONE = 2 / 3
-"""The part of that height which the upper one has by itself."""
+"""Fraction of the height used if only the upper scale is drawn."""
 _MARGIN = {"minExtent": 52, "maxExtent": 52}
-"""Width left of a chart [px], so that charts below each other have one axis of time."""
+"""Left margin of a chart [px], so that the time axes of charts below each other are aligned."""
 _HELD, _OUT = "queuing/cluster_timeline", "failures/availability_over_time"
 
 
 def _rounded(rows: Sequence[Row], facts: TraceFacts, columns: dict[str, str], *kept: str) -> list[Row]:
-    """Return rows with the time as charts take it, the columns by their new names, and what is kept as it is."""
+    """Return rows with times in chart form, renamed columns, and the `kept` columns unchanged."""
     return [
         {
             **{name: r[name] for name in kept if name in r},
@@ -43,17 +43,17 @@ def _rounded(rows: Sequence[Row], facts: TraceFacts, columns: dict[str, str], *k
 def gpu_lines(
     rows: Sequence[Row], measures: dict[str, str], facts: TraceFacts, *, title: str, note: str = "", height: int = 180
 ) -> Chart:
-    """Draw numbers of GPUs through time.
+    """Draw GPU counts over time.
 
     Parameters
     ----------
     rows : sequence of Row
-        With `time` and the measures.
+        Rows with `time` and the measures.
     measures : dict
-        Columns, and what they are called.
+        Columns and their labels.
     """
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
-    # One row holds all measures, since a page has many.
+    # One row holds all measures to keep the page small.
     wide = _rounded(rows, facts, present)
     by, last = series("measure", present.values()), rows[-1]
     fold = {"fold": list(by.colours), "as": ["measure", "value"]}
@@ -76,16 +76,16 @@ def gpu_lines(
 def held_above_waiting(
     rows: Sequence[Row], facts: TraceFacts, *, title: str, owned: str = "", note: str = "", height: int = 200
 ) -> Chart:
-    """Draw GPUs held through time, and below them, on a scale of their own, the GPUs that waiting jobs ask for.
+    """Draw the GPUs held over time and, below on a separate scale, the GPUs that waiting jobs request.
 
     Parameters
     ----------
     rows : sequence of Row
-        With `time`, `running_gpus` and `pending_gpus`; with `cluster` and `vc`, by which a page is narrowed.
+        Rows with `time`, `running_gpus` and `pending_gpus`, and with `cluster` and `vc` for the page's filters.
     owned : str
-        What `capacity_gpus` is, which is drawn as a line where this is given.
+        Label of `capacity_gpus`, which is drawn as a line if the label is given.
     height : int
-        Of both [px]; where nothing is waited for, what is held has two thirds of it.
+        Height of both charts together [px]; if no job waits, the upper chart uses two thirds of it.
     """
     owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
     columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
@@ -94,7 +94,7 @@ def held_above_waiting(
     above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
 
     def place(column: str, ends: tuple[str, str], title: str) -> Axis:
-        # Both have a part of one height, so that they keep one axis of time on every page and sheet.
+        # Both share one plot height, so that they have the same time axis on every page and sheet.
         axis = number(column, title, ticks=3, scale={"domainMin": 0, "nice": 3, "range": [{"expr": e} for e in ends]})
         return replace(axis, labels={**axis.labels, "orient": "left", **_MARGIN})
 
@@ -103,7 +103,7 @@ def held_above_waiting(
     if owned:
         there = held.of("there")
         upper.append(_muted(there))
-        # Beside the end: above it the line itself may run, where less is there than before.
+        # Put the label next to the line's end: above it, the line itself may pass if the capacity decreased.
         last = [{**row, "name": broken(owned)} for row in drawn if row["there"] is not None][-1:]
         upper.append(beside(last, colour("muted"), there))
     both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]
@@ -122,19 +122,19 @@ def held_above_waiting(
 
 
 def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Chart]:
-    """Return the strip of the first screen: GPUs held and waited for, and nodes out of service, one time below.
+    """Return the strip of the first screen: GPUs held and waited for, and nodes out of service, on one time axis.
 
     Parameters
     ----------
     rows_of : callable
-        Returns the rows of an answer by its name, none where there is none.
+        Returns the rows of an answer by name, or no rows if there is no such answer.
     facts : TraceFacts
-        What is known of the trace.
+        Facts about the trace.
 
     Returns
     -------
     list of Chart
-        The upper first; none where the load through time is not known.
+        Charts from top to bottom; empty if the load over time is unknown.
     """
     rows = _all_clusters(rows_of(_HELD))
     if not rows:
@@ -145,18 +145,18 @@ def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Ch
     lines = {"owned": "GPUs owned"} if owned else {}
     lanes: list[tuple[dict[str, str], str, str, int, Sequence[Row]]] = [
         ({"held": "GPUs held", **lines}, f"GPUs held{of}", "series-1", 84, rows),
-        ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs ask for", "series-2", 44, rows),
+        ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs request", "series-2", 44, rows),
         ({"nodes_down": "nodes out of service"}, "Nodes out of service", "status-failed", 30, out),
     ]
     seen = [lane for lane in lanes if any(row[next(iter(lane[0]))] for row in lane[-1])]
     time = times((row["time"] for row in rows), facts)
     bare = replace(time, title=None, labels={**time.labels, "labels": False, "ticks": False})
-    # The last one has the dates for all.
+    # Only the last chart shows the dates.
     return [_lane(*lane, time if lane is seen[-1] else bare, facts) for lane in seen]
 
 
 def _all_clusters(rows: Sequence[Row]) -> list[Row]:
-    """Return the sums over the clusters, by time; what is owned is unknown where that of a cluster is."""
+    """Return the sums over all clusters by time; the capacity is unknown if it is unknown for any cluster."""
     found: dict[str, Row] = {}
     for row in rows:
         one = found.setdefault(row["time"], {"time": row["time"], "held": 0.0, "waiting": 0.0, "owned": 0.0})
@@ -170,7 +170,7 @@ def _all_clusters(rows: Sequence[Row]) -> list[Row]:
 def _lane(
     columns: dict[str, str], title: str, hue: str, height: int, rows: Sequence[Row], time: Axis, facts: TraceFacts
 ) -> Chart:
-    """Return a number through time, each interval as long as it is, and where there is a second one, that as a line."""
+    """Return a chart of a number over time with intervals to scale, and a second number, if any, as a line."""
     first, *lines = columns
     y = number(first, None, ticks=2)
     y = replace(y, labels={**y.labels, **_MARGIN})
@@ -191,14 +191,14 @@ def _muted(y: Axis) -> Mark:
 
 
 WIDE, HIGH = 120, 28
-"""Size of the box of a line as small as a word, in the units of its path."""
+"""Size of a sparkline's box, in the units of its path."""
 _EDGE = 2
 
 
 def sparkline(numbers: Sequence[float | None]) -> str:
-    """Return the SVG path of numbers through time, from 0 to the largest; a number that is not known leaves a gap.
+    """Return the SVG path of numbers over time, scaled from 0 to the largest; an unknown number leaves a gap.
 
-    '' where there is no line to draw, see `tracekit.report.telling.runs`; the page's script draws by the same rule.
+    Return '' if there is no line to draw, see `tracekit.report.telling.runs`; the page's script uses the same rule.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Times as a report shows them: in the time zone of the trace, or as days from its start."""
+"""Times in report form: in the time zone of the trace, or as days since its start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 _START = datetime.fromisoformat("1970-01-01T00:00:00")
-"""Where times without a date begin."""
+"""Origin of times without a date."""
 _DAY = "%-d %B %Y"
 
 
 def local(time: str, timezone: str) -> datetime:
-    """Return an ISO time, of UTC where it does not say, as the clocks of a time zone show it.
+    """Convert an ISO time (UTC unless it has an offset) to local time in a time zone.
 
     Examples
     --------
@@ -29,12 +29,12 @@ def local(time: str, timezone: str) -> datetime:
     known = known.replace(tzinfo=UTC) if known.tzinfo is None else known
     try:
         return known.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
-    except OverflowError:  # a time at the end of the calendar, where no zone can add hours
+    except OverflowError:  # a time at the end of the calendar, to which no hours can be added
         return known.replace(tzinfo=None)
 
 
 def span_words(seconds: float) -> str:
-    """Return a length of time in days, in hours or minutes where it is short.
+    """Return a time span in days, or in hours or minutes if it is short.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def span_words(seconds: float) -> str:
 
 
 def trace_day(time: str, facts: TraceFacts) -> float:
-    """Return the day of a time of a trace without dates; the first day begins at 0.
+    """Return a time of an undated trace as a day number; the first day begins at 0.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def trace_day(time: str, facts: TraceFacts) -> float:
 
 
 def midnight_before(time: str, timezone: str) -> str:
-    """Return when the day of an ISO time began on the clocks of a time zone (ISO, UTC).
+    """Return the local midnight before an ISO time in a time zone (ISO, UTC).
 
     Examples
     --------
@@ -75,12 +75,12 @@ def midnight_before(time: str, timezone: str) -> str:
 
 
 def start_of_day(time: str, facts: TraceFacts) -> str:
-    """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace, from 0."""
+    """Return the day of an ISO time in words: a date in the trace's time zone, or the day of the trace, from 0."""
     return local(time, facts.timezone).strftime(_DAY) if facts.dated else f"day {floor(trace_day(time, facts))}"
 
 
 def moment_words(time: str, facts: TraceFacts) -> str:
-    """Return an ISO time to the minute as a page names it: a date, or a day of the trace, with the hour if it has any.
+    """Return an ISO time to the minute as a page shows it: a date or a day of the trace, with the time of day if known.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def moment_words(time: str, facts: TraceFacts) -> str:
 
 
 def period_words(first: datetime, last: datetime) -> str:
-    """Return the days from one to another, both included; what they share is said once.
+    """Return the range from one day to another, both included; shared parts such as the year appear once.
 
     Examples
     --------

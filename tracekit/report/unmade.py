@@ -1,4 +1,4 @@
-"""What a report lacks, as its page and its text show it: questions without an answer, and parts that failed."""
+"""What a report lacks, as shown on its page and in its text: unanswered questions and parts that failed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _GPU = re.compile(r"\bgpu\b")
 
 
 def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
-    """Return each set of reasons once, in words, with the questions that it leaves without an answer.
+    """Return each set of reasons once, in words, with the questions that it leaves unanswered.
 
-    Sets of reasons and questions keep the order in which they come.
+    Sets of reasons and questions keep their order.
     """
     found: dict[tuple[str, ...], list[UnansweredInfo]] = {}
     for question in unanswered:
@@ -45,18 +45,18 @@ def in_words(reason: str) -> str:
 
 
 _NAMED = 3
-"""Most parts that the first screen names."""
+"""Maximum number of parts named on the first screen."""
 
 
 def all_faults(infos: Sequence[FaultInfo], faults: Faults) -> list[Fault]:
-    """Return the faults that a document lists, then those that were found since."""
+    """Return the faults listed in a document, followed by faults found since."""
     stated = [Fault(info["part"], info["reason"]) for info in infos]
     known = {fault.part for fault in stated}
     return stated + [fault for fault in faults.found if fault.part not in known]
 
 
 def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
-    """Return how many parts of the `whole` could not be made, and the first ones; empty if all were made.
+    """Return how many parts of the `whole` could not be made, naming the first ones; '' if all were made.
 
     Examples
     --------
@@ -71,12 +71,12 @@ def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
 
 
 def failed_of(report: Report, group: str) -> list[UnansweredInfo]:
-    """Return the questions of a section that have no answer because of an error."""
+    """Return the questions of a section that are unanswered because of an error."""
     return [u for u in report["unanswered"] if u["failed"] and _group(u) == group]
 
 
 def with_failed_sections(report: Report) -> list[dict[str, Any]]:
-    """Return the sections, each with its `failed` questions; those without any answer too."""
+    """Return all sections, including those without any answer, each with its `failed` questions."""
     known = {section["name"]: section for section in report["sections"]}
     failing = {_group(u) for u in report["unanswered"] if u["failed"]}
     return [

@@ -1,4 +1,4 @@
-"""The hours of the week: as squares of a map, the darker the more, and as fitted and observed rates."""
+"""Charts by hour of the week: heat maps, and fitted and observed rates."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 class Shades:
-    """Steps from pale to full that numbers are drawn in."""
+    """Shades from pale to full colour that represent ranges of numbers."""
 
     def __init__(self, ends: Sequence[float], words: Callable[[float], str]) -> None:
         self.ends = list(ends)
-        """Where each step but the first begins."""
+        """Lower end of each step except the first."""
         self.words = words
 
     @property
     def strengths(self) -> list[float]:
-        """The opacity of each step."""
+        """Opacity of each step."""
         steps = len(self.ends) + 1
         return [round(0.12 + 0.88 * i / max(steps - 1, 1), 2) for i in range(steps)]
 
     def legend(self, hue: str) -> tuple[tuple[str, str], ...]:
-        """Return the words and the colour of each step."""
+        """Return the label and colour of each step."""
         if not self.ends:
             return ()
         words = [f"below {self.words(self.ends[0])}", *(f"from {self.words(end)}" for end in self.ends)]
@@ -49,7 +49,7 @@ _DURATIONS = (60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 
 
 def linear_shades(values: Sequence[float]) -> Shades:
-    """Return up to five steps of a round length.
+    """Return up to five steps of equal, round size.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def linear_shades(values: Sequence[float]) -> Shades:
 
 
 def time_shades(values: Sequence[float]) -> Shades:
-    """Return steps that end on 1 min, 10 min, 1 h, 6 h, 1 d or 7 d, those that tell the values apart.
+    """Return steps that end at 1 min, 10 min, 1 h, 6 h, 1 d or 7 d, keeping only those that separate the values.
 
     Examples
     --------
@@ -80,12 +80,12 @@ def time_shades(values: Sequence[float]) -> Shades:
 def hours_of_week(
     rows: Sequence[Row], value: str, shades: Shades, *, hue: str, title: str, tips: Sequence[Tip]
 ) -> Chart:
-    """Return a map of the hours of the week: days below each other, the darker the more.
+    """Return a heat map of the hours of the week with one row per day; darker means more.
 
     Parameters
     ----------
     rows : sequence of dict
-        With `day`, `hour`, `cluster`, `names` (0 for all clusters together), and the value where it is known.
+        Rows with `day`, `hour`, `cluster`, `names` (0 for all clusters together), and the value if known.
     """
     strengths = {"type": "threshold", "domain": shades.ends, "range": shades.strengths}
     squares = Mark(
@@ -107,15 +107,15 @@ def hours_of_week(
 
 
 FITTED, OBSERVED = colour("series-1"), colour("series-2")
-"""Colours of fitted and observed, where there is one group of each."""
+"""Colours of fitted and observed values if there is one group of each."""
 _HOURS = 24
 
 
 def weekly_rates_chart(rows: list[Row], *, title: str, known: bool = True, note: str = "") -> Chart:
-    """Return batches an hour through the 168 hours of a week: fitted as a line, observed as points.
+    """Return a chart of batches per hour through the 168 hours of a week: fitted as a line, observed as points.
 
-    Rows have hour_of_week, fitted, and observed, which may be None. Where hour 0 is Monday 00:00 (`known`) days have
-    names, else numbers.
+    Rows have hour_of_week, fitted, and observed, which may be None. If hour 0 is Monday 00:00 (`known`), days have
+    names, otherwise numbers.
     """
     days = DAYS if known else tuple(f"day {d}" for d in range(1, 8))
     labels = {
@@ -123,7 +123,7 @@ def weekly_rates_chart(rows: list[Row], *, title: str, known: bool = True, note:
         "values": [_HOURS * day for day in range(7)],
         "labelAlign": "left",
     }
-    # The last hour is drawn to its end, a point in the middle of its hour.
+    # The line continues to the end of the last hour; each point is in the middle of its hour.
     fitted = [{"what": "fitted", "hour_of_week": r["hour_of_week"], "batches": r["fitted"]} for r in rows]
     fitted.append({**fitted[-1], "hour_of_week": 7 * _HOURS})
     seen = [

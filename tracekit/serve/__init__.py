@@ -1,3 +1,3 @@
-"""A report that a Trace stands behind: one process, on this machine, which answers what the page asks."""
+"""A live report: one process on this machine that reads the Trace and answers the page's requests."""
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The addresses of a served report, and what stands at each; all are read, and none is a path of a file.
+"""The addresses of a served report and their content; all are read-only, and none is a file path.
 
 /                     the page of the report
-/answer/NAME          a question of the report, asked of the part that the parameters name (since, until, where.*)
-/first                the first sentence and numbers of the report, asked of such a part
-/job/ID               a job; /node/ID a node, /user/NAME a user; /job?name=ID where a path would not do
-/find?q=WORDS         the search for these
-/report.json          what report.json of an analysis holds; report.md and guidelines.md the same as text
-/tables/NAME.csv      all rows of an answer; NAME.parquet too
+/answer/NAME          the answer to a question for the part given by the parameters (since, until, where.*)
+/first                the first sentence and numbers of the report for such a part
+/job/ID               a job; /node/ID a node, /user/NAME a user; /job?name=ID for names that a path cannot contain
+/find?q=WORDS         the search for jobs, nodes and users
+/report.json          the report.json of an analysis; /report.md and /guidelines.md are its text versions
+/tables/NAME.csv      all rows of an answer; also NAME.parquet
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The answer to a question about a part, as a page's script puts it in place: drawn here, by the code of the page.
+# The answer to a question about a part is rendered here with the page's code; the page's script only inserts it.
 
 MOST_ROWS = 200
-"""Most rows of a table."""
+"""Maximum number of rows of a table."""
 
 _OF_MACHINES = ("capacity", "free", "idle", "owned")
-"""Words in names of columns that are about the machines of the cluster, whoever holds them."""
+"""Words in column names that refer to the cluster's machines, whichever jobs hold them."""
 _OF_SAMPLES = "used_share"
-"""The first number that is of machines, whichever jobs are asked about."""
+"""The first number that describes machines, whichever jobs are selected."""
 
 
 def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
-    """Return what the page's script needs: `html` to put in place, the charts in it, and the part in words."""
+    """Return what the page's script needs: the `html` to insert, its charts, and the part in words."""
     facts = found.facts
     info = with_unit(found.info, facts)
     unit = unit_of(info["kind"], facts)
     made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
-    name = f"asked/{info['name']}"  # the chart of the whole keeps its id
+    name = f"asked/{info['name']}"  # differs from the id of the whole log's chart
     shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=unit, links=True)
     more = shown["more"]
     label = " ".join(filter(None, [info["question"], info["finding"]]))
@@ -100,23 +100,23 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
 
 
 def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]:
-    """Return the first sentence and numbers of a part, as the page's script puts them in place.
+    """Return the first sentence and numbers of a part, as the page's script inserts them.
 
     Parameters
     ----------
     found : Answer
-        To `FIRST`, of the part.
+        Answer to `FIRST` for the part.
     part : Window
-        What was asked.
+        The selected part.
     facts : TraceFacts
-        What the part is said with.
+        Facts for describing the part.
 
     Returns
     -------
     dict
-        `asked`, the part in words; `state`, the sentence; `numbers`, by name: `value`, `text`, `change` from the first
-        half of the time to the second, `path` of the course and `note`, with a `value` of null where the Trace does
-        not tell it.
+        `asked` is the part in words, `state` the sentence. `numbers` has, by name, `value`, `text`, `change` from the
+        first half of the period to the second, `path` of the sparkline and `note`; `value` is null if the Trace does
+        not record it.
     """
     answers = {FIRST: found}
     told = {one["name"]: one for one in first_numbers(answers, OF_PART, gpu_jobs=False)}
@@ -140,11 +140,11 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
 
 _OPENS = {"job": job, "node": node, "user": user}
 _RETRY_S = 5
-"""When a question that found too many others may be asked again [s]."""
+"""Time after which a rejected request may be retried if the server was busy [s]."""
 
 
 class _Name(Convertor[str]):
-    """The rest of a path, with slashes and line breaks."""
+    """The rest of a path, including slashes and line breaks."""
 
     regex = "(?s:.*)"
 
@@ -159,7 +159,7 @@ register_url_convertor("name", _Name())
 
 
 def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
-    """Return the application that answers for a Trace; `Gate` has to stand before it."""
+    """Return the application that answers requests about a Trace; it must be wrapped in `Gate`."""
     app = Starlette(routes=_Answers(served, desk or Desk()).routes())
     app.add_exception_handler(TracekitError, _error_page)
     app.add_exception_handler(404, _not_found)
@@ -168,7 +168,7 @@ def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
 
 
 class _Answers:
-    """What stands at each address."""
+    """Handlers for all addresses."""
 
     def __init__(self, served: ServedTrace, desk: Desk) -> None:
         self._served, self._desk = served, desk
@@ -200,7 +200,7 @@ class _Answers:
         return await self._of_part(request, lambda part, stop: first_json(served.first(part, stop), part, served.facts))
 
     async def _of_part(self, request: Request, work: Callable[[Window, Stop], dict[str, Any]]) -> Response:
-        """Return what `work` tells of the part that the address names, or one line on why it does not."""
+        """Return the result of `work` for the part in the address, or a one-line error."""
 
         @explain_damage()
         def asked(stop: Stop) -> bytes:
@@ -214,7 +214,7 @@ class _Answers:
 
     async def thing(self, request: Request) -> Response:
         opens = _OPENS[request.scope["path"].split("/")[1]]
-        # A name that a path cannot hold follows the question mark.
+        # A name that a path cannot contain is a query parameter.
         name = request.path_params.get("name", request.query_params.get("name", ""))
         return await self._looked_up(request, lambda con, trace, facts: opens(con, trace, facts, name))
 
@@ -225,7 +225,7 @@ class _Answers:
     async def _looked_up(
         self, request: Request, look: Callable[[DuckDBPyConnection, Trace, TraceFacts], Thing | str]
     ) -> Response:
-        """Return the page of what `look` finds in the whole Trace, or lead to the address that it gives."""
+        """Return a page with what `look` finds in the whole Trace, or redirect to the address that it returns."""
         import duckdb
 
         served = self._served
@@ -237,7 +237,7 @@ class _Answers:
                 with served.whole.used_by(stop), served.whole.connect() as con:
                     found = look(con, served.trace, served.facts)
             except duckdb.Error:
-                stop.check()  # SQL that was stopped looks like SQL that failed
+                stop.check()  # stopped SQL looks like failed SQL
                 raise
             return RedirectResponse(found, 303) if isinstance(found, str) else HTMLResponse(_drawn(found, served.title))
 
@@ -296,7 +296,7 @@ def _drawn(thing: Thing, title: str) -> str:
 
 
 def _code(error: Exception) -> int:
-    """Return the HTTP status of an error of a user's, or of a Trace."""
+    """Return the HTTP status for an error caused by the user or by the Trace."""
     if isinstance(error, NoSuchThingError):
         return 404
     if isinstance(error, BusyError | StoppedError):
@@ -318,7 +318,7 @@ def _error_page(_: Request, error: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """Say that tracekit is at fault; the terminal shows the error."""
+    """Report an internal error; the terminal shows the details."""
     if request.scope["path"].startswith(("/answer/", "/first")):
         return _error_json(error)
     return _page_of(f"{_words(error)}.", 500)
@@ -330,7 +330,7 @@ def _error_json(error: Exception) -> Response:
 
 
 def _words(error: Exception) -> str:
-    """Return an error as one line, without the option of a command that it names."""
+    """Return an error as one line, without the command-line option that it names."""
     if not isinstance(error, TracekitError):
         return "Something went wrong in tracekit; see the terminal it runs in."
     words = str(error)

@@ -1,4 +1,4 @@
-"""What a question may take: a few at a time, none for longer than a minute, none for a page that is gone."""
+"""Limits on requests: a few at a time, at most a minute each, and none for a page that is closed."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["AskedSession", "BusyError", "Desk"]
 
 _AT_ONCE = 2
-"""Questions that are worked on at one time; DuckDB uses all processors for each."""
+"""Number of requests processed at the same time; DuckDB uses all processors for each."""
 _WAITING = 32
-"""Most questions that wait or are worked on; a page asks one after another."""
+"""Maximum number of requests that wait or are being processed; a page sends one after another."""
 _LOOK_S = 0.2
-"""How often it is looked whether the page is still there [s]."""
+"""Interval for checking whether the page is still open [s]."""
 
 T = TypeVar("T")
 
 
 class BusyError(TracekitError):
-    """More questions than can wait."""
+    """Too many requests are waiting."""
 
 
 class AskedSession(Session):
-    """The databases of one part of a Trace, which one question uses at a time."""
+    """The databases of one part of a Trace, used by one request at a time."""
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         super().__init__(trace, memory_limit)
@@ -46,7 +46,7 @@ class AskedSession(Session):
 
     @contextlib.contextmanager
     def used_by(self, stop: Stop) -> Iterator[None]:
-        """Have the block's SQL stopped by `stop`; another question waits for its end."""
+        """Let `stop` interrupt the block's SQL; other requests wait until the block ends."""
         with self._one:
             self._stop = stop
             try:
@@ -55,14 +55,14 @@ class AskedSession(Session):
                 self._stop = Stop()
 
     def connect(self, also: Iterable[str] = (), sql: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return a connection for one query that `stop` reaches."""
+        """Return a connection for one query that `stop` can interrupt."""
         con = super().connect(also, sql)
         self._stop.watch(con)
         return con
 
 
 class Desk:
-    """Takes questions, and has a few threads answer them."""
+    """Accepts requests and answers them in a few threads."""
 
     def __init__(self, longest_s: float = LONGEST_S) -> None:
         self._longest_s = longest_s
@@ -70,14 +70,14 @@ class Desk:
         self._asked = 0
 
     async def answer(self, request: Request, work: Callable[[Stop], T]) -> T:
-        """Return what `work` returns, run in a thread.
+        """Run `work` in a thread and return its result.
 
         Raises
         ------
         BusyError
-            Too many questions wait.
+            Too many requests are waiting.
         StoppedError
-            It took too long, or the page that asked is gone.
+            The request took too long, or the page that sent it is closed.
         """
         if self._asked >= _WAITING:
             raise BusyError("too many requests at the same time", hint="try again in a moment")
@@ -101,9 +101,9 @@ class Desk:
         finally:
             if not future.done():
                 stop.stop("nobody waits for the answer")
-                queued.cancel()  # a question that no thread works on yet frees its place at once
+                queued.cancel()  # a request that has not started yet frees its place at once
 
     def _answered(self, future: asyncio.Future[T]) -> None:
         self._asked -= 1
         if not future.cancelled():
-            future.exception()  # one that nobody waited for is no news
+            future.exception()  # mark it as retrieved, because nobody waits for it

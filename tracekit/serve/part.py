@@ -1,4 +1,4 @@
-"""The part of a Trace that a page asks about: read from an address, and said in words."""
+"""The part of a Trace that a page requests: read it from an address and describe it in words."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TIMES = ("since", "until")
 
 
 def part_of(given: Iterable[tuple[str, str]]) -> Window:
-    """Return the part that the parameters of an address name: since, until (ISO 8601), where.user and so on.
+    """Return the part given by the parameters of an address: since, until (ISO 8601), where.user and so on.
 
-    Whether the Trace has such values is told by `narrowed`.
+    `narrowed` checks whether the Trace has such values.
 
     Raises
     ------
     UsageError
-        A parameter is unknown, given twice, or no time; or the times are in the wrong order.
+        A parameter is unknown or given twice, a time is invalid, or the times are in the wrong order.
     """
     found: dict[str, str] = {}
     known = [*_TIMES, *(f"{_WHERE}{name}" for name in (_CLUSTER, *WHERE))]
@@ -56,20 +56,20 @@ def _time(name: str, value: str) -> datetime | None:
 
 
 def narrowed(trace: Trace, part: Window) -> Trace:
-    """Return the part of a Trace, whose tenant `where.vc` means.
+    """Return the given part of a Trace; `where.vc` refers to the Trace's tenant.
 
     Raises
     ------
     UsageError
-        The Trace has no such cluster, or no job with such a value.
+        The Trace has no such cluster or no job with such a value.
     DamagedTraceError
-        A partition that holds some of the rows is missing or cannot be read.
+        A partition with some of the rows is missing or cannot be read.
     """
     return trace.window(part.start, part.end, part.cluster, dict(part.where)) if part else trace
 
 
 def words_of(part: Window, facts: TraceFacts) -> str:
-    """Return what a part is, in words; '' for the whole.
+    """Describe a part in words; return '' for the whole Trace.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
         return " ".join(f"{word} {_day(time.isoformat(), facts)}" for word, time in ends if time is not None)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
-    # At the ends of the calendar, where no zone adds hours, both may be the same.
+    # At the ends of the calendar, where no hours can be added, both may be the same.
     apart = first is None or after is None or first < after
     whole = apart and all(t is None or t.time() == time.min for t in (first, after))
     form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"

@@ -1,4 +1,4 @@
-"""The server: where it listens, what it prints, and how it ends."""
+"""The server: where it listens, what it prints, and how it stops."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# What stands before every answer: whose question it is, and what a browser may do with the answer.
+# Checks before every answer: who sends the request, and what a browser may do with the answer.
 #
-# A page of another origin must not learn anything of the Trace. It cannot read answers, and where its name was made
-# to mean this machine (DNS rebinding), it asks for a host of another name and is refused. A token keeps out whoever
-# can connect, such as the other users of a machine.
+# A page from another origin must not learn anything about the Trace. It cannot read answers. If its host name was made
+# to resolve to this machine (DNS rebinding), the Host header has a different name and the request is rejected. A token
+# keeps out others who can connect, such as other users of the machine.
 
 _GATE_HEADERS = {
     "Cache-Control": "no-store",
@@ -51,20 +51,20 @@ _GATE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of every answer. A page says in itself which of its scripts may run."""
+"""Headers of every answer. Each page itself declares which of its scripts may run."""
 _OF_PAGES = "frame-ancestors 'none'; base-uri 'none'"
 _OF_DATA = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
 
 _HOST = re.compile(r"(?:\[(?P<inside>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]+)?")
 
 _COOKIE_S = 12 * 3600
-"""How long a cookie lets in [s]."""
+"""Lifetime of a cookie [s]."""
 
 _FORBIDDEN = "Open the address that tracekit printed: it holds the token that is missing here.\n"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, and reached from nowhere else.
+    """Return whether a host is this machine and cannot be reached from elsewhere.
 
     Examples
     --------
@@ -80,20 +80,20 @@ def is_loopback(host: str) -> bool:
 
 
 class Gate:
-    """Lets through questions that may be asked.
+    """Passes on allowed requests and rejects all others.
 
     Parameters
     ----------
     app : ASGI application
-        What answers them.
+        Application that answers the requests.
     names : collection of str
-        Names of this machine that may stand in the Host header, besides addresses.
+        Names of this machine that the Host header may contain, in addition to addresses.
     local : bool
-        Whether only addresses of this machine itself may stand there.
+        Whether the Host header may contain only loopback addresses.
     token : str, optional
-        What a question has to know; None where whoever can connect may ask.
+        Token that a request must contain; None if everybody who can connect may send requests.
     port : int
-        Where the server listens, which tells its cookie from those of others.
+        Port of the server, which distinguishes its cookie from those of other servers.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Gate:
         self._app, self._local, self._token = app, local, token
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._cookie = f"tracekit-{port}"
-        # Browsers send a cookie to every port of its host. This key makes it worthless to all other servers, also to
-        # those with the same token; the token itself is in no cookie.
+        # Browsers send a cookie to every port of its host. This key makes the cookie worthless to other servers, even
+        # to those with the same token; no cookie contains the token itself.
         self._key = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a question, or hand it on and add headers to the answer."""
+        """Reject a request, or pass it on and add headers to the answer."""
         if scope["type"] != "http":
-            return  # neither sockets nor the events of a server's life are answered
+            return  # ignore websockets and lifespan events
         asked = Headers(scope=scope)
         body = "transfer-encoding" in asked or asked.get("content-length", "0").strip("0") != ""
         refused = self._refusal(scope, asked, body=body)
@@ -135,8 +135,8 @@ class Gate:
             return PlainTextResponse("This server only answers GET and HEAD.\n", 405, {"Allow": "GET, HEAD"})
         if body:
             return PlainTextResponse("This server reads no request bodies.\n", 413)
-        # Browsers say where a question comes from, and where they show the answer. A link that opens a page is no
-        # danger; a frame in another page is.
+        # Browsers say where a request comes from and where they show the answer. A link that opens a page is harmless;
+        # a frame in another page is dangerous.
         foreign = headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
         opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
         if foreign and not opened:
@@ -154,14 +154,14 @@ class Gate:
         return address.is_loopback or not self._local
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        """Refuse a question without the token; take one from the address into a cookie, so that no page shows it."""
+        """Reject a request without the token; move a token from the address to a cookie, so that no page shows it."""
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens:
             if not _same(tokens[0], token):
                 return PlainTextResponse(_FORBIDDEN, 403)
             rest = urlencode([(name, value) for name, value in given if name != "token"])
-            # One slash: two would name another host.
+            # Use one slash, because two slashes would start a host name.
             path = "/" + quote(scope["path"].lstrip("/\\"))
             answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
             ticket = self._ticket(int(time.time()) + _COOKIE_S)
@@ -173,7 +173,7 @@ class Gate:
         return None if self._has_ticket(headers) else PlainTextResponse(_FORBIDDEN, 403)
 
     def _ticket(self, until: int) -> str:
-        """Return the value of a cookie that lets in until a time [s since 1970]."""
+        """Return a cookie value that is valid until a time [s since 1970]."""
         return f"{until}-{hmac.digest(self._key, str(until).encode(), 'sha256').hex()}"
 
     def _has_ticket(self, headers: Headers) -> bool:
@@ -186,29 +186,29 @@ class Gate:
 
 
 def _same(one: str, other: str) -> bool:
-    """Compare in a time that does not tell how many letters are right."""
+    """Compare in constant time, so that the time does not reveal how many characters are correct."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-# How many connections are open and for how long: connections that ask nothing must not keep questions out.
+# Limits on the number and duration of connections: idle connections must not block requests.
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the server waits for a client, and for how many."""
+    """Limits on how long the server waits for clients, and on the number of connections."""
 
     headers_s: float = 10
-    """Time from the accept, or from the last answer, to the end of the headers of the next question [s]."""
+    """Maximum time from the accept, or from the last answer, to the end of the next request's headers [s]."""
     answer_s: float = 60
-    """Time in which a client takes no part of its answer [s]."""
+    """Maximum time without a client reading any part of its answer [s]."""
     connections: int = 128
-    """Most open connections; macOS lets a process open 256 files."""
+    """Maximum number of open connections; macOS lets a process open 256 files."""
     of_address: int = 96
-    """Most open connections of one address."""
+    """Maximum number of open connections from one address."""
 
 
 class _Connection:
-    """An open connection: the server works for it, or waits for its client."""
+    """An open connection, for which the server either works or waits for the client."""
 
     def __init__(self, transport: asyncio.Transport, patience: Patience) -> None:
         peer = transport.get_extra_info("peername") or ("", 0)  # a client that left already has no address
@@ -221,22 +221,22 @@ class _Connection:
 
     @property
     def unsent(self) -> int:
-        """Part of the last answer that the client has not taken [bytes]."""
+        """Part of the last answer that the client has not read yet [bytes]."""
         return self.transport.get_write_buffer_size()
 
     def work(self) -> None:
-        """Have the server work, whose time is limited by `Desk`."""
+        """Mark the connection as being worked on; `Desk` limits the time."""
         self.works = True
         self._stop_timer()
 
     def wait(self) -> None:
-        """Wait until the client takes its answer and sends its next question."""
+        """Wait until the client reads its answer and sends its next request."""
         self.works = False
         self.since = self._loop.time()
         self._start_timer()
 
     def close(self) -> None:
-        """Close the connection at once; what is unsent is lost."""
+        """Close the connection at once; unsent data is lost."""
         self._closed = True
         self._stop_timer()
         self.transport.abort()
@@ -253,7 +253,7 @@ class _Connection:
             self._timer.cancel()
 
     def _late(self, unsent: int) -> None:
-        if self.unsent < unsent:  # the client is slow, but reads
+        if self.unsent < unsent:  # the client is slow but still reading
             self._start_timer()
         else:
             self.close()
@@ -262,13 +262,13 @@ class _Connection:
 class Connections:
     """The open connections of a server.
 
-    At either limit of number, a new connection takes the place of the one that has waited for its client the longest;
-    one that still sends an answer comes last. No place is taken from a question in work.
+    At either connection limit, a new connection replaces the one that has been idle the longest; a connection that is
+    still sending an answer is the last choice. A connection whose request is in progress is never replaced.
 
     Parameters
     ----------
     patience : Patience, optional
-        Limits of time and number.
+        Time and connection limits.
     """
 
     def __init__(self, patience: Patience | None = None) -> None:
@@ -276,7 +276,7 @@ class Connections:
         self._open: dict[tuple[str, int], _Connection] = {}
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return the class for `uvicorn.Config(http=...)` that has its connections limited here."""
+        """Return a class for `uvicorn.Config(http=...)` whose connections obey these limits."""
         connections = self
 
         class Limited(H11Protocol):
@@ -291,16 +291,16 @@ class Connections:
         return Limited
 
     def watched(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that marks the connections whose questions are in work."""
+        """Return an application that marks connections whose requests are in progress."""
 
         async def watched_app(scope: Scope, receive: Receive, send: Send) -> None:
             connection = self._open.get(tuple(scope.get("client") or ()))
-            if connection is None:  # it is closed already
+            if connection is None:  # already closed
                 await app(scope, receive, send)
                 return
 
             async def sent(message: Message) -> None:
-                connection.wait()  # a client that does not read keeps `send` from ending
+                connection.wait()  # `send` does not return if the client does not read
                 await send(message)
 
             connection.work()
@@ -325,7 +325,7 @@ class Connections:
         return made
 
     def _make_room(self, among: Collection[_Connection]) -> bool:
-        """Close a connection that waits for its client; return whether there is one."""
+        """Close an idle connection; return whether there is one."""
         waiting = [one for one in among if not one.works]
         if waiting:
             self._lost(min(waiting, key=lambda one: (one.unsent > 0, one.since)))
@@ -338,11 +338,11 @@ class Connections:
 
 
 LEAST_TOKEN = 16
-"""Letters of the shortest token that is taken."""
+"""Minimum length of a token [characters]."""
 _HEADERS = 64 * 1024
-"""Longest headers of a question [bytes]: a name of thousands of letters fits into its address."""
+"""Maximum size of request headers [bytes]: the address can contain a name of thousands of characters."""
 _ACCEPTED = 64
-"""Connections that are accepted at once; fewer than are open, so that none is closed before its question is read."""
+"""Backlog of the socket; smaller than the connection limit, so that no connection is closed before it is read."""
 
 
 def serve(
@@ -356,31 +356,31 @@ def serve(
     started: Callable[[str], None],
     progress: Progress | None = None,
 ) -> None:
-    """Make the report of a Trace, and answer for it until the process is interrupted.
+    """Make the report of a Trace and serve it until the process is interrupted.
 
     Parameters
     ----------
     trace : Trace
-        With its tenant (`Trace.by`).
+        The Trace with its tenant (`Trace.by`).
     host : str
-        Where to listen: an address or a name of this machine.
+        Address or name of this machine to listen on.
     port : int
-        0 takes any that is free.
+        Port to listen on; 0 picks a free port.
     token : str, optional
-        What whoever asks has to know; made where it is not given and the host is not this machine alone.
+        Token that requests must contain; generated if it is not given and other machines can connect.
     replay_jobs : int
-        Jobs to replay at most; 0 replays none.
+        Maximum number of jobs to replay; 0 disables replays.
     memory_limit : str, optional
-        Most memory of a question before it spills to disk, such as '2GB'.
+        Maximum memory of a request before it spills to disk, such as '2GB'.
     started : callable
-        Called with the address of the page as soon as it is served.
+        Called with the page's address as soon as it is served.
     progress : Progress, optional
-        Shows how far the report is.
+        Shows the progress of the report.
 
     Raises
     ------
     UsageError
-        The port is in use, the host is none of this machine's, or the token can be guessed.
+        The port is in use, the host is not an address of this machine, or the token is too weak.
     TraceError
         The Trace cannot be read.
     """
@@ -400,14 +400,14 @@ def serve(
 
 
 def config_of(app: ASGIApp, patience: Patience | None = None) -> uvicorn.Config:
-    """Return how an application is served: by HTTP/1.1 alone, with limits for every connection.
+    """Return the server configuration of an application: HTTP/1.1 only, with limits for every connection.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        Application that answers requests.
     patience : Patience, optional
-        Limits of connections.
+        Connection limits.
     """
     connections = Connections(patience)
     return uvicorn.Config(
@@ -425,7 +425,7 @@ def config_of(app: ASGIApp, patience: Patience | None = None) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to tracekit, which ends the process at once and removes what is temporary."""
+    """A server that leaves signals to tracekit, which exits at once and removes temporary files."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -433,7 +433,7 @@ class _Server(uvicorn.Server):
 
 
 def can_show() -> bool:
-    """Return whether a browser with windows can be opened here; on a machine without a screen it would be none."""
+    """Return whether a graphical browser can be opened here, which requires a screen."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
@@ -447,7 +447,7 @@ def _token(host: str, token: str | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, so that a port in use is told before the report is made."""
+    """Return a listening socket, so that a port in use is reported before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
@@ -462,7 +462,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """Return the address of the page; of a server on all addresses, with the name of the machine."""
+    """Return the address of the page; if the server listens on all addresses, use the machine's name."""
     name = socket.gethostname() if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 -- it is compared, not bound
     shown = f"[{name}]" if ":" in name else name
     return f"http://{shown}:{port}/" + ("" if token is None else f"?token={token}")

@@ -1,4 +1,4 @@
-"""What a server knows of its Trace: the report, and the databases of the parts that were asked lately."""
+"""A server's state for its Trace: the report, and the databases of recently requested parts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PartAnswer", "ServedTrace"]
 
 _KEPT_PARTS = 4
-"""Parts whose databases are kept: what was asked just now is often asked again."""
+"""Number of parts whose databases are kept, because a recent part is often requested again."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class PartAnswer:
 
     info: AnswerInfo
     facts: TraceFacts
-    """What its sentence and charts are made with."""
+    """Facts used for its sentence and charts."""
     empty: str | None
-    """Why its rows say nothing; None where they do say something."""
+    """Why its rows carry no information; None if they do."""
 
 
 @dataclass
@@ -60,36 +60,36 @@ class _Part:
     trace: Trace
     session: AskedSession
     facts: TraceFacts
-    """Without telemetry."""
+    """Facts without telemetry coverage."""
 
 
 @contextlib.contextmanager
 def _worked_on(asked: _Part, stop: Stop) -> Iterator[None]:
-    """Have the block's SQL stopped by `stop`, and an error of SQL that was stopped say so."""
+    """Let `stop` interrupt the block's SQL, and report interrupted SQL as stopped."""
     with asked.session.used_by(stop):
         try:
             yield
         except QueryError:
-            stop.check()  # what was interrupted looks like SQL that failed
+            stop.check()  # interrupted SQL looks like failed SQL
             raise
 
 
 def _micros(time: datetime) -> int:
-    """Return a time without a zone, of UTC, as microseconds since 1970."""
+    """Return a UTC time without a zone as microseconds since 1970."""
     return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 class ServedTrace:
-    """A Trace and its report, which questions are asked of.
+    """A Trace and its report, ready to answer questions.
 
     Parameters
     ----------
     trace : Trace
-        As it was opened, with its tenant (`Trace.by`).
+        The opened Trace with its tenant (`Trace.by`).
     report : TraceReport
-        Its report.
+        Report of the Trace.
     memory_limit : str, optional
-        Most memory of a question before it spills to disk, such as '2GB'.
+        Maximum memory of a question before it spills to disk, such as '2GB'.
     """
 
     def __init__(self, trace: Trace, report: TraceReport, memory_limit: str | None = None) -> None:
@@ -105,12 +105,12 @@ class ServedTrace:
 
     @property
     def facts(self) -> TraceFacts:
-        """What is known of the whole."""
+        """Facts about the whole Trace."""
         return self._whole.facts
 
     @property
     def whole(self) -> AskedSession:
-        """The databases of the whole."""
+        """The databases of the whole Trace."""
         return self._whole.session
 
     def question(self, name: str) -> Query:
@@ -119,7 +119,7 @@ class ServedTrace:
         Raises
         ------
         QueryError
-            There is none of that name.
+            There is no question with that name.
         """
         known = [one.name for one in self._answered.values() if one.question.kind == "query"]
         if name not in known:
@@ -127,16 +127,16 @@ class ServedTrace:
         return find_query(name)
 
     def answer(self, name: str, part: Window, stop: Stop) -> PartAnswer:
-        """Return the answer to a question of the report about a part of the Trace, as the report would state it.
+        """Return the answer to a question of the report for a part of the Trace, in the form of the report.
 
         Parameters
         ----------
         name : str
-            Of the question.
+            Name of the question.
         part : Window
-            What is asked.
+            The selected part.
         stop : Stop
-            Ends the SQL from another thread.
+            Stops the SQL from another thread.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class ServedTrace:
         DamagedTraceError
             A table cannot be read.
         StoppedError
-            It was stopped.
+            The question was stopped.
         """
         question = self.question(name)
         asked = self._part(part)
@@ -160,15 +160,15 @@ class ServedTrace:
         return PartAnswer(info, facts, why_empty(name, found.rows(ROW_LIMIT), facts))
 
     def first(self, part: Window, stop: Stop) -> Answer:
-        """Return the answer to `FIRST` about a part: what its jobs waited, held and completed in its time.
+        """Return the answer to `FIRST` for a part: waits, GPU time and completions of its jobs in its period.
 
-        GPUs that are held in a time are held by jobs that came earlier too; so the jobs are those of the part whenever
-        they were submitted, and the question itself is asked about the time.
+        Jobs that were submitted earlier also hold GPUs in the period. The jobs are therefore selected regardless of
+        their submission time, and the query itself is limited to the period.
 
         Raises
         ------
         TracekitError
-            As `answer` does.
+            In the same cases as `answer`.
         """
         question = self.question(FIRST)
         asked = self._part(replace(part, start=None, end=None))
@@ -178,7 +178,7 @@ class ServedTrace:
             return self._found(asked, question, given)[0]
 
     def _found(self, asked: _Part, question: Query, given: dict[str, int] | None = None) -> tuple[Answer, list[str]]:
-        """Return the answer to a question, and why parameters of it are not its own defaults."""
+        """Return the answer to a question, and notes on why parameters differ from its defaults."""
         params, why = parameters_of(question, self._defaults)
         return answer_query(asked.trace, question, {**params, **(given or {})}, session=asked.session), why
 
@@ -198,12 +198,12 @@ class ServedTrace:
         trace = narrowed(self.trace, part)
         data = self.report.data
         facts = all_facts(trace, self._answered, data["capacity"], data["quality"], time_info(trace), NO_TELEMETRY)
-        # A part has the days of the whole.
+        # A part uses the same days as the whole Trace.
         facts = replace(facts, day_zero=trace_facts(data["quality"], data["time"]).day_zero)
         return _Part(trace, AskedSession(trace, self._memory_limit), facts)
 
     def _with_telemetry(self, asked: _Part, question: Query) -> TraceFacts:
-        """Return facts with the coverage of samples, which takes reading them, where the question is about these."""
+        """Return facts with sample coverage if the question is about telemetry; this reads the samples."""
         tables = {*question.tables, *question.also, *question.one_of}
         if tables.isdisjoint(SAMPLE_TABLES):
             return asked.facts

@@ -1,4 +1,4 @@
-"""Change: what is different from another time, and whether that is more than noise."""
+"""Change: what differs from an earlier period, and whether it is more than noise."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 _NAMED = 3
-"""Most changes named in a sentence."""
+"""Maximum number of changes named in a sentence."""
 _DRAWN = 15
-"""Most changes of a part of the jobs that are drawn."""
+"""Maximum number of drawn changes for parts of the jobs."""
 _FURTHEST = 3.0
 """Largest relative change drawn to scale."""
 _LINE = 24
-"""Most characters of a line beside the axis."""
+"""Maximum length of an axis label [characters]."""
 _COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "series-5"}
 _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too little data"}
 
 
 def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what changed by size of job; the page opens with what changed in the whole log."""
+    """Say what changed by job size; changes of the whole log are in the opening of the page."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     if not whole:
         return None
     text = _summary(parts, "by size of job", lambda r: f"{r['measure']} of {r['scope']}")
     if any(r["scope"] == GPU_JOBS for r in whole):
-        text += " Jobs here are GPU jobs; CPU jobs are a size of their own."
+        text += " Jobs here are GPU jobs; CPU jobs are a separate size class."
     return text.strip() or None
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many comparisons of tenants show a change, and name those that changed most."""
+    """Say how many tenant comparisons show a change, and name the largest changes."""
     where = f"by {facts.tenant.spelled}"
     return _summary(rows, where, lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") or None
 
 
 def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
-    """Return how many of the comparisons of parts show a change, and the largest; '' where there are none."""
+    """Return how many comparisons of parts show a change, and the largest changes; '' without comparisons."""
     judged = [r for r in rows if r["verdict"] != "too little data"]
     if not rows:
         return ""
     if not judged:
-        return f"What changed {where} cannot be told: there is too little data."
+        return f"There is too little data to say what changed {where}."
     changed = sorted(filter(carried, judged), key=by_size_of_change, reverse=True)
     if not changed:
         return f"None of {counted(len(judged), 'comparisons')} {where} shows a change beyond chance."
@@ -85,15 +85,15 @@ def _signed(share: float) -> str:
 
 
 def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the relative change of every measure over all jobs, and what changed by size of job."""
+    """Draw the relative change of every measure over all jobs, and what changed by job size."""
     whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
     charts = _charts(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
     parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
-    return charts + _charts(_changed(parts), "By size of job: what changed", left=_left(parts))
+    return charts + _charts(_changed(parts), "Changes by job size", left=_left(parts))
 
 
 def vc_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw what changed by tenant."""
+    """Draw the changes by tenant."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
     return _charts(_changed(named), "", left=_left(named))
 
@@ -138,11 +138,11 @@ def _charts(rows: list[Row], title: str, left: int = 0) -> list[Chart]:
     lines = sum(r["what"].count("\n") + 1 for r in shown)
     y = names("what", [r["what"] for r in shown], step=14 * (lines / len(shown) + 1))
     zero = Mark("rule", {"color": colour("muted")}, on="x", rows=[{"change": 0}])
-    note = "Dot: change against the time before. Line: its 95 % interval."
+    note = "Dot: change from the earlier period. Line: its 95 % interval."
     if max(ends) > _FURTHEST:
-        note += " What lies beyond the right edge is drawn at it."
+        note += " Values beyond the right edge are drawn at the edge."
     if len(known) < len(rows):
-        note += " Not drawn: what was 0 or unknown before."
+        note += " Measures that were 0 or unknown before are not drawn."
     note += f" {left} more." if left else ""
     chart = Chart(
         shown,

@@ -1,4 +1,4 @@
-"""GPU-hours: who holds them, how many are used, idle or lost, and what they cost."""
+"""GPU-hours: who holds them, how many are used, idle or lost, and their cost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 _PARTS = {"used": "series-3", "idle": "series-2", "unknown": "series-5"}
-"""Parts of the GPU-hours held, and their colours."""
+"""Parts of the GPU-hours held, with their colours."""
 
 _LITTLE = 0.5
-"""Below this share of covered GPU-hours a sentence warns."""
+"""If a smaller share of the GPU-hours has telemetry, a sentence warns about it."""
 
 
 def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many of the GPU-hours were used, and how many were lost, and who wastes most."""
+    """Say how many GPU-hours were used and lost, and who wastes most."""
     held = _sum(rows, "held_gpu_h")
     if not held:
         return None
@@ -37,7 +37,7 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
             f" {percent(idle / covered)} idle"
         )
     else:
-        text += "; how many of them were used is not known"
+        text += "; how many of them were used is unknown"
     lost = {
         "failed": _sum(rows, "failed_gpu_h"),
         "timed out": _sum(rows, "timeout_gpu_h"),
@@ -51,14 +51,14 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         if worst["held_gpu_h"]:
             wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        # An attempt that failed counts whole, and may have saved its work.
+        # A failed attempt counts in full, although it may have saved its work.
         kept = ", if failed attempts saved nothing" if any(lost.values()) else ""
         text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}{kept}"
     return text + "."
 
 
 def _listed(lost: dict[str, float], held: float) -> str:
-    """Return what attempts of each bad end held, such as 'failed held 4 (2.0 %), those that ...'."""
+    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed held 4 (2.0 %), those that ...'."""
     first, *others = [(how, _of(hours, held)) for how, hours in lost.items() if hours]
     return ", ".join([f"{first[0]} held {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
 
@@ -78,7 +78,7 @@ def _sum(rows: list[Row], column: str) -> float:
 
 
 def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw what each key held as used, idle and unknown, worst first."""
+    """Draw the GPU-hours of each key as used, idle and unknown, with the worst key first."""
     known = [r for r in rows if r["held_gpu_h"]]
     shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
     long = [
@@ -101,7 +101,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
             Tip("label", "name"),
             Tip("part", "part"),
             Tip("hours", "GPU-hours", ",.1f"),
-            Tip("share", "of what was held", ".1%"),
+            Tip("share", "of GPU-hours held", ".1%"),
         ],
         note=" ".join(notes),
     )
@@ -114,7 +114,7 @@ def _parts(row: Row) -> dict[str, float]:
 
 
 def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what the listed jobs wasted, and why the first stands there."""
+    """Say how much the listed jobs wasted, and why the first job is listed."""
     wasted = _sum(rows, "wasted_gpu_h")
     if not rows or not wasted:
         return None
@@ -124,11 +124,11 @@ def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if len(rows) == 1:
         return f"Job {name} {first['reason']}."
     job = f"{name}, which {first['reason']}"
-    return f"The {count(len(rows))} jobs of the table wasted {count(wasted)} GPU-hours. Worst: {job}."
+    return f"The {count(len(rows))} jobs in the table wasted {count(wasted)} GPU-hours. Worst: {job}."
 
 
 def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what GPU-hours cost, and what those that were idle, failed or waited for."""
+    """Say what the GPU-hours cost, including idle, failed and waiting hours."""
     priced = [r for r in rows if r["cost"] is not None]
     without = sum(r["gpu_hours"] or 0 for r in rows if r["cost"] is None)
     unpriced = f" No price fits {count(without)} further GPU-hours." if without else ""
@@ -180,6 +180,6 @@ PRESENTATIONS = (
         "money/bill",
         finding=bill_finding,
         chart=bill_chart,
-        without_rows="No attempt held GPUs for a time that is known.",
+        without_rows="No attempt held GPUs for a known time.",
     ),
 )

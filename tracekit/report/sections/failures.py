@@ -1,4 +1,4 @@
-"""Failures: how jobs of each size end, how often they are tried again, and what the failures cost whom."""
+"""Failures: how jobs of each size end, how often they are retried, and what failures cost each user."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 _KNOWN = 0.5
-"""Part of the jobs whose end must be known before sizes are compared."""
+"""Minimum share of jobs with a known status for sizes to be compared."""
 
 CHANCE = 0.05
-"""p-value above which shares count as no further apart than chance would bring them."""
+"""If the p-value is above this, differences between shares are attributed to chance."""
 
 
 def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
+    """Compare the share of unsuccessful jobs between sizes, among jobs with a known status."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
     late: dict[str, int] = {}
@@ -48,7 +48,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
             if row["status"] == "timeout":
                 late[row["gpu_class"]] = late.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
-        return f"None of the {counted(sum(total.values()), 'jobs')} whose end is known failed." if total else None
+        return f"None of the {counted(sum(total.values()), 'jobs')} with a known end failed." if total else None
     every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
         return _hardly_known(failed, late, every)
@@ -64,12 +64,12 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
-    """Return the rows of jobs with GPUs, or all where there is none."""
+    """Return the rows of GPU jobs, or all rows if there are no GPU jobs."""
     return [r for r in rows if r["gpu_class"] != "0"] or rows
 
 
 def _compared(shares: list[Row]) -> str | None:
-    """Say which size ends badly most and least often."""
+    """Say which sizes end unsuccessfully most and least often."""
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
@@ -88,12 +88,10 @@ def _compared(shares: list[Row]) -> str | None:
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Say the shares known to have failed, where most ends are not known so that sizes cannot be compared."""
+    """Give the shares known to have failed if most statuses are unknown, so that sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
-    text = (
-        f"How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: {', '.join(parts)}"
-    )
+    text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
     if any(late.values()):
         timed = [f"{percent(late.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
         text += f"; to have run out of time: {', '.join(timed)}"
@@ -102,35 +100,35 @@ def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str,
 
 def _range(low: Row, high: Row) -> str:
     if low["share"] == high["share"]:
-        alike = "end badly" if low["late"] else "fail"
-        return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
+        alike = "are unsuccessful" if low["late"] else "fail"
+        return f"All sizes {alike} equally often: {percent(low['share'])} of the jobs with a known end {_ended(low)}"
     return (
-        f"Not beyond chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"Differences may be chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
         f"{_parts(high)}{sample_size(high['jobs'])}"
     )
 
 
 def _alike(shares: list[Row]) -> bool:
-    """Return whether chance alone gives shares so different in one case of twenty or more (chi-squared test)."""
+    """Return whether chance alone explains the differences between shares (chi-squared test, p at least 0.05)."""
     from scipy.special import chdtrc
 
     failed = [round(r["share"] * r["jobs"]) for r in shares]
     share = sum(failed) / sum(r["jobs"] for r in shares)
     if share in (0, 1):
         return True
-    # Pearson's statistic of a table with two rows, failed or not.
+    # Pearson's statistic for a table with two rows: failed and not failed.
     expected = [(r["jobs"] * share, n) for r, n in zip(shares, failed, strict=True)]
     statistic = sum((n - mean) ** 2 / (mean * (1 - share)) for mean, n in expected)
     return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
 
 
 def _cpu(row: Row) -> str:
-    how = f"ended badly{_parts(row)}" if row["late"] else "failed"
-    return f"Of the CPU jobs whose end is known {percent(row['share'])} {how}{sample_size(row['jobs'])}."
+    how = f"were unsuccessful{_parts(row)}" if row["late"] else "failed"
+    return f"Of the CPU jobs with a known end, {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
 def _say(row: Row) -> str:
-    who = f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} whose end is known"
+    who = f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} with a known end"
     return f"{who} {_ended(row)}{sample_size(row['jobs'])}"
 
 
@@ -139,14 +137,14 @@ def _ended(row: Row) -> str:
 
 
 def _parts(row: Row) -> str:
-    """Return the parts of a share whose words stand before it, where some jobs failed and some ran out of time."""
+    """Return the failed and timed-out parts of a share in parentheses, if both occur."""
     if not row["late"]:
         return ""
     return f" ({percent(row['share'] - row['late'])} failed, {percent(row['late'])} timed out)"
 
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the shares of the statuses of each size class."""
+    """Draw the status shares of each size class."""
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
         {**r, "end": r["status"] or "unknown", "order": order[r["status"] or "unknown"]}
@@ -162,70 +160,70 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         marks=[stack(18)],
         by=by,
         tips=[Tip("gpu_class", "GPUs"), Tip("end", "status"), Tip("jobs", "", ","), Tip("jobs_share", "share", ".1%")],
-        note="Those of unknown end too." if {"running", "pending", "unknown"} & {*by.colours} else "",
+        note="Includes jobs with an unknown end." if {"running", "pending", "unknown"} & {*by.colours} else "",
     )
     return [chart]
 
 
 def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which size is tried again most often."""
+    """Say which size is retried most often."""
     sizes = _of_gpu_jobs(list(by_class(rows).values()))
     most = largest(enough(sizes, "jobs"), "mean_retries")
     if most is None:
         return None
     if not any(r["mean_retries"] for r in sizes):
-        return "No job was tried again."
+        return "No job was retried."
     among = scope(sizes, "jobs")
     of = f" of the sizes{among}" if among else ""
     text = (
-        f"{gpu_jobs(most['gpu_class'])} are tried again most often{of}: {most['mean_retries']:.2f} retries a job"
+        f"{gpu_jobs(most['gpu_class'])} are retried most often{of}: {most['mean_retries']:.2f} retries per job"
         f"{sample_size(most['jobs'])}"
     )
     if most["unsuccessful_share"] is not None:
         late = most.get("timeout_share") or 0
-        text += f"; in the end {percent(most['unsuccessful_share'])} of them do not succeed"
-        text += f", {percent(late)} by running out of time" if late else ""
+        text += f"; {percent(most['unsuccessful_share'])} of them never succeed"
+        text += f", {percent(late)} because they run out of time" if late else ""
     return text[0].upper() + text[1:] + "."
 
 
 def retries_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw mean retries and share of unsuccessful jobs by size class."""
+    """Draw mean retries and the share of unsuccessful jobs by size class."""
     have = by_class(rows)
     classes = [c for c in GPU_CLASSES if c in have]
     shown = [have[c] for c in classes]
     tips = [
         Tip("gpu_class", "GPUs"),
         Tip("jobs", "", ","),
-        Tip("mean_retries", "retries a job", ".2f"),
+        Tip("mean_retries", "retries per job", ".2f"),
         Tip("unsuccessful_share", "unsuccessful", ".1%"),
     ]
     y = names("gpu_class", classes, "GPUs of the job", step=26)
     measures = {
-        "series-1": number("mean_retries", "retries a job (mean)"),
+        "series-1": number("mean_retries", "retries per job (mean)"),
         "status-failed": share("unsuccessful_share", "share of jobs that end unsuccessfully"),
     }
     return [Chart(shown, x=x, y=y, marks=[bar(14, hue)], tips=tips) for hue, x in measures.items()]
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the commonest reason and the one that costs most."""
+    """Name the most common reason and the most expensive one."""
     if not rows:
         return None
     trials, common = sum(r["trials"] for r in rows), rows[0]
     text = (
-        f"The commonest reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
+        f"The most common reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
         f" {count(trials)} failed attempts"
     )
     costly = largest(rows, "rtf_demand_share")
     if costly is None:
         return text + "."
     if costly is common:
-        return f"{text}, and {percent(costly['rtf_demand_share'])} of the GPU time that failed."
-    return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
+        return f"{text}, and {percent(costly['rtf_demand_share'])} of their GPU time."
+    return f"{text}; {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
 
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw failed attempts and GPU-hours of the commonest reasons."""
+    """Draw failed attempts and GPU-hours of the most common reasons."""
     shown = named(rows, "reason", "no reason")
     tips = [
         Tip("category"),
@@ -236,12 +234,12 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     ]
     return [
         amounts(shown, value="trials", axis_title="failed attempts", tips=tips, hue="status-failed"),
-        amounts(shown, value="gpu_hours", axis_title="GPU-hours that failed", tips=tips),
+        amounts(shown, value="gpu_hours", axis_title="GPU-hours of failed attempts", tips=tips),
     ]
 
 
 def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how fast attempts of the commonest size fail, and what all failures cost."""
+    """Say how fast attempts of the most common size fail, and what all failures cost."""
     rows = _of_gpu_jobs(rows)
     common = largest(rows, "failures")
     if common is None:
@@ -259,12 +257,12 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     share = f"{percent(worst['gpu_hours_lost'] / lost)} of them in {gpu_jobs(worst['gpu_class'])}"
     every = sum(r["failures"] for r in rows)
     told = f"; {count(late)} of these {counted(every, 'attempts')} timed out" if late else ""
-    tried = ", those tried again included," if facts.retried else ""
-    return f"{text}. All that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
+    tried = " (including retried ones)" if facts.retried else ""
+    return f"{text}. All attempts that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw median, 90th and 95th percentile of the run time to failure by size class."""
+    """Draw the median, 90th and 95th percentile of the run time to failure by size class."""
     by = size_hues(rows)
     chart = ranges(
         rows,
@@ -280,24 +278,24 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the user who loses most GPU time to failures."""
+    """Name the user who loses the most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
         return None
     whose = f"of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "of jobs without a user"
-    tried = ", those tried again included," if facts.retried else ""
-    text = f"Failed attempts {whose}{tried} took the most, {count(worst['gpu_hours_lost'])} GPU-hours"
+    tried = " (including retried ones)" if facts.retried else ""
+    text = f"Failed attempts {whose}{tried} took the most GPU time, {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
     if not worst["failed_share"]:
-        return f"{text}; in the end none of the jobs failed{sample_size(worst['jobs'])}."
+        return f"{text}; none of the jobs failed in the end{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
-    return f"{text}; in the end {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
+    return f"{text}; {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the GPU-hours that failures cost, by user."""
+    """Draw the GPU-hours lost to failures by user."""
     losers = [r for r in rows if r["gpu_hours_lost"]]
     tips = [
         Tip("gpu_hours_lost", "GPU-hours lost", ",.1f"),

@@ -1,4 +1,4 @@
-"""Failures of nodes: which are not bad luck, what outages took and when, and what they do to gangs."""
+"""Node failures: nodes that fail more than by chance, the cost and times of outages, and their effect on gangs."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 
 def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the nodes that fail more often than chance explains, or say that there is none."""
+    """Name the nodes that fail more often than chance explains, or say that there are none."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    counted = "counting one session's failures once"
+    counted = "counting the failures of one session once"
     bad = [r for r in judged if r["suspect"]]
     if not bad:
         return (
-            f"Failed attempts point to no node more than bad luck explains, {counted}; nearest to it comes"
-            f" {_against(judged[0])}.{' Outages may: see below.' if facts.outages else ''}"
+            f"No node has more failed attempts than chance explains ({counted}); the most suspect node is"
+            f" {_against(judged[0])}.{' For outages, see below.' if facts.outages else ''}"
         )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"On {where} attempts fail more often than bad luck explains, {counted}: {listed}{more}."
+    return f"On {where} attempts fail more often than chance explains ({counted}): {listed}{more}."
 
 
 def _against(row: Row) -> str:
     late, name = row.get("timed_out_attempts") or 0, shorten(row["node_id"], 30)
-    # Which of the trials timed out is not kept: where no attempt did, none failed otherwise, or some of both.
+    # The rows do not record which trials timed out, only whether none, some or all attempts did.
     ended = "failed" if not late else "timed out" if late == row["failed_attempts"] else "failed or timed out"
     return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 
 
 def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw failed against expected trials of the most suspect nodes."""
+    """Draw failed and expected trials of the most suspect nodes."""
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
-    shown, by = _judged(shown, "suspect", "more than bad luck explains", "no more than bad luck explains")
+    shown, by = _judged(shown, "suspect", "more than chance explains", "no more than chance explains")
     x = number("failed_trials", "failures")
     expected = Mark("tick", {"thickness": 2, "size": 20, "color": colour("ink")}, x=x.of("expected_failed_trials"))
     chart = Chart(
@@ -73,20 +73,20 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def _judged(rows: list[Row], column: str, bad: str, other: str) -> tuple[list[Row], Hues]:
-    """Return rows with a 'verdict' in words, by whether a column is true, and the colours of those that occur."""
+    """Return rows with a 'verdict' in words that depends on a boolean column, and the colours of the verdicts."""
     judged = [{**row, "verdict": bad if row[column] else other} for row in rows]
     colours, have = {bad: colour("status-failed"), other: colour("series-1")}, {row["verdict"] for row in judged}
     return judged, Hues("verdict", {words: hue for words, hue in colours.items() if words in have})
 
 
 _ROW = 13
-"""Height of a node's row [px]."""
+"""Height of one node's row [px]."""
 _NAME = 18
-"""Most characters of a node's name beside its row."""
+"""Maximum length of a node's name next to its row [characters]."""
 
 
 def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which part of the time nodes were fit for work, and what outages took."""
+    """Say for which share of the time nodes were in service, and what outages cost."""
     known = {r["metric"]: r["value"] for r in rows}
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
@@ -94,7 +94,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     gpus = known.get("down_gpu_h")
     took = f"{whole_hours(known['down_node_h'])} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
     text = (
-        f"The {counted(known['nodes'], 'nodes')} were fit for work {percent(share)} of the time;"
+        f"The {counted(known['nodes'], 'nodes')} were in service {percent(share)} of the time;"
         f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
     )
     most = known["most_down_at_once"]
@@ -115,7 +115,7 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["nodes_down"]:
         return None
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
-    if worst["span_h"] < 1:  # the log covers hours: a day does not say when
+    if worst["span_h"] < 1:  # the log covers only hours, so naming a day is pointless
         return f"On average {_nodes(mean)} out of service."
     at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
@@ -130,9 +130,9 @@ def _nodes(number: float) -> str:
 
 
 def availability_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the nodes out of service through time, and below it a strip for each of the worst nodes.
+    """Draw the number of nodes out of service over time, and below it a strip for each of the worst nodes.
 
-    The query bounds both: a number of spans, and a number of nodes.
+    The query limits the number of spans and the number of nodes.
     """
     whole = [r for r in rows if r["node_id"] is None]
     nodes = [r for r in rows if r["node_id"] is not None]
@@ -165,7 +165,7 @@ def _node_strips(nodes: list[Row], spans: int, x: Axis, facts: TraceFacts) -> Ch
     labels = _labels(nodes)
     darker = {"field": "share", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.15, 1]}}
     mark = Mark("rect", {"color": colour("status-failed")}, x2="to", channels={"opacity": darker})
-    note = f"Drawn: the {count(len(labels))} nodes that were out longest, in {spans} spans; the darker, the longer."
+    note = f"The {count(len(labels))} nodes that were out longest, in {spans} spans; darker means longer."
     return Chart(
         [
             {**_span(r, facts), "node": labels[r["rank"]], "share": round(r["down_share"], 4), "hours": r["down_h"]}
@@ -187,7 +187,7 @@ def _node_strips(nodes: list[Row], spans: int, x: Axis, facts: TraceFacts) -> Ch
 
 
 def _labels(nodes: list[Row]) -> dict[int, str]:
-    """Return a name for each rank; long ones are cut, and told apart by their rank where two of them are then alike."""
+    """Return a name for each rank; long names are shortened, and identical short names are followed by the rank."""
     names = {r["rank"]: shorten(r["node_id"], _NAME) for r in nodes}
     alike = {name for name in names.values() if list(names.values()).count(name) > 1}
     return {rank: f"{name} ({rank})" if name in alike else name for rank, name in sorted(names.items())}
@@ -202,18 +202,18 @@ def _span(row: Row, facts: TraceFacts) -> dict[str, Any]:
 
 
 _CAUSES = 12
-"""Most causes drawn."""
+"""Maximum number of causes drawn."""
 
 
 def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how often nodes were out of service, and what cost most hours, which need not be what happens most often."""
+    """Say how often nodes were out of service and which cause cost the most hours; it need not be the most common."""
     out = [r for r in rows if r["state"] != "degraded"]
     events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
     if not events:
         return None
     text = f"Nodes were out of service {counted(events, 'times')}"
     if going_on:
-        text += f", {count(going_on)} of which the log does not see the end"
+        text += f" ({count(going_on)} of them without an end in the log)"
     of, words = _hours_known(out)
     lost = sum(r[of] or 0 for r in out)
     worst = largest(out, of)
@@ -228,25 +228,25 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
-    """Return the column by which causes are compared, and its words: GPU-hours where they are known."""
+    """Return the column for comparing causes and its label: GPU-hours if known, otherwise node-hours."""
     gpus = any(r["gpu_hours"] for r in rows)
     return ("gpu_hours", "GPU-hours") if gpus else ("node_hours", "node-hours")
 
 
 def cause_shares(rows: list[Row], hours: str) -> list[Row]:
-    """Return the causes of failures/out_of_service, the one with most hours first, without those of degraded nodes.
+    """Return the causes in failures/out_of_service, without those of degraded nodes, most hours first.
 
     Parameters
     ----------
     rows : list of dict
-        Of failures/out_of_service.
+        Rows of failures/out_of_service.
     hours : str
-        Which hours are compared: node_hours or gpu_hours.
+        Column with the hours to compare: node_hours or gpu_hours.
 
     Returns
     -------
     list of dict
-        cause, hours [h], share and events_share [0..1] of those of all causes; empty where no hours are known.
+        cause, hours [h], and its share and events_share [0..1] over all causes; empty if no hours are known.
     """
     hours_of: dict[str | None, float] = {}
     events_of: dict[str | None, int] = {}
@@ -264,7 +264,7 @@ def cause_shares(rows: list[Row], hours: str) -> list[Row]:
 
 
 def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw which share of the hours each cause took, beside its share of the events."""
+    """Draw each cause's share of the hours next to its share of the events."""
     of, words = _hours_known([r for r in rows if r["state"] != "degraded"])
     shares = cause_shares(rows, of)
     if not shares:
@@ -283,7 +283,7 @@ def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which share of the time the nodes were fit for work, and which one was least."""
+    """Say for which share of the time the nodes were in service, and which node had the lowest share."""
     known = [r for r in rows if r["availability_share"] is not None]
     away = [r for r in known if r["events"]]
     if not away:
@@ -292,36 +292,36 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest, fit for work {share} of the time (all nodes:"
+        f"{shorten(worst['node_id'], 40)} was out of service longest and in service {share} of the time (all nodes:"
         f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
         " out at least once."
     )
 
 
 def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how long it took until nodes were back from the two commonest causes."""
+    """Say how long nodes took to return after outages with the two most common causes."""
     told = [r for r in rows if r["p50_h"] and r["cause"] not in (None, "unknown")]
     if not told:
         return None
     first, *second = sorted(told, key=lambda r: (-r["events"], r["cause"]))[:2]
-    text = f"Half of the {count(first['events'])} outages by {first['cause']} were over within"
+    text = f"Half of the {count(first['events'])} outages caused by {first['cause']} ended within"
     text += f" {duration(first['p50_h'] * 3600)}"
     for row in second:
-        text += f", half of the {count(row['events'])} by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        text += f", half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
     return f"{text}."
 
 
 CHANCE = 0.05
-"""p-value above which failures count as coming together no more often than by chance."""
+"""If the p-value is above this, simultaneous failures are attributed to chance."""
 
 
 def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how long a node works until it fails, and what the times say of the rate."""
+    """Say how long a node works until it fails, and what the times say about the failure rate."""
     every = next((r for r in rows if r["cause"] == "all"), None)
     if every is None or every["mean_h"] is None:
         return None
     text = (
-        f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, by"
+        f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, based on"
         f" {counted(every['failures'], 'failures')} of {count(every['failed_nodes'])} of the"
         f" {counted(every['nodes'], 'nodes')}"
     )
@@ -333,21 +333,21 @@ def _law(row: Row) -> str:
     shape = row["weibull_shape"]
     return {
         "exponential": "one rate fits all nodes, however long they have worked",
-        "weibull": "the rate of failures is highest when a node has just come back, and then falls"
+        "weibull": "the failure rate is highest when a node has just come back, and then falls"
         if shape is not None and shape < 1
-        else "the rate of failures rises with the time since a node came back",
+        else "the failure rate rises with the time since a node came back",
         "gamma": "nodes differ in how often they fail",
-        "two_kinds": "nodes are not alike: a few fail far more often than the rest",
+        "two_kinds": "a few nodes fail far more often than the rest",
     }.get(row["preferred"], "")
 
 
 def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the nodes that fail much more often than the others, or say that none does."""
+    """Name the nodes that fail much more often than the others, or say that there are none."""
     if not any(r["failures"] for r in rows):
         return None
     lemons = [r for r in rows if r["lemon"]]
     if not lemons:
-        return "No node certainly fails much more often than the others: what differs may be chance."
+        return "No node is certain to fail much more often than the others: the differences may be chance."
     listed = ", ".join(
         f"{shorten(r['node_id'], 30)} ({counted(r['failures'], 'failures')}, {count(round(r['expected_failures'], 1))}"
         " expected)"
@@ -355,17 +355,17 @@ def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     more = f" and {len(lemons) - 3} more" if len(lemons) > 3 else ""
     what = "1 node fails" if len(lemons) == 1 else f"{len(lemons)} nodes fail"
-    return f"{what} much more often than the others, and chance does not explain it: {listed}{more}."
+    return f"{what} much more often than the others, beyond chance: {listed}{more}."
 
 
 def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the rate of the most suspect nodes with its interval."""
+    """Draw the failure rate of the most suspect nodes with its interval."""
     shown = named([r for r in rows if r["failures"]], "node_id", "no node")
     shown, by = _judged(shown, "lemon", "lemon", "may be chance")
-    x = number("shrunk_per_1000_d", "failures in 1,000 days")
+    x = number("shrunk_per_1000_d", "failures per 1,000 days")
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards"
-        " that of all; line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
+        " rate of all nodes; line: its 95 % interval."
     )
     chart = Chart(
         shown,
@@ -377,7 +377,7 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             Tip("label", "node"),
             Tip("failures", "", ","),
             Tip("expected_failures", "expected", ",.1f"),
-            Tip("shrunk_per_1000_d", "failures in 1,000 days", ",.1f"),
+            Tip("shrunk_per_1000_d", "failures per 1,000 days", ",.1f"),
             Tip("probability", "", ".1%"),
         ],
         note=note,
@@ -386,28 +386,28 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say whether nodes fail together more often than chance explains, and whether those of one rack do."""
+    """Say whether nodes fail together more often than chance explains, and whether nodes of the same rack do."""
     every = [r for r in rows if r["cause"] == "all"]
     whole = next((r for r in every if (r["nodes_of"], r["chance"]) == ("any", "times")), None)
     if whole is None or not whole["pairs"]:
         return None
-    pairs = f"{counted(whole['pairs'], 'pairs')} of failures of two nodes began within an hour of each other"
+    pairs = f"{counted(whole['pairs'], 'pairs')} of node failures began within an hour of each other"
     if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
-        return f"{pairs}, which chance explains."
+        return f"{pairs}, no more than expected by chance."
     text = (
-        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), at most"
-        f" {counted(whole['largest_group'], 'nodes')} together"
+        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), with at"
+        f" most {counted(whole['largest_group'], 'nodes')} together"
     )
     rack = next((r for r in every if (r["nodes_of"], r["chance"]) == ("rack", "racks")), None)
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
         return f"{text}."
     if rack["p_value"] > CHANCE:
-        return f"{text}. That nodes of one rack fail together more than others is not shown."
+        return f"{text}. There is no evidence that nodes of one rack fail together more often than others."
     return f"{text}. Nodes of one rack did so {count(round(rack['ratio'], 1))} times as often as any nodes."
 
 
 def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how likely a wide gang loses a node within a day, and what independent nodes would give."""
+    """Say how likely a many-node gang loses a node within a day, and how likely with independent node failures."""
     known = [r for r in rows if r["hit_share"] is not None]
     if not known:
         return None
@@ -415,9 +415,9 @@ def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
     middle = next((r for r in known if r["nodes"] ** 2 >= wide["nodes"] and r is not wide), None)
     first, *others = [r for r in (middle, wide) if r is not None]
     gang = f"a gang of {counted(first['nodes'], 'nodes')}"
-    text = f"{percent(first['hit_share'])} is the chance that {gang} loses one within a day"
+    text = f"The chance that {gang} loses one within a day is {percent(first['hit_share'])}"
     for row in others:
-        text += f", {percent(row['hit_share'])} that one of {counted(row['nodes'], 'nodes')} does"
+        text += f", and {percent(row['hit_share'])} for {counted(row['nodes'], 'nodes')}"
     return f"{text} ({percent(wide['independent_share'])} if nodes failed independently)."
 
 
@@ -428,7 +428,7 @@ _LINES = {
 
 
 def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the probability that a gang is hit against its size, beside that of independent nodes."""
+    """Draw the probability that a gang is hit by size, next to the probability with independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
     if len(known) < 2:
         return []
@@ -452,7 +452,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         height=220,
         by=Hues("what", {words: colour(hue) for words, hue in _LINES.values()}),
         tips=[Tip("nodes", "", ","), Tip("what"), Tip("share", "hit within a day", ".1%")],
-        note="Gangs of neighbouring nodes, whether or not one ran there.",
+        note="For gangs on neighbouring nodes, whether or not such a gang ran.",
     )
     return [named_in_last(chart, sizes[-1])]
 

@@ -1,4 +1,4 @@
-"""Failures: work lost by attempts that were cut short, and what the GPU-hours that jobs held were good for."""
+"""Failures: work lost in interrupted attempts, and how the GPU-hours that jobs held were used."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 _CAUSES = 12
-"""Most ends drawn."""
+"""Maximum number of bars."""
 
 _ALL = 1 - 1e-9
-"""Share of what attempts held from which on all of it is lost."""
+"""If at least this share of the attempts' GPU-hours is lost, all of it counts as lost."""
 _WHOLE = 0.995
-"""Share of the GPU-hours whose use is known from which on nothing is said about the others."""
+"""If utilization is known for at least this share of the GPU-hours, the rest is not mentioned."""
 
 _PARTS = {
     "useful_gpu_hours": ("useful", "status-completed"),
@@ -30,11 +30,11 @@ _PARTS = {
     "start_up_gpu_hours": ("start-up", "status-cancelled"),
     "queued_gpu_hours": ("waiting for parts of the gang", "status-pending"),
 }
-"""Parts of what jobs held, in stacking order, with what they are called and their colour."""
+"""Parts of the GPU-hours held, in stacking order, with label and colour."""
 
 
 def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much work attempts lost that were cut short, and what cost most of it."""
+    """Say how much work interrupted attempts lost, and which cause cost most."""
     lost = sum(r["lost_gpu_hours"] or 0 for r in rows)
     worst = largest(rows, "lost_gpu_hours")
     if not lost or worst is None:
@@ -45,8 +45,8 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all that was held; {percent(worst['lost_gpu_hours'] / lost)} of it with the"
-        f" end '{_end(worst)}'."
+        f" {percent(of_all)} of all GPU-hours held; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
+        f" '{_end(worst)}'."
     )
 
 
@@ -56,7 +56,7 @@ def _end(row: Row) -> str:
 
 
 def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the GPU-hours lost by status and cause, most first."""
+    """Draw the GPU-hours lost by status and cause, largest first."""
     known = [r for r in rows if r["lost_gpu_hours"]]
     shown = [{**r, "label": _end(r)} for r in known[:_CAUSES]]
     left = len(known) - len(shown)
@@ -77,7 +77,7 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which part of the GPU-hours that jobs held was useful, and what became of the rest."""
+    """Say which share of the GPU-hours that jobs held was useful, and how the rest was spent."""
     every = next((r for r in rows if r["gpu_class"] == "all"), None)
     if every is None or not every["held_gpu_hours"]:
         return None
@@ -94,7 +94,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
         text += f". Use is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
-        text += f". Not known: {', '.join(unknown)}"
+        text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."
 
 
@@ -113,7 +113,7 @@ _UNKNOWN = {
 
 
 def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw what became of the GPU-hours that jobs of each size held, as one stacked bar a size."""
+    """Draw how the GPU-hours of each job size were spent, with one stacked bar per size."""
     classes = [r for r in rows if r["held_gpu_hours"]]
     shown = [
         {
@@ -140,23 +140,23 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             Tip("hours", "GPU-hours", ",.0f"),
             Tip("share", "", ".1%"),
         ],
-        note="Useful includes what is not known.",
+        note="'Useful' includes hours whose use is unknown.",
     )
     return [chart]
 
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the effective training time ratio of small and wide gangs that have enough jobs."""
+    """Compare the effective training time ratio of small and large gangs with enough jobs."""
     told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= SEVERAL]
     if not told:
-        return f"No size has {SEVERAL} jobs of an hour or more, so that chance decides what is drawn." if rows else None
+        return f"No size has {SEVERAL} jobs of at least an hour, so the chart mostly shows chance." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
-        f"With a checkpoint an hour jobs of {_size(wide)} make progress for {percent(wide['ettr'])} of the time since"
+        f"With hourly checkpoints, jobs of {_size(wide)} make progress in {percent(wide['ettr'])} of the time since"
         f" submission{_ends(wide)}{sample_size(wide['jobs'])}"
     )
     if small is not wide:
-        text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
+        text += f", jobs of {_size(small)} in {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
     return f"{text}."
 
 
@@ -172,11 +172,11 @@ def _ends(row: Row) -> str:
 
 
 def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the ratio of each gang size with its interval, and what failures would let expect."""
+    """Draw the ratio of each gang size with its interval, and the ratio expected from the failure rate."""
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
     measured: dict[str, Any] = {"color": colours["measured"]}
-    x = share("ettr", "time in which jobs got ahead", whole=True)
+    x = share("ettr", "time in which jobs made progress", whole=True)
     marks = [whisker(x.of("ettr_low"), "ettr_high", **measured), dot(**measured)]
     if any(r["expected_ettr"] is not None for r in known):
         marks.append(diamond(x.of("expected_ettr"), color=colours["expected by the formula"]))

@@ -1,4 +1,4 @@
-"""Fitted workload: which families describe run times, how well, and the rate of arrivals."""
+"""Fitted workload: which families describe run times and how well, and the arrival rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _LEVEL = 0.05
-"""p-value up to which a misfit counts as more than chance."""
+"""If the p-value is at most this, a misfit counts as more than chance."""
 _FAMILIES = {
     "expon": "an exponential",
     "lognorm": "a lognormal",
@@ -37,7 +37,7 @@ _MIXTURES = {"hyperexpon": "exponentials", "lognorm_mix": "lognormals"}
 
 
 def _family(name: str) -> str:
-    """Return what a family is called.
+    """Return the name of a family.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def _family(name: str) -> str:
 
 
 def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which family was chosen for all jobs, and how far off it is."""
+    """Say which family was chosen for all jobs, and how well it fits."""
     whole = next((r for r in rows if (r["gpu_class"], r["status"]) == (_ALL, _ALL)), None)
     if whole is None:
         return None
@@ -59,11 +59,11 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
     text = (
         f"Of the families tried, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs"
-        f" best. The largest gap between fitted and observed distribution is {percent(whole['ks'])}."
+        f" best. The largest gap between the fitted and observed distribution is {percent(whole['ks'])}."
     )
     if whole["p"] is None:
         return text
-    # The test uses a part of the jobs, so that it cannot find small gaps of all of them.
+    # The test uses only some of the jobs, so it cannot detect small gaps.
     part = whole.get("p_jobs")
     of = "" if part is None or part >= whole["jobs"] else f" of {count(part)} of these jobs"
     more = "more" if whole["p"] <= _LEVEL else "no more"
@@ -71,24 +71,24 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def family_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the misfit of all jobs and each size class."""
+    """Draw the misfit for all jobs and each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
         return []
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
     axis = "largest gap of fitted and observed share, KS"
     chart = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
-    note = "Run time until the end, fitted against observed; the shorter the bar, the better the fit."
+    note = "Run time until the end, fitted against observed; shorter bars mean a better fit."
     return [replace(chart, note=note)]
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """State the median and the 99th percentile of all jobs, observed and fitted."""
+    """Give the median and the 99th percentile of all jobs, observed and fitted."""
     by = {r["share"]: r for r in rows if r["gpu_class"] == _ALL}
     if 0.5 not in by:
         return None
     middle = by[0.5]
-    cut = ", those whose end is not known included," if middle.get("censored_share") else ""
+    cut = " (including jobs with an unknown end)" if middle.get("censored_share") else ""
     text = (
         f"Half of all jobs{cut} run for at most"
         f" {duration(middle['observed_s'])}; the fit says {duration(middle['fitted_s'])}."
@@ -103,13 +103,13 @@ def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw all jobs as a distribution; size classes as distribution, survival on log axes, and quantiles."""
+    """Draw the distribution of all jobs, and for size classes the distribution, log-log survival, and quantiles."""
     whole = [{**r, "what": "all"} for r in rows if r["gpu_class"] == _ALL]
     split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
     marks = "Points are observed, lines fitted."
     beyond = marks
     if any(r["observed_s"] == 0 for r in rows):
-        marks += " 0 stands for run times that were rounded to 0."
+        marks += " 0 includes run times that were rounded to 0."
         beyond += " Run times that were rounded to 0 are left of the axis."
     alone, sizes = Hues("what", {"all": colour("series-1")}), size_hues(split, "what")
     charts = []
@@ -118,7 +118,7 @@ def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             charts.append(curves(own, "below", by, title=title, note=marks))
             charts.append(curves(own, "beyond", by, title=f"{title}: how many run longer", note=beyond))
     note = (
-        "A point stands for a share of the jobs: right, how long they run by the fit; up, how long they ran. On the"
+        "Each point is a quantile of the run time: fitted on the horizontal axis, observed on the vertical axis. On the"
         " dashed line both are equal."
     )
     if charts:
@@ -127,7 +127,7 @@ def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """State the mean rate, the busiest and the quietest hour of the week, and how far off observed hours are."""
+    """Give the mean rate, the busiest and the quietest hour of the week, and the deviation of observed hours."""
     week_rows, known = _weekly(rows)
     rates = axis_values(week_rows, ("fitted",))
     if not rates:
@@ -140,20 +140,20 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
         " rate"
     )
     if high - low < 1e-9 * high:
-        return f"{text}, at all hours alike.{_off(week_rows)}"
+        return f"{text}, the same at all hours.{_off(week_rows)}"
     daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
     busy, quiet = (_when(rates.index(rate), known=known, daily=daily) for rate in (high, low))
     return f"{text}: {count(high)} in the busiest hour{busy}, {count(low)} in the quietest{quiet}.{_off(week_rows)}"
 
 
 def _unequal(row: Row) -> str:
-    """Return a warning where the rate changes so much over the log that a mean week says little."""
+    """Return a warning if the rate changes so much over the log that a mean week says little."""
     if row.get("half_days") is None:
         return ""
     end = "last" if row["growth"] > 1 else "first"
     days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
-        f"Half of all batches come in the {end} {days} of the log, by a fitted rate that"
+        f"Half of all batches arrive in the {end} {days} of the log, with a fitted rate that"
         f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
         " them. "
     )
@@ -187,7 +187,7 @@ def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
 
 
 def _when(hour: int, *, known: bool, daily: bool) -> str:
-    """Return which hour of the week that is; without the day where every day has the same rates."""
+    """Return the hour of the week in words, without the day if every day has the same rates."""
     if not known:
         return ""
     words = f"{hour % 24:02}:00 to {(hour + 1) % 24:02}:00"
@@ -204,7 +204,7 @@ def rate_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say whether jobs arrive in bursts, and which process the model draws from."""
+    """Say whether jobs arrive in bursts, and which process the model uses."""
     by = {r.get("name"): r for r in rows}
     parts = ("process", "held out")
     chosen = next((r["name"] for r in rows if r["part"] in parts and r.get("decides")), None)
@@ -222,8 +222,8 @@ def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
                 f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
             )
     return (
-        f"Batches of jobs come as if independently of each other: {' and '.join(texts.values())} {same}, no more than"
-        f" chance would give. {_drawn(by, chosen)}"
+        f"Batches of jobs seem to arrive independently of each other: {' and '.join(texts.values())} {same}, no more"
+        f" than by chance. {_drawn(by, chosen)}"
     )
 
 
@@ -234,39 +234,39 @@ _VARIED = {
 
 
 def _drawn(by: dict[str | None, Row], chosen: str) -> str:
-    """Return what the model draws."""
+    """Return which process the model uses."""
     if chosen == "poisson":
-        return "So the model draws independent arrivals."
+        return "So the model uses independent arrivals."
     if chosen == "sessions":
         return (
-            f"The model draws sessions: {count(by['size']['value'])} jobs on average of one user (of one VC where users"
-            f" are unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
+            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (of one VC if users are"
+            f" unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
         )
     if chosen == "mmpp":
         calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))
         return (
-            "So the model lets the rate switch between a calm and a busy state (MMPP), with"
+            "So the rate in the model switches between a calm and a busy state (MMPP), with"
             f" {count(calm)} and {count(busy)} times the fitted rate."
         )
     return "So the model draws the times between batches from a gamma distribution (gamma renewal)."
 
 
 def scores_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which generator comes nearest, and what becomes of waits there."""
+    """Say which generator comes closest to the log, and how its waits compare."""
     ranked = sorted((r for r in rows if r["mean_rank"] is not None), key=lambda r: float(r["mean_rank"]))
     generated = [r for r in ranked if "naive" not in str(r["workload"])]
     if not generated:
         return None
     best = generated[0]
     text = (
-        f"Of the generators, '{best['workload']}' comes nearest to the last part of the log, with a mean rank of"
+        f"Of the generators, '{best['workload']}' comes closest to the last part of the log, with a mean rank of"
         f" {count(best['mean_rank'])} among {len(ranked)} workloads."
     )
     if ranked[0] is not best:
-        text += f" A naive workload ({ranked[0]['workload']}) comes nearer: the log says little about what follows it."
+        text += f" A naive workload ({ranked[0]['workload']}) comes closer: the log is a poor guide to what follows."
     mine, log = best.get("wait_fifo_mean_s"), rows[0].get("wait_fifo_mean_s")
     if mine is not None and log is not None:
-        text += f" Replayed under FIFO its jobs wait {duration(mine)} on average, those of the log {duration(log)}."
+        text += f" Replayed under FIFO, its jobs wait {duration(mine)} on average, the log's jobs {duration(log)}."
     return text
 
 

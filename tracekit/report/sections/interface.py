@@ -1,7 +1,7 @@
-"""The interface of section modules: how they offer sentences and charts, and how a report asks for them.
+"""The interface of section modules: how they provide sentences and charts, and how a report gets them.
 
-Each module beside this one has a tuple `PRESENTATIONS`: one entry per question, in reading order, with its sentence and
-its chart.
+Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order, that has
+its sentence and its chart.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Presentation:
     name: str
     """The question's name."""
     finding: Says
-    """Writes one sentence from the rows; None where there is nothing true and useful to say."""
+    """Writes one sentence from the rows; returns None if there is nothing true and useful to say."""
     chart: Draws | None = None
     """Draws the charts of the rows."""
     why_empty: Says | None = None
-    """Returns why the rows say nothing, None where they do say something."""
+    """Returns why the rows carry no information, or None if they do."""
     without_rows: str = ""
     """The sentence for an answer without rows."""
     without_vcs: str = ""
-    """The question as it is asked of a cluster without virtual clusters, where it differs."""
+    """The question's wording for a cluster without virtual clusters, if it differs."""
 
 
 @cache
@@ -90,56 +90,56 @@ _LEADS = {
         " counts the time before each later attempt. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
-        "A job that needs several GPUs at once is a gang. Its locality is good where these GPUs stand on few nodes, so"
-        " that they need not talk over the network. Each run of a job is an attempt."
+        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes, so that"
+        " they hardly need the network. Each run of a job is an attempt."
     ),
     "utilization": (
         "A GPU is held while a job has it, whatever the job does with it, and busy while it computes: its utilization"
-        " is the part of the time in which it did, as its driver measures it."
+        " is the share of the time in which it computes, as measured by its driver."
     ),
     "money": (
-        "A GPU-hour is one GPU held for an hour, whatever the job does with it; the prices are those of a file that was"
-        " given."
+        "A GPU-hour is one GPU held for an hour, whatever the job does with it. The prices come from the given price"
+        " file."
     ),
-    "failures": "A job that fails may be tried again; each try is an attempt. GPU-hours are GPUs times hours held.",
+    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours held.",
     "replay": (
-        "A replay submits the jobs of the log again and lets another policy decide who starts when. The completion time"
-        " of a job is its wait and its run time together."
+        "A replay submits the jobs of the log again and lets another policy decide when each one starts. The completion"
+        " time of a job is its wait plus its run time."
     ),
     "fit": (
-        "A fit is a formula for the workload, from which as many synthetic jobs can be drawn as are wanted. How far a"
-        " fit is off is the largest gap between two shares: of the jobs that run no longer than some time as observed,"
-        " and by the formula (the Kolmogorov-Smirnov distance, KS)."
+        "A fit is a formula for the workload that can generate any number of synthetic jobs. The error of a fit is the"
+        " largest gap between the observed and the fitted share of jobs that run at most a given time (the"
+        " Kolmogorov-Smirnov distance, KS)."
     ),
 }
-"""Explanations of the terms of a group, for readers who are new to them."""
+"""Explanations of each group's terms for readers new to them."""
 
 _OUTAGES = (
-    "An outage is a time in which a node was down, drained or in maintenance. A node is fit for work otherwise; its"
-    " availability is the part of the time in which it was."
+    "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is in service; its"
+    " availability is the share of the time in which it is."
 )
-"""What is said of failures where the trace tells when nodes were out of service."""
+"""Added to the explanation of failures if the trace records when nodes were out of service."""
 
-_VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, with a quota: the GPUs that it may hold."
-"""What is added for queueing where there are VCs."""
-_TENANTS = " Jobs are told apart {by}; the quota of {a} is what its jobs may hold at once."
-"""The same where tenants are something else."""
+_VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may hold."
+"""Added to the explanation of queueing if there are VCs."""
+_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may hold at once."
+"""Added instead if tenants are not VCs."""
 
 
 def may_be_empty(name: str) -> bool:
-    """Return whether the rows of an answer may say nothing."""
+    """Return whether the rows of an answer may carry no information."""
     one = presentations().get(name)
     return one is not None and one.why_empty is not None
 
 
 def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return why the rows of an answer say nothing; None where they do say something."""
+    """Return why the rows of an answer carry no information, or None if they do."""
     one = presentations().get(name)
     return one.why_empty(rows, facts) if one and one.why_empty else None
 
 
 def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return one sentence about an answer, or None when there is nothing true and useful to say."""
+    """Return one sentence about an answer, or None if there is nothing true and useful to say."""
     one = presentations().get(name)
     if one is None:
         return None
@@ -147,13 +147,13 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> st
 
 
 def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> list[Chart]:
-    """Return the charts of an answer; none when it has no chart or no rows, and none that tells nothing."""
+    """Return the charts of an answer that carry information; none if it has no chart or no rows."""
     one = presentations().get(name)
     return [chart for chart in one.chart(rows, facts) if tells(chart)] if one and one.chart and rows else []
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:
-    """Return a question as it is asked of this trace."""
+    """Return a question worded for this trace."""
     one = presentations().get(name)
     return one.without_vcs if one and one.without_vcs and not facts.vcs else question
 
@@ -164,7 +164,7 @@ def section_title(group: str) -> str:
 
 
 def section_lead(group: str, facts: TraceFacts = DEFAULT_FACTS) -> str:
-    """Return an explanation of the terms of a group of queries; '' where none is needed."""
+    """Return an explanation of the terms of a group of queries; '' if none is needed."""
     lead = _LEADS.get(group, "")
     if group == "failures":
         return " ".join([*([_OUTAGES] if facts.outages else []), *([lead] if facts.jobs else [])])
@@ -175,43 +175,43 @@ def section_lead(group: str, facts: TraceFacts = DEFAULT_FACTS) -> str:
 
 
 def reading_order(name: str) -> tuple[int, str]:
-    """Return the sort key of a question: first those with a presentation, in that order, then the others by name."""
+    """Return the sort key of a question: questions with a presentation in their order, then the others by name."""
     known = list(presentations())
     return (known.index(name) if name in known else len(known), name)
 
 
 def sections_in_order(groups: Iterable[str]) -> list[str]:
-    """Return the groups that occur, known ones in reading order and others after them by name."""
+    """Return the groups that occur: known groups in reading order, then the others by name."""
     known = list(_TITLES)
     return sorted(set(groups), key=lambda g: (known.index(g) if g in known else len(known), g))
 
 
 def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
-    """Return the terms with what they mean; the tenant is called by the site's word."""
+    """Return the terms with their meanings, using the site's word for the tenant."""
     tenant = facts.tenant
     team = (
-        "the part of the cluster that a team shares; its quota is the GPUs that it may hold"
+        "a team's part of the cluster; its quota is the number of GPUs that it may hold"
         if tenant.one == VC.one
-        else f"what tells teams apart here; the quota of {tenant.a} is what its jobs may hold at once"
+        else f"the unit that separates teams here; the quota of {tenant.a} is what its jobs may hold at once"
     )
     return [
         ("job", "What a user submits: it starts on all its GPUs at once."),
-        ("attempt", "Each run of a job; one that fails may be tried again."),
+        ("attempt", "Each run of a job; a failed job may be retried."),
         ("gang", "The GPUs that a job needs at the same time."),
         (
             "locality",
-            "How near to each other the GPUs of a gang stand; on few nodes they hardly need the network.",
+            "How close together the GPUs of a gang are; on few nodes they hardly need the network.",
         ),
         (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
         ("wait", "The time from a job's submission to its first start."),
-        ("queueing delay per attempt", "The time that each attempt queued, the first and the later ones."),
-        ("90th percentile, p90", "Nine values in ten are no larger."),
+        ("queueing delay per attempt", "The time that each attempt queued, including later attempts."),
+        ("90th percentile, p90", "Nine in ten values are at most this large."),
         ("GPU-hour", "One GPU held for an hour, whatever the job does with it."),
         ("held, used", "A GPU is held while a job has it, and used while it computes, as its driver measures it."),
-        ("outage", "A time in which a node was down, drained or in maintenance."),
-        ("goodput", "The part of the held GPU time that was neither start-up nor lost nor idle."),
+        ("outage", "A period in which a node was down, drained or in maintenance."),
+        ("goodput", "The share of the held GPU time that was not start-up, lost or idle."),
         ("replay", "The jobs of the log, scheduled again under another policy."),
-        ("completion time", "The wait and the run time of a job together."),
-        ("twin", "The replay whose waits come nearest to those that the log recorded."),
-        ("effect", "What a change would do to the waits that the log recorded, not to those of another replay."),
+        ("completion time", "The wait plus the run time of a job."),
+        ("twin", "The replay whose waits come closest to the waits in the log."),
+        ("effect", "How a change would affect the waits in the log, not the waits of another replay."),
     ]

@@ -1,4 +1,4 @@
-"""Locality: what spreading a job over nodes, or sharing nodes, has to do with its wait and its utilization."""
+"""Locality: how spreading a job over nodes, or sharing nodes, relates to its wait and its utilization."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 NODE_COUNTS = 16
-"""Most numbers of nodes drawn."""
+"""Maximum number of node counts drawn."""
 
 SIZES = 8
-"""Most job sizes drawn."""
+"""Maximum number of job sizes drawn."""
 
 LEAST_SAMPLES = 60
-"""Below this number of samples, an hour of one GPU in most traces, a sentence does not mention them."""
+"""Groups with fewer samples (in most traces, an hour of one GPU) are not mentioned in sentences."""
 
 PAPER_SIZE = 16
-"""The size whose spread the paper tabulates."""
+"""The job size whose spread the paper tabulates."""
 
 _CLASSES = ("5-8", ">8")
-"""The classes that the paper draws; smaller jobs hardly ever spread."""
+"""The size classes that the paper draws; smaller jobs are hardly ever spread."""
 
 
 def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the waits of jobs of one class on few and on more nodes."""
+    """Compare the waits of jobs of one size class on few nodes and on more nodes."""
     for gpu_class in _CLASSES:
         have = _with_known_waits(rows, gpu_class)
         if len(have) >= 2:
@@ -57,7 +57,7 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
-    """Return the rows of a class whose waits are known of several jobs."""
+    """Return the rows of a class with known waits for several jobs."""
     return [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= SEVERAL]
 
 
@@ -66,7 +66,7 @@ def _nodes(number: int) -> str:
 
 
 def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw median and 90th percentile of the first wait by number of nodes."""
+    """Draw the median and 90th percentile of the first wait by number of nodes."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
         return []
@@ -75,14 +75,14 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     counts = sorted({r["node_count"] for r in shown})
     if not counts:
         return []
-    # Wide jobs are few and of many widths; the commonest widths carry the picture.
+    # Many-node jobs are few and vary in node count, so only the most common node counts are drawn.
     jobs = {n: sum(r["jobs"] for r in shown if r["node_count"] == n) for n in counts}
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
     by = size_hues(shown)
-    note = "Dot: median. Line: from it to the 90th percentile."
+    note = "Dot: median. Line: up to the 90th percentile."
     if len(kept) < len(counts):
-        note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more."
+        note += f" Drawn: the {len(kept)} most common node counts; {len(counts) - len(kept)} more."
     chart = ranges(
         shown,
         y=names("nodes", [str(n) for n in kept], "nodes of the job", step=13 * len(by.colours) + 10),
@@ -98,7 +98,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the size class of which most jobs are spread further than they need."""
+    """Name the size class with the largest share of jobs on more nodes than needed."""
     spread = [r for r in _spread_shares(rows) if r["gpu_class"] not in {"<1", "1"}] or _spread_shares(rows)
     if not spread:
         return None
@@ -116,7 +116,7 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _waited(rows: list[Row], gpu_class: str) -> str:
-    """Compare the mean first wait of spread and of compact jobs of a class, over the jobs whose wait is known."""
+    """Compare the mean first wait of spread and compact jobs of a class, over jobs with known waits."""
     own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_queue_s"] is not None]
     kinds = [[r for r in own if (r["relaxation"] > 1) == wide] for wide in (True, False)]
     waits = [sum(r["waits"] for r in kind) for kind in kinds]
@@ -130,7 +130,7 @@ def _waited(rows: list[Row], gpu_class: str) -> str:
 
 
 def _spread_shares(rows: list[Row]) -> list[Row]:
-    """Return by size class the number of jobs and the share of those on more nodes than they need."""
+    """Return, by size class, the number of jobs and the share of them on more nodes than needed."""
     jobs: dict[str, int] = {}
     wide: dict[str, int] = {}
     for row in rows:
@@ -140,7 +140,7 @@ def _spread_shares(rows: list[Row]) -> list[Row]:
 
 
 def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of jobs on more nodes than they need, by size class."""
+    """Draw the share of jobs on more nodes than needed, by size class."""
     shown = _spread_shares(rows)
     axis = "share of jobs on more nodes than needed"
     return [bars(shown, measures={"share": "on more nodes than needed"}, axis_title=axis, count="jobs")]
@@ -155,7 +155,7 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     several = {size: own for size, own in sizes.items() if len(own) >= 2}
     if not several:
         return None
-    # The paper's size, else the one that was seen most.
+    # Use the paper's size, or else the size with most samples.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
@@ -172,13 +172,13 @@ def _seen(row: Row, attempts: int | None) -> str:
 
 
 def _beware(attempts: list[int | None]) -> str:
-    """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
+    """Return a warning if many samples come from few attempts, because samples of one attempt are similar."""
     few = [n for n in attempts if n is not None and n < FEW]
     return ", too few attempts to tell why" if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
+    """Draw utilization percentiles of sizes that ran on several different node counts."""
     widths: dict[float, int] = {}
     for row in rows:
         widths[row["gpu_count"]] = widths.get(row["gpu_count"], 0) + 1
@@ -186,22 +186,22 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
     shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     left = len(rows) - len(shown)
-    note = f"{left} more sizes and spreads in the table." if left else ""
+    note = f"The table has {left} more combinations of size and nodes." if left else ""
     tips = [Tip("layout", "GPUs and nodes")]
     return [tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)]
 
 
-_ALONE, _SHARED = "alone on its nodes", "beside another job"
+_ALONE, _SHARED = "alone on its nodes", "sharing a node"
 
 
 def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Compare alone and shared for the size of which both were seen most."""
+    """Compare exclusive and shared nodes for the size with most samples of both."""
     alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
     beside = {r["gpu_count"]: r for r in rows if r["colocated"]}
     if not rows:
         return None
     if not beside or not alone:
-        return "At no time were GPUs of one node held by several jobs." if alone else None
+        return "No two jobs ever held GPUs of the same node at the same time." if alone else None
     both = [g for g in alone if g in beside and min(alone[g]["samples"], beside[g]["samples"]) >= LEAST_SAMPLES]
     if not both:
         return None
@@ -210,12 +210,12 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     of = "attempts" if seen is None else counted(seen, "attempts")
     return (
         f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
-        f" {beside[size]['mean_pct']:.1f} % beside another job{_beware([seen])}."
+        f" {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
     )
 
 
 def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the utilization's percentiles alone and shared, by size."""
+    """Draw utilization percentiles on exclusive and shared nodes, by size."""
     samples: dict[float, int] = {}
     for row in rows:
         samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]

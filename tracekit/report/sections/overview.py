@@ -1,4 +1,4 @@
-"""Overview: what the trace holds, how jobs end, how large they are, when they come."""
+"""Overview: what the trace contains, how jobs end, how large they are, and when they are submitted."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _UNKNOWN = "unknown"
 
 
 def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much the trace holds."""
+    """Say how much the trace contains."""
     value = {r["metric"]: r["value"] for r in rows}
     if not value.get("jobs"):
         return None
     known = {metric: number for metric, number in value.items() if number is not None}
     mixed = mixes_kinds(known)
-    text = f"The trace holds {count(value['jobs'])} jobs"
+    text = f"The trace has {count(value['jobs'])} jobs"
     if mixed:
         text += f", {count(known['gpu_jobs'])} of them with GPUs,"
     if value.get("users"):
@@ -48,7 +48,7 @@ def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many jobs complete, and what the others cost."""
+    """Say how many jobs complete, and what the other jobs cost."""
     by = {r["status"]: r for r in rows}
     done = by.get("completed")
     if done is None:
@@ -72,7 +72,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if row is not None and row[share]:
             part = f", {percent(row[share])}, took {percent(row['gpu_hours_share'])}" if row["gpu_hours_share"] else ""
             text += f", {status_word(second)} jobs{part or f' are {percent(row[share])}'}"
-    more = f"; what {counted(running, 'jobs')} that still run have held is in neither" if running else ""
+    more = f"; not counted: {counted(running, 'jobs')} still running" if running else ""
     return f"{text}{more}."
 
 
@@ -80,25 +80,25 @@ _GPU_SHARE = "gpu_jobs_share"
 
 
 def _kind(rows: list[Row]) -> tuple[str, str]:
-    """Return the share of jobs to tell, and which jobs these are: those with GPUs where there are others too."""
+    """Return the share column to report and the name of its jobs: GPU jobs if the trace also has CPU jobs."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw share of jobs beside share of GPU time, by status."""
+    """Draw the share of jobs next to the share of GPU time, by status."""
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
     have = {r["key"] for r in shown}
     share, jobs = _kind(rows)
     words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
     chart = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
-    note = "GPU time is that of finished runs: running jobs have none yet." if "running" in have else ""
+    note = "GPU time covers finished runs only; running jobs have none yet." if "running" in have else ""
     return [replace(chart, note=note)]
 
 
 def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which size is most common and which takes most GPU time."""
+    """Say which size is most common and which uses the most GPU time."""
     sized = [r for r in rows if r["gpu_class"] not in (None, "0")]
     total = sum(r["jobs"] for r in rows)
     gpu = sum(r["jobs"] for r in sized)
@@ -112,7 +112,7 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{who[0].upper()}{who[1:]} are the most common, {percent(part)} {of}"
     cpu = sum(r["jobs"] for r in rows if r["gpu_class"] == "0")
     if mixed and cpu:
-        text += f" (beside {counted(cpu, 'CPU jobs')})"
+        text += f" (plus {counted(cpu, 'CPU jobs')})"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
@@ -125,7 +125,7 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def size_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw share of jobs beside share of GPU time, by size class."""
+    """Draw the share of jobs next to the share of GPU time, by size class."""
     shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
     have = {r["key"] for r in shown}
     return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
@@ -137,7 +137,7 @@ def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str
 
 
 def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say when the busiest and the quietest hour are."""
+    """Say which hours are the busiest and the quietest."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     mixed = 0 < gpu < sum(r["jobs"] for r in rows)
     column = "gpu_jobs" if mixed else "jobs"
@@ -146,11 +146,11 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     busy = f"{hour_span(high['hour'])} ({counted(high[column], 'GPU jobs' if mixed else 'jobs')})"
     quiet = f"{hour_span(low['hour'])} ({count(low[column])})"
-    return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
+    return f"Over all days, the busiest hour is between {busy}, the quietest between {quiet}."
 
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the mean number of submissions of each hour, of jobs with GPUs where there are others too."""
+    """Draw the mean number of submissions per hour; only GPU jobs if the trace also has CPU jobs."""
     mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
     if mixed:
         rows = [
@@ -169,7 +169,7 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what differs between the halves of the log."""
+    """Say what differs between the two halves of the log."""
     halves = [row for row in rows if row["period"] == "half"]
     if len(halves) < 2:
         return None

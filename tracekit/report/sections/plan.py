@@ -1,4 +1,4 @@
-"""The capacity plan: waits against the number of nodes."""
+"""The capacity plan: waits by number of nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what more and fewer nodes give, unless months with today's nodes do not wait as the log did."""
+    """Say how more or fewer nodes would change waits, unless resampled months do not reproduce the log's waits."""
     by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
     now = rows[-1]["nodes"]
     if now not in by_nodes:
@@ -26,15 +26,15 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
     if log is not None and not _as_in_the_log(today, log):
         return (
-            f"Cannot tell what more or fewer nodes would give: in months drawn from the log's days jobs wait"
-            f" {_mean(today)}{_tail(today)}, with the {counted(now, 'nodes')} of today; by the log they waited"
+            f"Cannot tell what more or fewer nodes would change: in months resampled from the log's days, jobs wait"
+            f" {_mean(today)}{_tail(today)}, with today's {counted(now, 'nodes')}; in the log they waited"
             f" {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    text = f"In months drawn from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
+    text = f"In months resampled from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
     text += f" with {counted(now, 'nodes')}"
     if log is not None:
-        text += f" (by the log {_wait(log)}{_tail(log)})"
+        text += f" (in the log {_wait(log)}{_tail(log)})"
     more = next((n for n in sorted(by_nodes) if n > now), None)
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
     parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
@@ -42,29 +42,29 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _as_in_the_log(today: Row, log: Row) -> bool:
-    """Return whether the log's wait is one of those that months with today's nodes have, 19 of 20 of them."""
+    """Return whether the log's wait lies within the 95 % interval of resampled months with today's nodes."""
     low, high, recorded = today["p90_wait_low_s"], today["p90_wait_high_s"], log["p90_wait_s"]
     return None in (low, high, recorded) or low <= recorded <= high
 
 
 def _wait(row: Row) -> str:
-    """Return the mean wait of a number of nodes."""
+    """Return the mean wait of a row in words."""
     return "without end" if row["mean_wait_s"] is None else duration(row["mean_wait_s"])
 
 
 def _mean(row: Row) -> str:
-    """Return the mean wait, said to be one."""
+    """Return the mean wait with the words 'on average'."""
     return _wait(row) if row["mean_wait_s"] is None else f"{_wait(row)} on average"
 
 
 def _tail(row: Row) -> str:
-    """Return what one job in ten waits longer than."""
+    """Return the wait that one job in ten exceeds."""
     known = row["mean_wait_s"] is not None and row["p90_wait_s"] is not None
     return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
 
 
 def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the 90th percentile of the wait against nodes, with its interval, and the log's own."""
+    """Draw the 90th percentile of the wait by number of nodes, with its interval and the log's value."""
     known = [row for row in rows if row["p90_wait_s"] is not None]
     planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
     as_now = [row for row in planned if log and row["nodes"] == log[0]["nodes"]]
@@ -79,7 +79,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     today: list[Mark] = []
     if log:
         now, at = {"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}, [row["nodes"] for row in planned]
-        words = f"today {counted(now['nodes'], 'nodes')}, by the log {duration(now['p90_wait_s'])}"
+        words = f"today {counted(now['nodes'], 'nodes')}, in the log {duration(now['p90_wait_s'])}"
         left = now["nodes"] > (min(at) + max(at)) / 2
         look = {"filled": True, "shape": "diamond", "size": 110, "color": colour("series-3")}
         today = [*reference(x, words, left=left, rows=[now]), Mark("point", look, rows=[now])]

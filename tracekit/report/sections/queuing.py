@@ -29,16 +29,16 @@ _DRAWN = (
     ("run time", "Run time", "run time", "jobs that ran no longer"),
     ("wait", "Wait", "wait", "jobs that waited no longer"),
 )
-"""A measure, the heading of its chart, and the words at its axes."""
+"""A measure, the heading of its chart, and its axis titles."""
 
 LEAST = 3
-"""Fewest values that a curve is drawn of."""
+"""Minimum number of values for a curve."""
 
 _DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the median and the 90th percentile of run times and of waits."""
+    """Give the median and the 90th percentile of run times and waits."""
     whole = {r["measure"]: r for r in rows if r["scope"] == "all"}
     run, wait = whole.get("run time"), whole.get("wait")
     told = []
@@ -48,7 +48,7 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
             " longer"
         )
     if wait is not None and wait["p90_s"] <= 0:
-        told.append("nine jobs in ten or more started at once")
+        told.append("at least nine in ten jobs started at once")
     elif wait is not None:
         half = f"half waited at most {duration(wait['p50_s'])}" if wait["p50_s"] > 0 else "half started at once"
         told.append(f"{half}, one in ten waited {duration(wait['p90_s'])} or longer")
@@ -57,11 +57,11 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def distributions_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the curves of run times and waits, and the waits of each size."""
+    """Draw curves of run times and waits, and the waits of each size."""
     charts = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
-        # A curve of zeros would be an edge of the chart.
+        # A curve of zeros would coincide with the edge of the chart.
         if any(r["scope"] == "all" and r["p100_s"] for r in own):
             charts.append(curve(own, title=title, of=share, heading=heading))
     waits = [r for r in rows if r["measure"] == "wait" and r["scope"] == "size"]
@@ -77,7 +77,7 @@ def _waits_by_size(rows: list[Row]) -> Chart:
 
 
 def _by_class(rows: list[Row], title: str, count: str) -> Chart:
-    """Draw the distribution of each size class; `count` is the column that says of how many jobs."""
+    """Draw the distribution of each size class; `count` is the column with the number of jobs."""
     by = size_hues(rows)
     return ranges(
         rows,
@@ -93,17 +93,17 @@ def _by_class(rows: list[Row], title: str, count: str) -> Chart:
 
 
 def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say in which hour of the week most jobs come, and which waits are longest on average."""
+    """Say in which hour of the week most jobs are submitted, and in which hour mean waits are longest."""
     whole = [r for r in rows if r["cluster"] is None and r["jobs_per_hour"] is not None]
     busy = largest(whole, "jobs_per_hour")
     if busy is None or not busy["jobs"]:
         return None
-    text = f"Most GPU jobs come on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
+    text = f"Most GPU jobs are submitted on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
     among = f" (hours of {LEAST} waits or more)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
-    return f"{text}. Those that come on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
+    return f"{text}. Jobs submitted on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
 
 
 def _hour(row: Row) -> str:
@@ -111,7 +111,7 @@ def _hour(row: Row) -> str:
 
 
 def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw arrivals, and beside them mean waits, by day and hour of the week."""
+    """Draw submissions and, next to them, mean waits by day and hour of the week."""
     known = [r for r in rows if r["jobs"]]
     if len({(r["weekday"], r["hour"]) for r in known}) < LEAST:
         return []
@@ -123,7 +123,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
     jobs = [*when, Tip("come", "jobs in this hour")]
     charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted in an hour", tips=jobs)]
-    if wait.ends:  # waits of one step would be a map of one shade
+    if wait.ends:  # with a single step, the map would have only one shade
         waits = [*when, Tip("wait", "mean wait (s)", ",")]
         title = "Mean wait of jobs submitted then"
         charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
@@ -139,19 +139,19 @@ def _cell(row: Row) -> dict[str, Any]:
         "jobs": row["jobs"],
         "come": round(row["jobs_per_hour"], 2),
     }
-    # An hour whose jobs all wait still, or wait an unknown time, has none.
+    # An hour has no wait if all its jobs are still waiting or their waits are unknown.
     return cell if row["mean_wait_s"] is None else {**cell, "wait": round(row["mean_wait_s"])}
 
 
 TENANTS = 12
-"""Most tenants drawn."""
+"""Maximum number of tenants drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Share of all the waiting from which on a tenant is named."""
+"""Minimum share of all waiting time for a tenant to be named."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the median run time of the smallest and the largest GPU jobs of which there are several."""
+    """Compare the median run time of the smallest and the largest GPU jobs that occur more than a few times."""
     have = by_class(rows)
     sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
     sized = [row for row in sized if row["jobs"] >= SEVERAL] or sized
@@ -170,13 +170,13 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the run time's percentiles by size class."""
+    """Draw run time percentiles by size class."""
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     return [_by_class(shown, "run time (log scale)", "jobs")]
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name who waits most, the most common kind of start, and the one with the longest tail (90th percentile)."""
+    """Name who waits most, the most common group of starts, and the group with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
@@ -190,15 +190,15 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
-        among = f" of the groups{among}" if among else ""
-        told.append(f"The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}.")
-    if not where and (most["p90_s"] > 0 or not told):  # that most do not wait says little beside who does
-        told.insert(0, f"Most starts, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}.")
+        among = f" among groups{among}" if among else ""
+        told.append(f"The longest tail{among}: {_of(worst)}, {_waited(worst)}{sample_size(worst['waits'])}.")
+    if not where and (most["p90_s"] > 0 or not told):  # skip that most do not wait if something better was said
+        told.insert(0, f"The largest group is {_of(most)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))
 
 
 def _by_size(rows: list[Row]) -> str:
-    """Compare the mean wait of the smallest and of the largest jobs."""
+    """Compare the mean wait of the smallest and the largest jobs."""
     sizes = [_pooled([r for r in rows if r["gpu_class"] == c], "gpu_class") for c in GPU_CLASSES]
     known = [s for s in sizes if s is not None and s["waits"] >= SEVERAL]
     if len(known) < 2:
@@ -211,16 +211,16 @@ def _by_size(rows: list[Row]) -> str:
 
 
 def _tail(row: Row) -> str:
-    """Return what a mean wait hides: the 90th percentile, where it is known of all the waits, and few waits."""
+    """Return what a mean wait hides: the 90th percentile if it is known for all waits, and a small number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
-    """Name the tenant in which most of the time is waited, where one stands out."""
+    """Name the tenant with most of the waiting time, if one stands out."""
     vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
     known = [v for v in vcs if v is not None]
-    # A report may hold only the first rows of a long result, which do not represent the whole.
+    # A report may contain only the first rows of a long result, which do not represent the whole.
     if len(known) < 2 or len(rows) >= ROW_LIMIT:
         return ""
     waits, waited = sum(v["waits"] for v in known), sum(v["waits"] * v["mean_s"] for v in known)
@@ -229,24 +229,24 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
     if time < _OUTSTANDING or time < 2 * part:
         return ""
     who = f"Jobs without {tenant.a}" if most["vc"] is None else f"Jobs of {shorten(most['vc'], 30)}"
-    return f"{who} did {percent(time)} of all the waiting, with {percent(part)} of the starts."
+    return f"{who} account for {percent(time)} of the waiting time and {percent(part)} of the starts."
 
 
 def _pooled(rows: list[Row], key: str) -> Row | None:
-    """Return the waits of several rows and their mean; None where none is known."""
+    """Return the number of waits of several rows and their mean; None if no wait is known."""
     known = [r for r in rows if r["waits"] and r["mean_s"] is not None]
     waits = sum(r["waits"] for r in known)
     if not waits:
         return None
     mean = sum(r["waits"] * r["mean_s"] for r in known) / waits
-    # Percentiles of parts do not add up to one of the whole.
+    # The percentiles of parts cannot be combined into a percentile of the whole.
     return {key: known[0][key], "waits": waits, "mean_s": mean, "p90_s": known[0]["p90_s"] if len(known) == 1 else None}
 
 
 def _waited(row: Row) -> str:
-    """Return median and 90th percentile in words; a wait of 0 is no wait."""
+    """Return the median and 90th percentile in words; a wait of 0 counts as no wait."""
     if row["p90_s"] <= 0:
-        return "nine in ten or more did not wait"
+        return "at least nine in ten did not wait"
     tail = f"one in ten waited {duration(row['p90_s'])} or longer"
     middle = "half did not wait" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
     return f"{middle}, {tail}"
@@ -258,7 +258,7 @@ def _of(row: Row) -> str:
 
 
 def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw median, mean and 90th percentile of the waits by size, one chart a tenant, all on one axis."""
+    """Draw the median, mean and 90th percentile of waits by size, with one chart per tenant, all on the same axis."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
@@ -282,12 +282,12 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
-"""What is drawn of waits."""
+"""Columns of the waits that are drawn."""
 
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
-    """Return what the lines are, and which tenants have no chart."""
-    told = ["Dot: median; diamond: mean; line: to the 90th percentile."]
+    """Return a note on the marks and on the tenants without a chart."""
+    told = ["Dot: median; diamond: mean; line: up to the 90th percentile."]
     left, none = len(waited) - TENANTS, len(waits) - len(waited)
     if left > 0:
         told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more.")
@@ -297,7 +297,7 @@ def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], te
 
 
 def _waits(rows: list[Row], sizes: Hues, within: list[float]) -> Chart:
-    """Draw the waits of one tenant by size; each size has its place in all of the charts."""
+    """Draw the waits of one tenant by size; each size has the same position in all charts."""
     return ranges(
         rows,
         y=names("size", list(sizes.colours), step=18),

@@ -1,4 +1,4 @@
-"""Queueing: why jobs wait, who overtakes whom, and whether waits can be foretold."""
+"""Queueing: why jobs wait, which jobs overtake others, and whether waits can be predicted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
+    """Say which share of GPU jobs' waits each cause explains, and which size it affects most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
     if not waits:
@@ -29,23 +29,23 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     waited = sum(r["wait_s"] for r in sized)
     if fair and waited:
         time = sum(r["fair_share_wait_s"] for r in sized) / waited
-        text += f", and {percent(time)} of the time waited"
+        text += f", and {percent(time)} of the waiting time"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
         part = _part(fragmented, waits)
         text += f". {part[:1].upper()}{part[1:]} {_were(fragmented)} mostly due to scattered free GPUs"
     else:
-        text += ". Scattered GPUs cannot be judged, since the log does not say where jobs ran"
+        text += ". Scattered GPUs cannot be assessed, because the log does not record where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
-        text += f". During {which} enough GPUs were free, and the cause is not known"
+        text += f". During {which} enough GPUs were free, and the cause is unknown"
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
-        cause = "quotas meet" if facts.vcs else "it meets"
-        text += f". Of sizes with at least {FEW} waits {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
+        cause = "quotas affect" if facts.vcs else "this affects"
+        text += f". Among sizes with at least {FEW} waits, {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
     return text + "."
 
 
@@ -62,7 +62,7 @@ def _quota(facts: TraceFacts) -> str:
         return "came mostly from too few free GPUs in the whole cluster"
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
-    held = f"fell mostly while their {facts.tenant.one} held as many GPUs as it ever did"
+    held = f"came mostly while their {facts.tenant.one} held as many GPUs as it ever did"
     return f"{held} (no quotas known)"
 
 
@@ -95,7 +95,7 @@ _SCATTERED = "scattered free GPUs"
 
 
 def _of_time(row: Row) -> Row:
-    """Return the share of the time waited that each cause explains."""
+    """Return the share of the waiting time that each cause explains."""
     return {
         f"{cause}_time": row[f"{cause}_wait_s"] / row["wait_s"]
         if row["wait_s"] and row[f"{cause}_wait_s"] is not None
@@ -105,7 +105,7 @@ def _of_time(row: Row) -> Row:
 
 
 def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many starts overtook somebody, and how much of that was harmless."""
+    """Say how many starts overtook another job, and how often that did no harm."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
         return None
@@ -138,7 +138,7 @@ def _of_vc(facts: TraceFacts) -> str:
 
 
 def order_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of starts that overtook somebody, by size class."""
+    """Draw the share of starts that overtook another job, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
         return []
@@ -147,13 +147,13 @@ def order_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many of the last waits lay in the interval told when they began."""
+    """Say how many waits lay within the interval forecast at submission."""
     whole = next((r for r in rows if r["gpu_class"] == "all"), None)
     if whole is None:
         return None
     if not whole["told"]:
-        return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few like them that came earlier."
-    few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
+        return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs."
+    few = f"; {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["inside_share"])
     return f"{held} of the waits{n} lay within the interval forecast at submission{few}."
@@ -170,7 +170,7 @@ PRESENTATIONS = (
         "queuing/out_of_order",
         finding=order_finding,
         chart=order_chart,
-        without_vcs="How often do jobs overtake others, and at whose cost?",
+        without_vcs="How often do jobs overtake others, and which jobs pay for it?",
     ),
     Presentation(
         "queuing/expected_wait_backtest",

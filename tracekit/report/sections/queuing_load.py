@@ -1,4 +1,4 @@
-"""Queueing: how full the cluster is through time, who waits then, and why by the word of the scheduler."""
+"""Queueing: how full the cluster is over time, who waits, and why according to the scheduler."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""Share of the GPUs held below which the log probably lacks jobs of the cluster."""
+"""If a smaller share of the GPUs is held, the log probably lacks jobs of the cluster."""
 
 CLUSTERS = 4
-"""Most clusters drawn."""
+"""Maximum number of clusters drawn."""
 
 VCS = 6
-"""Most tenants drawn through time."""
+"""Maximum number of tenants drawn over time."""
 
 
 def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which part of the GPU time jobs held, and how many GPUs that is."""
+    """Say which share of the GPU time jobs held, and how many GPUs that is."""
     known = {r["metric"]: r["value"] for r in rows}
     if not known.get("held_gpus"):
         return None
@@ -38,18 +38,18 @@ def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if share is None:
         return f"Up to the last submission, jobs held {mean}."
     text = f"Jobs held {percent(share)} of the cluster's GPU time up to the last submission, {mean}"
-    return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
+    return f"{text}; the log may contain only some of the cluster's jobs." if share < FEW_HELD else f"{text}."
 
 
 def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many GPUs jobs held at most, and when the queue was longest."""
+    """Give the maximum number of GPUs held, and say when the queue was longest."""
     if not any(r["running_gpus"] for r in rows):
         return None
     times = sorted({r["time"] for r in rows})
     text = f"At the fullest jobs held {count(round(_fullest(rows)))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        # A moment may be fuller than the span that it lies in, as a doubt on the first screen may say.
+        # A moment may be fuller than its span's average; a caveat on the first screen may mention such a moment.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
         text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {_have(facts)}"
@@ -67,9 +67,9 @@ def _have(facts: TraceFacts) -> str:
 
 
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
-    """Return the rows of intervals that end by the last submission; all where none does, or none is known.
+    """Return the rows of intervals that end by the last submission; if there are none, or it is unknown, all rows.
 
-    The log holds no jobs that came later, so that a mean over later rows counts GPUs as idle that its jobs only left.
+    The log has no later jobs, so a mean over later rows would count GPUs as idle while the logged jobs merely drain.
     """
     moments = {r["time"]: local(r["time"], "UTC") for r in rows}
     if facts.last_submission is None or len(moments) < 2:
@@ -81,7 +81,7 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
 
 
 def _fullest(rows: list[Row]) -> float:
-    """Return the most GPUs held in one interval, over all clusters."""
+    """Return the maximum number of GPUs held in one interval, over all clusters."""
     held: dict[str, float] = {}
     for row in rows:
         held[row["time"]] = held.get(row["time"], 0.0) + row["running_gpus"]
@@ -89,17 +89,17 @@ def _fullest(rows: list[Row]) -> float:
 
 
 def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown, where there are no tenants."""
+    """Say where the whole cluster is shown if there are no tenants."""
     if facts.vcs or not facts.load:
         return None
-    return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown at queueing."
+    return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown under queueing."
 
 
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that waits for most GPUs, and the one that holds most."""
+    """Name the tenant that waits for the most GPUs, and the tenant that holds the most."""
     if len(rows) >= ROW_LIMIT:
-        # A report holds only the first rows of a long result, which do not represent the whole time.
-        return "The table shows the means of the first intervals, its file those of all."
+        # A report contains only the first rows of a long result, which do not represent the whole period.
+        return "The table shows the means of the first intervals; its file has all of them."
     means = _means(submitting(rows, facts))
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
     if not any(m["running_gpus"] or m["pending_gpus"] for m in means):
@@ -107,7 +107,7 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
-        return f"{text}; nobody waited for GPUs."
+        return f"{text}; no job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
@@ -118,7 +118,7 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _means(rows: list[Row]) -> list[Row]:
-    """Return the mean GPUs held and waited for of each tenant."""
+    """Return each tenant's mean GPUs held and waited for."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
         own.setdefault((row["cluster"], row["vc"]), []).append(row)
@@ -138,7 +138,7 @@ def _who(row: Row, facts: TraceFacts) -> str:
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held and waited for through time, of the tenants that hold or wait for most."""
+    """Draw GPUs held and waited for over time, for the tenants that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
         return []
     means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
@@ -160,38 +160,38 @@ def _minute(time: str, facts: TraceFacts) -> str:
 
 
 def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held, waited for and there through time, one chart a cluster."""
+    """Draw GPUs held, waited for and available over time, with one chart per cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
         top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # A line far above would press what is held flat.
+            # A line far above would flatten the curve of GPUs held.
             owned = ""
-            note = f"The line '{facts.capacity}' is not drawn: it is far above."
+            note = f"The line '{facts.capacity}' is not drawn because it is far above."
         title = cluster or "" if len(clusters) > 1 else ""
         drawn.append(held_above_waiting(own, facts, title=title, owned=owned, note=note))
     return drawn
 
 
 def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say which share of the free GPUs a large gang could have used."""
+    """Say what share of the free GPUs a large gang could have used."""
     rows = submitting(rows, facts)
     free = sum(r["free_gpus"] for r in rows)
     if not free:
-        return "No GPU was free at any of the moments looked at." if rows else None
+        return "No GPU was free at any of the sampled times." if rows else None
     usable = sum(r["largest_gang"] for r in rows)
     whole = sum(1 for r in rows if r["whole_free_nodes"]) / len(rows)
     when = "at all times" if whole == 1 else f"{percent(whole)} of the time"
     return (
-        f"On average one job with good locality could have taken {percent(usable / free)} of the free GPUs; {when}"
-        " a node or more was wholly free."
+        f"On average one job with good locality could have used {percent(usable / free)} of the free GPUs; {when}"
+        " at least one node was completely free."
     )
 
 
 def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
+    """Draw free GPUs and the largest gang that would fit over time, with one chart per cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
     return [
@@ -201,11 +201,11 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _CHOSEN = ("limit", "dependency", "begin time", "held")
-"""Groups that are no contention: more nodes would not have started these jobs any sooner."""
+"""Groups without contention: more nodes would not have started these jobs any sooner."""
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which part of the waiting limits, dependencies and begin times explain."""
+    """Say which share of the waiting limits, dependencies and begin times explain."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     jobs, column = (gpu, "gpu_wait_share") if gpu else (sum(r["jobs"] for r in rows), "wait_share")
     shares = {r["reason_group"]: r[column] or 0.0 for r in rows}
@@ -214,7 +214,9 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     limit, who = shares.get("limit", 0.0), "GPU jobs" if gpu else "jobs"
     if not held and not shares.get("unlisted"):
-        return f"By the scheduler no limit, dependency or begin time held up any of {count(jobs)} {who} that waited."
+        return (
+            f"According to the scheduler, no limit, dependency or begin time delayed the {count(jobs)} waiting {who}."
+        )
     text = (
         f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
         f" times or people for {percent(held - limit)}"
@@ -225,15 +227,15 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def started_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which part of the GPU jobs backfill started."""
+    """Say which share of the GPU jobs backfill started."""
     gpu = [r for r in rows if r["gpu_class"] != "0"]
     jobs, filled = sum(r["jobs"] for r in gpu), sum(r["backfill_jobs"] for r in gpu)
     return f"Backfill started {count(filled)} of {count(jobs)} GPU jobs ({percent(filled / jobs)})." if jobs else None
 
 
 def no_words(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say that the source does not tell why jobs waited, or what started them."""
-    return None if rows else "The source does not tell; sacct does, with Reason and Flags among its columns."
+    """Say that the source does not record why jobs waited or what started them."""
+    return None if rows else "The source does not record this; sacct does, with the columns Reason and Flags."
 
 
 PRESENTATIONS = (

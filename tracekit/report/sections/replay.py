@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 _NAMED = 3
-"""Most clusters, and most policies, that a sentence names."""
+"""Maximum number of clusters, and of policies, named in a sentence."""
 _MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
 def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which scheduler the log behaves like, cluster by cluster, and which effects can be told."""
+    """Say which scheduler the log behaves like, by cluster, and for which clusters effects are reported."""
     parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40)) for row in rows[:_NAMED]]
     if len(rows) > _NAMED:
         told = sum(bool(row["effects_told"]) for row in rows)
-        parts.append(f"Effects of changes are told of {told} of the {len(rows)} clusters.")
+        parts.append(f"Effects of changes are reported for {told} of the {len(rows)} clusters.")
     return " ".join(parts)
 
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name}: cannot tell, since there is no twin: {row['why_not']}."
+        return f"{name}: cannot tell, because there is no twin: {row['why_not']}."
     if not row["waiting_share"]:
-        return f"{name}: cannot tell, since no job waits."
+        return f"{name}: cannot tell, because no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
@@ -52,32 +52,32 @@ def _twin(row: Row, name: str) -> str:
 
 
 _TRUST = {"close": "yes", "fair": "likely"}
-"""Whether effects of changes can be told from a twin, by its grade; from others none is told."""
+"""Whether a twin's effects of changes can be trusted, by grade; for other grades none are reported."""
 
 
 def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say that nothing is waited for, where a chart would be empty."""
+    """Say that no job waits for GPUs if the chart would be empty."""
     if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
         return None
-    return "In the log's last part no GPU was waited for, nor is one in the twin."
+    return "In the last part of the log no job waits for GPUs, neither in the log nor in the twin."
 
 
 def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the queue by the log and in the twin, of the cluster with most of the waiting hours."""
+    """Draw the queue in the log and in the twin, for the cluster with the most waiting hours."""
     first = rows[0]["cluster"]
     return [
         gpu_lines(
             [row for row in rows if row["cluster"] == first],
-            {"recorded_gpus": "waited for, by the log", "twin_gpus": "the same in the twin"},
+            {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
             facts,
             title="" if first == UNNAMED else shorten(first, 40),
-            note="The last part of the log, which the twin has not seen.",
+            note="The last part of the log, which was not used to calibrate the twin.",
         )
     ]
 
 
 def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
+    """Name the policies that would shorten the recorded times most, with and without known run times."""
     whole = _whole(rows)
     found: list[str] = []
     for given, which in (("not given", "policies that need no run times"), ("given", "those given true run times")):
@@ -95,8 +95,8 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _whole(rows: list[Row]) -> list[Row]:
-    """Return the rows over all clusters, or of the one cluster that there is."""
-    last = {row["policy"]: row for row in rows}  # the sum over clusters stands after these
+    """Return the rows for all clusters together, or for the only cluster."""
+    last = {row["policy"]: row for row in rows}  # the sum over clusters comes after them
     most = max(row["jobs"] for row in last.values())
     return [row for row in last.values() if row["jobs"] > most / 2]
 
@@ -107,7 +107,7 @@ def _where(rows: list[Row]) -> str:
 
 
 def _words(row: Row) -> str:
-    """Return the means before and after; where jobs are stopped, the wait until the first start is not all of it."""
+    """Return the means before and after; if jobs are stopped, use more than the wait until the first start."""
     parts = []
     for what, words in _MEANS.items():
         if what == "queue" and row["preemptions"] > 0:
@@ -121,7 +121,7 @@ def _words(row: Row) -> str:
 
 
 def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the expected means with their intervals beside the recorded ones."""
+    """Draw the expected means with their intervals next to the recorded means."""
     whole = [{**row, "policy": axis_name(row)} for row in _whole(rows)]
     note = "Dot: expected; line: its 95 % interval."
     if any(row["run_times"] == "given" for row in whole):
@@ -135,7 +135,7 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def _first(row: Row) -> tuple[float, float]:
-    """Return the place of a policy: all charts have one order."""
+    """Return the sort key of a policy, so that all charts have the same order."""
     waits = [row[f"expected_{what}_s"] for what in ("queue", "jct")]
     first, second = (float("inf") if wait is None else wait for wait in waits)
     return first, second
@@ -149,7 +149,7 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
     log: list[Mark] = []
     if at is not None:
         left = position(at, values) > 0.5
-        log = reference(x.of(recorded), f"by the log {duration(at)}", left=left, rows=rows[:1])
+        log = reference(x.of(recorded), f"in the log {duration(at)}", left=left, rows=rows[:1])
     shape = {"domain": ["not given", "given"], "range": ["circle", "triangle-up"]}
     shapes = {"shape": {"field": "run_times", "type": "nominal", "scale": shape}}
     return Chart(
@@ -164,9 +164,9 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
 
 
 _MUCH = 0.05
-"""Above this share of the GPU time, the sentence mentions GPUs that the cluster does not have."""
+"""If more than this share of the GPU time is on GPUs that the cluster lacks, the sentence says so."""
 _SEEN = 0.03
-"""Shares that differ by less look alike in a chart from 0 to 100 %: a dot is as wide."""
+"""Shares that differ by less look the same in a chart from 0 to 100 %, because a dot is that wide."""
 _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
@@ -179,9 +179,9 @@ _SHARE_NOTES = {
 
 
 def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it.
+    """Name the fastest policies with and without known run times, as far as the log supports it.
 
-    In a twin effects are told against the log, by 'replay/effects': here stand the twin's own figures and the log's.
+    For a twin, 'replay/effects' reports effects relative to the log; here are the numbers of the twin and of the log.
     """
     known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
@@ -204,23 +204,23 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _never(jobs: int) -> str:
     if not jobs:
-        return "No job waits under any policy, since in the replays GPUs are never short"
-    return f"No job that ends waits under any policy; {counted(jobs, 'jobs')} of those replayed never end"
+        return "No job waits under any policy, because the replays never run short of GPUs"
+    return f"No job that ends waits under any policy; {counted(jobs, 'replayed jobs')} never end"
 
 
 def _twin_and_log(rows: list[Row]) -> list[str]:
-    """Return sentences about the twin and the log that it is of."""
+    """Return sentences about the twin and its log."""
     twin, *others = rows
     log = next((r for r in others if r["policy"] == RECORDED and r["avg_jct_s"] is not None), None)
     text = _under(twin, "In")
     if log is None:
         return [f"{text}."]
     who = "they" if log.get("completed") == twin.get("completed") else _these(log)
-    return [f"{text}; by the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
+    return [f"{text}; in the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
 
 
 def _under(row: Row, preposition: str) -> str:
-    """Return how long jobs take and wait under a policy, or in the twin."""
+    """Return how long jobs take and wait under a policy or in the twin."""
     return (
         f"{preposition} {policy_name(row)} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end on"
         f" average{_waiting(row, 'wait')}"
@@ -228,7 +228,7 @@ def _under(row: Row, preposition: str) -> str:
 
 
 def _waiting(row: Row, verb: str) -> str:
-    """Return the end of a sentence on completion times: how much of them is waiting."""
+    """Return the end of a sentence on completion times that says how much of them is waiting."""
     if row["avg_queue_s"] is None:
         return ""
     if not row["avg_queue_s"]:
@@ -239,7 +239,7 @@ def _waiting(row: Row, verb: str) -> str:
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
-    """Return sentences about policies under which some jobs wait."""
+    """Return sentences that compare policies if some jobs wait."""
     base = known[0]
     comparable = [base, *(r for r in known[1:] if r.get("effect_told"))]
     parts = []
@@ -259,14 +259,14 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
 
 
 def _log_beside(row: Row) -> str:
-    """Return what the log let the jobs of an effect wait; '' where the row does not say."""
+    """Return how long the jobs of an effect waited in the log; '' if the row lacks it."""
     if row.get("recorded_queue_s") is None:
         return ""
-    return f"By the log they waited {duration(row['recorded_queue_s'])} on average."
+    return f"In the log they waited {duration(row['recorded_queue_s'])} on average."
 
 
 def _unreported(rows: list[Row]) -> str:
-    """Say which effects are not reported, and why; '' where all are."""
+    """Say which effects are not reported, and why; '' if all are reported."""
     base, *others = [r for r in rows if r["policy"] != RECORDED]
     unreported = [r for r in others if not r.get("effect_told")]
     if not unreported:
@@ -277,8 +277,8 @@ def _unreported(rows: list[Row]) -> str:
         return _sentence(unreported[0].get("effect_reason") or "")
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
-    why = "jobs wait longer under them than they did by the log, or the replays do not wait as the log did"
-    return f"The effect of {', '.join(names)}{more} cannot be told: {why}."
+    why = "jobs wait longer under them than in the log, or the replays do not reproduce the log's waits"
+    return f"The effect of {', '.join(names)}{more} cannot be estimated: {why}."
 
 
 def _sentence(words: str) -> str:
@@ -286,7 +286,7 @@ def _sentence(words: str) -> str:
 
 
 def _these(row: Row) -> str:
-    """Return which jobs the times of a policy are of."""
+    """Return the jobs that the times of a policy cover."""
     done, jobs = row.get("completed"), row.get("jobs")
     if done is None:
         return "these jobs"
@@ -307,7 +307,7 @@ def _longest(known: list[Row]) -> str:
 
 
 def _interval(row: Row) -> str:
-    """Return the interval of a change; '' where it is not known."""
+    """Return the interval of a change; '' if it is unknown."""
     low, high = row["jct_diff_share_low"], row["jct_diff_share_high"]
     if low is None or high is None:
         return ""
@@ -315,24 +315,24 @@ def _interval(row: Row) -> str:
 
 
 def _recorded(rows: list[Row], base: Row) -> str:
-    """Return how long the jobs waited by the log, where that is known."""
+    """Return how long the jobs waited in the log, if known."""
     row = next((r for r in rows if r["policy"] == RECORDED and r["avg_queue_s"]), None)
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    text = f"By the log {who} waited {duration(row['avg_queue_s'])} on average"
+    text = f"In the log {who} waited {duration(row['avg_queue_s'])} on average"
     if row["avg_queue_s"] > (base["avg_queue_s"] or 0):
-        text += ", for causes that the replays do not know, such as quotas or reserved nodes"
+        text += ", for reasons that the replays do not model, such as quotas or reserved nodes"
     return f"{text}."
 
 
 def _beyond(rows: list[Row], facts: TraceFacts) -> str:
-    """Say that the log and the cluster of the replays disagree, where they do so by much."""
+    """Say that the log and the cluster of the replays disagree, if they differ by much."""
     share = next((r.get("beyond_share") for r in rows if r["policy"] == RECORDED), None)
     if share is None or share <= _MUCH:
         return ""
     return (
-        f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
+        f"In the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
         f" some nodes or in some {facts.ingested.many}: compare the policies with each other, not with the log."
     )
 
@@ -348,7 +348,7 @@ def _gain(row: Row) -> str:
 
 
 def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw completion time, waiting, and what it costs in fairness, by policy."""
+    """Draw completion time, waiting and fairness by policy."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
     shown = {key: facts.ingested.words(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
@@ -377,7 +377,7 @@ _MARKS = {
     _BOTH: "Grey cross: some know the run times",
     TWIN: "Square: the twin",
 }
-"""What marks other than a dot are."""
+"""Meaning of marks other than a dot."""
 
 
 def _by_wait(row: Row) -> tuple[bool, float, float]:
@@ -386,9 +386,9 @@ def _by_wait(row: Row) -> tuple[bool, float, float]:
 
 
 def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
-    """Return a row that stands for other policies too: how it is called, what these know, and its mark.
+    """Return a row that also represents other policies: its label, what the policies know, and its mark.
 
-    The twin keeps its mark among others; the log is no policy, and is a line of its own.
+    The twin keeps its mark even if it is combined with others; the log is not a policy and has a separate line.
     """
     name = row["policy"]
     if name == RECORDED:
@@ -416,7 +416,7 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
     log = next((r[mean] for r in rows if r["mark"] == _LOG and r[mean] is not None), None)
     if log is not None:
         left = position(log, values) > _LEFT
-        marks = [*reference(x, f"by the log {duration(log)}", left=left, kept=_RECORDED), *marks]
+        marks = [*reference(x, f"in the log {duration(log)}", left=left, kept=_RECORDED), *marks]
     colours = {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")}
     return Chart(
         rows,
@@ -435,9 +435,9 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
 
 
 _LEFT = 0.5
-"""Part of the axis beyond which the label of the log stands left of its line."""
+"""Fraction of the axis beyond which the log's label is left of its line."""
 _POLICIES, _RECORDED = ([{"filter": f"datum.mark {sign} '{_LOG}'"}] for sign in ("!==", "==="))
-"""Keep the rows of policies, and that of the log."""
+"""Transforms that keep the rows of policies, and the row of the log."""
 
 
 def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Chart:

@@ -1,4 +1,4 @@
-"""Replay: which jobs gain and which pay under other policies, and what the replays assume."""
+"""Replays: which jobs gain and which lose under other policies, and what the replays assume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those reported."""
+    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, among those reported."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
@@ -33,9 +33,9 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
             best = min([own[0], *comparable], key=lambda r: r["avg_queue_s"]) if comparable else None
             found.append((name, own[0], best, log))
     if found and found[0][1]["policy"] == TWIN:
-        # Effects on a twin are told against the log, by 'replay/effects': here stand its own waits and the log's.
+        # For a twin, 'replay/effects' reports effects relative to the log; here are the twin's own waits and the log's.
         if not any(first["avg_queue_s"] or log for _, first, _, log in found):
-            return "No job of any size waits in the twin, or did by the log."
+            return "No job of any size waits in the twin or in the log."
         return _ends(_by_log(found))
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
@@ -49,23 +49,24 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 _NOT_TOLD = (
-    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
+    "The effect of other policies cannot be estimated, because the replays do not reproduce the log's waits or wait"
+    " longer."
 )
 
 
 def _ends(parts: list[str]) -> str:
-    """Return the first and the last of several parts as one sentence."""
+    """Join the first and the last of several parts into one sentence."""
     text = "; ".join([*parts[:1], *(parts[-1:] if len(parts) > 1 else [])])
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _by_log(found: Sequence[tuple[str, Row, Row | None, float | None]]) -> list[str]:
-    """Return the mean wait of each size under the first policy, with its tail, and by the log where that is known."""
+    """Return the mean wait of each size under the first policy, with its tail, and in the log if known."""
     parts = []
     for gpu_class, first, _, log_s in found:
         tail = first.get("p95_queue_s")
         more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
-        more += [f"by the log {duration(log_s)}"] if log_s is not None else []
+        more += [f"in the log {duration(log_s)}"] if log_s is not None else []
         beside = f" ({'; '.join(more)})" if more else ""
         parts.append(f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}")
     first = found[0][1]
@@ -74,7 +75,7 @@ def _by_log(found: Sequence[tuple[str, Row, Row | None, float | None]]) -> list[
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
-    """Return the mean wait of a size under the first policy, and under the best where that is shorter."""
+    """Return the mean wait of a size under the first policy, and under the best policy if it is shorter."""
     text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
     if best["avg_queue_s"] >= first["avg_queue_s"]:
         return f"{text}, which no other policy shortens"
@@ -82,19 +83,17 @@ def _best(gpu_class: str, first: Row, best: Row) -> str:
 
 
 def _paid(rows: list[Row]) -> str:
-    """Return which size would wait longest under another policy, where none waits under the first."""
+    """Return which size would wait longest under another policy, if no size waits under the first policy."""
     known = [r for r in rows if r["avg_queue_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
     worst = max(known, key=lambda r: r["avg_queue_s"])
     if not worst["avg_queue_s"]:
         return ""
     jobs = gpu_jobs(worst["gpu_class"])
-    return (
-        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['avg_queue_s'])}."
-    )
+    return f" The longest mean wait would be {duration(worst['avg_queue_s'])}, for {jobs} under {policy_name(worst)}."
 
 
 def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that would pay most, or in a twin the one that waits longest."""
+    """Name the tenant that would lose most or, for a twin, the tenant that waits longest."""
     known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
@@ -104,60 +103,62 @@ def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _who_pays(known: list[Row], unit: Tenant) -> str:
-    """Name the tenant that would pay most, among policies that ignore quotas and among those that keep them."""
+    """Name the tenant that would lose most, separately for policies that ignore and that enforce quotas."""
     not_told = unit.words(_VC_NOT_TOLD)
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"}:
-        start = f"Every policy here goes by the quotas of the {unit.many}. " if kinds == {"kept"} else ""
+        start = f"Every policy here enforces the quotas of the {unit.many}. " if kinds == {"kept"} else ""
         if _incomparable(known):
             return f"{start}{not_told}"
         worst, first = _worst(known)
         if worst is None:
             return f"{start}No {unit.one} waits longer under another policy than under {policy_name(first)}."
         return (
-            f"{start}The most would be paid by {_vc(worst, unit)} under {policy_name(worst)}: {_instead(worst, known)}."
+            f"{start}The biggest loser would be {_vc(worst, unit)} under {policy_name(worst)}:"
+            f" {_instead(worst, known)}."
         )
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
     if _incomparable(ignore) and _incomparable(keep):
         return not_told
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
-        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that keep them"
-        f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, since a quota can let a job"
-        " wait while GPUs are free."
+        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that enforce them"
+        f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, because a quota can make a"
+        " job wait while GPUs are free."
     )
 
 
 def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
-    """Return which tenant waits longest in the twin, and how long it waited by the log."""
+    """Return which tenant waits longest in the twin, and how long it waited in the log."""
     longest = max(twin, key=lambda r: r["avg_queue_s"])
     log = next((r["avg_queue_s"] for r in rows if r["policy"] == RECORDED and r["vc"] == longest["vc"]), None)
     name = policy_name(longest)
     if not longest["avg_queue_s"] and not log:
-        return f"No job waits in {name}, or did by the log."
+        return f"No job waits in {name} or in the log."
     text = f"In {name} the jobs of {_vc(longest, unit)} wait longest, {duration(longest['avg_queue_s'])} on average"
     if longest["vc"] is None:
         text = text.replace("the jobs of the jobs", "the jobs")
-    return f"{text}." if log is None else f"{text} ({duration(log)} by the log)."
+    return f"{text}." if log is None else f"{text} ({duration(log)} in the log)."
 
 
 _VC_NOT_TOLD = (
-    "Which VC would gain or pay cannot be told, since the replays do not wait as the log did, or wait longer."
+    "Which VC would gain or lose cannot be estimated, because the replays do not reproduce the log's waits or wait"
+    " longer."
 )
 
 
 def _comparable(rows: list[Row]) -> list[Row]:
-    """Return the rows of the first policy, and those of others whose effect is reported."""
+    """Return the rows of the first policy and of the policies whose effect is reported."""
     return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
 
 
 def _incomparable(rows: list[Row]) -> bool:
-    """Return whether none of several policies has an effect that is reported."""
+    """Return whether there are several policies but no effect is reported."""
     return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
-    """Return the row of the tenant that waits longer than under the first policy by most, and a row of that policy."""
+    """Return the row with the largest increase in wait over the first policy, and the first policy's row."""
     first = rows[0]
     base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
     worst = max((r for r in _comparable(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
@@ -166,7 +167,7 @@ def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
 
 def _cost(rows: list[Row], unit: Tenant) -> str:
     if _incomparable(rows):
-        return "the effect of none is reported."
+        return "no effect is reported."
     worst, first = _worst(rows)
     if worst is None:
         return f"none makes {unit.a} wait longer than {policy_name(first)} does."
@@ -215,7 +216,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
         marks=[dot()],
         by=by,
-        # Below each other, since equal waits would hide each other.
+        # Draw them below each other, because equal waits would overlap.
         apart=True,
         tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
         note=f"Mean wait until the first start. {fold_note(folded)}".strip(),

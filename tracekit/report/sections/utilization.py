@@ -1,4 +1,4 @@
-"""Utilization: how busy the GPUs, CPUs and memories are, and which part of what they own tenants hold."""
+"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant holds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 SIZES = 8
-"""Most job sizes drawn."""
+"""Maximum number of job sizes drawn."""
 
 
 def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say the mean over all samples."""
+    """Give the mean over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
@@ -35,26 +35,26 @@ def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the means of the most and the least busy size."""
+    """Give the means of the busiest and the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
         if row["mean_pct"] is not None and row["gpu_count"] is not None:
             n, total = pooled.get(row["gpu_count"], (0, 0.0))
             pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
     samples = sum(n for n, _ in pooled.values())
-    # Sizes that hold next to nothing of the time would name an accident.
+    # Sizes with hardly any GPU time would give accidental results.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"Jobs of {gpus(low)} kept their GPUs least busy, {sizes[low]:.1f} % on average, jobs of {gpus(high)} most,"
-        f" {sizes[high]:.1f} %."
+        f"GPU utilization is lowest for jobs of {gpus(low)}, {sizes[low]:.1f} % on average, and highest for jobs of"
+        f" {gpus(high)}, {sizes[high]:.1f} %."
     )
 
 
 def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the utilization's percentiles by job size and status."""
+    """Draw utilization percentiles by job size and status."""
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
     samples: dict[float, int] = {}
     for row in known:
@@ -84,7 +84,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the mean of each of the sizes that were seen most."""
+    """Give the mean of the sizes with the most samples."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
     parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
@@ -98,7 +98,7 @@ def _size(row: Row) -> float:
 
 
 def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw median, 90th and 95th percentile by job size."""
+    """Draw the median, 90th and 95th percentile by job size."""
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
     shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
     left = len(rows) - len(shown)
@@ -107,13 +107,13 @@ def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much the listed jobs waste, and which is the worst."""
+    """Say how much the listed jobs waste, and which job is the worst."""
     if not rows:
         return None
     wasted, worst = sum(r["wasted_gpu_h"] for r in rows), rows[0]
     whose = f" of {shorten(worst['user'], 30)}" if worst["user"] is not None else ""
     jobs = "1 job" if len(rows) == 1 else f"the {count(len(rows))} jobs"
-    text = f"{jobs} of the table wasted {count(wasted)} GPU-hours"
+    text = f"{jobs} in the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
     what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
@@ -124,7 +124,7 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the GPU-hours that the listed jobs waste, by user."""
+    """Draw the GPU-hours that the listed jobs waste by user."""
     wasted: dict[str | None, float] = {}
     jobs: dict[str | None, int] = {}
     for row in rows:
@@ -141,7 +141,7 @@ def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the median and the 95th percentile of each resource."""
+    """Give the median and the 95th percentile of each resource."""
     parts = [f"{_resource(r)} {r['p50_pct']:.1f} % ({r['p95_pct']:.1f} %)" for r in rows if r["p50_pct"] is not None]
     return f"Median use of the machines (95th percentile): {', '.join(parts)}." if parts else None
 
@@ -151,7 +151,7 @@ def _resource(row: Row) -> str:
 
 
 def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw median, 90th and 95th percentile of each resource."""
+    """Draw the median, 90th and 95th percentile of each resource."""
     shown = [{**r, "resource": _resource(r)} for r in rows if r["p50_pct"] is not None]
     chart = ranges(
         shown,
@@ -166,27 +166,27 @@ def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 CLUSTERS = 4
-"""Most clusters drawn."""
+"""Maximum number of clusters drawn."""
 
 VCS = 15
-"""Most tenants drawn."""
+"""Maximum number of tenants drawn."""
 
 
 def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown, where there are no tenants."""
+    """Say where the whole cluster is shown if there are no tenants."""
     if facts.vcs or not facts.load:
         return None
-    return f"The trace has no {facts.tenant.spelled_many}; what the whole cluster held is shown at queueing."
+    return f"The trace has no {facts.tenant.spelled_many}; the use of the whole cluster is shown under queueing."
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that uses most of what it owns and the one that uses least, with their waits."""
+    """Name the tenants that use the largest and the smallest share of their own GPUs, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
     several = len({r["cluster"] for r in rows}) > 1
     if most is None or least is None:
         return None
-    base = "what it owns" if facts.quotas else "the most GPUs it ever held"
+    base = "its own GPUs" if facts.quotas else "its peak number of GPUs"
     share = percent(most["allocated_share_mean"])
     text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
     if most is not least:
@@ -204,7 +204,7 @@ def _waits(row: Row) -> str:
 
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the mean share of what each tenant owns that it held, the largest first."""
+    """Draw the mean share of its own GPUs that each tenant held, largest tenant first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
     several, one = len({r["cluster"] for r in known}) > 1, facts.tenant.one
@@ -216,8 +216,8 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         key="tenant",
         values=[r["tenant"] for r in shown],
         title=None,
-        measures={"allocated_share_mean": f"share of what the {one} owns"},
-        axis_title=f"GPU time held of what the {one} owns"
+        measures={"allocated_share_mean": f"share of the {one}'s GPUs"},
+        axis_title=f"share of the {one}'s own GPU time that was held"
         if facts.quotas
         else f"mean of the most that the {one} ever held",
     )
@@ -228,7 +228,7 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say at which hour most of the GPUs are held, and at which least."""
+    """Say in which hours the most and the fewest GPUs are held."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
     if most is None or least is None or most is least:
@@ -244,9 +244,9 @@ def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
+    """Draw the share of GPUs held, GPU utilization and submissions by hour, with one line per cluster.
 
-    Submissions with GPUs stand beside all where the two differ.
+    If GPU jobs and all jobs differ, submissions of GPU jobs are drawn too.
     """
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))[:CLUSTERS]
     named = labels([c for c in clusters if c is not None])
@@ -276,7 +276,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     charts = []
     for title, y, form, note in kinds:
         chart = Chart(
-            # A line breaks where an hour has no number.
+            # The line has a gap at hours without a number.
             [{k: r[k] for k in ("hour", "cluster", y.column)} for r in shown],
             x=hours(),
             y=y,

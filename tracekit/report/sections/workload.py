@@ -1,4 +1,4 @@
-"""People and their work: who takes most, who waits, what they ask for, and what they run again."""
+"""Users and their work: who uses the most, who waits, what they request, and what they run again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 POINTS = 60
-"""Most points of a curve; more cannot be distinguished on a page."""
+"""Maximum number of points on a curve; more cannot be distinguished on a page."""
 
 HEAVIEST = 0.1
-"""The share of users in the sentence, where there are enough users."""
+"""The share of users in the sentence, if there are enough users."""
 
 _CURVES = {
     "gpu_time_share": "GPU time",
@@ -32,7 +32,7 @@ _CURVES = {
 
 
 def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what the heaviest tenth of the users takes."""
+    """Say what share of the GPU time the heaviest tenth of the users takes."""
     few = [r for r in rows if 0 < r["user_share"] <= HEAVIEST] or rows[:1]
     if not few:
         return None
@@ -41,7 +41,7 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not parts:
         return None
     if len(rows) == 1:
-        return "All jobs are those of a single user."
+        return "All jobs belong to a single user."
     number = rows.index(last) + 1
     which = f"heaviest {count(number)} of the {count(len(rows))} users" if number > 1 else "heaviest user"
     who = f"{which} ({percent(last['user_share'])})" if last["user_share"] else which
@@ -50,11 +50,11 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of the time against the share of the users, heaviest first."""
+    """Draw the cumulative share of time over the share of users, heaviest first."""
     have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
     if not have or len(rows) < 2:
         return []
-    # The curve bends at its beginning: it has all of the first users and a sample of the others.
+    # The curve bends near its start, so it includes all of the first users and a sample of the others.
     picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
     by = series("of", have.values())
     of = "time" if len(have) > 1 else next(iter(have.values()))
@@ -75,7 +75,7 @@ def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say who waited longest, and for how many jobs."""
+    """Say who waited longest, and over how many jobs."""
     waited = [r for r in rows if r["queue_hours"]]
     if not waited:
         return "No job with GPUs waited." if any(r["queue_hours"] is not None for r in rows) else None
@@ -88,7 +88,7 @@ def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the hours in the queue of the users who waited most."""
+    """Draw the queueing hours of the users who waited most."""
     shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
     tips = [
         Tip("queue_hours", "hours in the queue", ",.1f"),
@@ -101,16 +101,16 @@ def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 REQUESTS = 14
-"""Most numbers of GPUs drawn."""
+"""Maximum number of GPU counts drawn."""
 
 
 def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which request is most common and which takes most GPU time."""
+    """Say which request is most common and which takes the most GPU time."""
     common = largest(rows, "jobs")
     if common is None or common["jobs_share"] is None:
         return None
     share = f"{percent(common['jobs_share'])} of the jobs of known size"
-    text = f"The commonest request is {gpus(common['gpu_count'])} ({share})"
+    text = f"The most common request is {gpus(common['gpu_count'])} ({share})"
     heavy = largest(rows, "gpu_hours_share")
     if heavy is None:
         return text + "."
@@ -121,15 +121,15 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of jobs up to each number of GPUs, and what each takes of jobs and of GPU time."""
+    """Draw the cumulative share of jobs by GPU count, and each count's share of jobs and of GPU time."""
     axis = "share of jobs of known size"
-    each = _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
+    each = _commonest(rows, "gpu_count", title="GPUs requested", axis=axis, what="most common requests")
     steps = size_curve(rows)
     return each if steps is None else [steps, *(replace(chart, title="Jobs and GPU time") for chart in each)]
 
 
 def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Chart]:
-    """Draw share of jobs beside share of GPU time, by the commonest values of a column."""
+    """Draw the share of jobs next to the share of GPU time, by the most common values of a column."""
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
     named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
@@ -142,16 +142,16 @@ def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str
 
 
 RECURRING = 5
-"""Jobs from which on PAI's study calls a group recurring."""
+"""Minimum number of jobs for a group to count as recurring in the PAI study."""
 
 LEAST_GROUPS = 10
-"""Fewest groups that are jobs which come again; fewer are classes, such as those of service in openb."""
+"""With fewer groups, the groups are job classes, such as the service classes in openb, not recurring jobs."""
 
 
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
     """Say that no gang size is known."""
     known = any(r["instance_count"] is not None for r in rows)
-    return None if known or not rows else "The source does not state how many instances jobs start."
+    return None if known or not rows else "The source does not record how many instances jobs start."
 
 
 def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -161,7 +161,7 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not jobs:
         return None
     if jobs < 0.5 * sum(r["jobs"] for r in rows):
-        return f"The source states of {counted(jobs, 'jobs')} alone how many instances they start."
+        return f"The source records the number of instances for only {counted(jobs, 'jobs')}."
     gangs = [r for r in known if r["instance_count"] > 1]
     share = percent(sum(r["jobs"] for r in gangs) / jobs)
     text = f"{share} of the jobs of known gang size start several instances at once"
@@ -170,10 +170,10 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw share of jobs beside share of GPU time, by gang size."""
+    """Draw the share of jobs next to the share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
     axis = "share of all jobs"
-    return _commonest(known, "instance_count", title="instances", axis=axis, what="commonest gang sizes")
+    return _commonest(known, "instance_count", title="instances", axis=axis, what="most common gang sizes")
 
 
 def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -185,8 +185,8 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     first = rows[0]
     if len(rows) < LEAST_GROUPS:
         return (
-            f"The source puts its jobs into {count(len(rows))} group{'' if len(rows) == 1 else 's'} only: such a group"
-            " is a kind of job, and does not show which job is the same as an earlier one."
+            f"The source has only {count(len(rows))} job group{'' if len(rows) == 1 else 's'}. Such a group is a kind"
+            " of job and does not show which jobs repeat an earlier one."
         )
     text = (
         f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
@@ -218,6 +218,6 @@ PRESENTATIONS = (
         "workload/recurrence",
         finding=recurrence_finding,
         chart=recurrence_chart,
-        without_rows="No job belongs to a group by which it could be known again.",
+        without_rows="No job belongs to a group that would identify it as a repeat of an earlier job.",
     ),
 )

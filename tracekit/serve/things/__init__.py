@@ -1,3 +1,3 @@
-"""What can be opened: a job, a node, a user, and the search for them."""
+"""Pages for a job, a node and a user, and the search for them."""
 
 from __future__ import annotations

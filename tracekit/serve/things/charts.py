@@ -1,4 +1,4 @@
-"""Charts of one job, node or user: numbers through time."""
+"""Charts over time for one job, node or user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEIGHT = 140
 
 
 def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: float | None = None) -> list[Chart]:
-    """Draw GPUs held through time; `owned` is a line above. Without rows there is nothing to draw."""
+    """Draw GPUs held over time, with `owned` as a line above; return no chart without rows."""
     if not rows:
         return []
     marks, note = [steps("series-1")], "The mean of each interval."
@@ -42,7 +42,7 @@ def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: flo
 
 
 def use_chart(rows: Sequence[Row], facts: TraceFacts, title: str) -> list[Chart]:
-    """Draw the mean utilization of GPUs through time, and its range from the least to the most used."""
+    """Draw the mean GPU utilization over time, with its range from the least to the most used GPU."""
     if not rows:
         return []
     columns, y, hue = ("mean", "least", "most"), percentage("mean", "GPU utilization (%)"), colour("series-2")

@@ -1,4 +1,4 @@
-"""Which GPUs were held from when until when, and how many of them through time, in SQL."""
+"""SQL for the periods in which GPUs were held and for the number of GPUs held over time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["HELD", "STEPS", "held_through_time", "step_of"]
 
 STEPS = 200
-"""Most intervals of a chart."""
+"""Maximum number of intervals in a chart."""
 
 _LEAST_S = 60
-"""Least length of an interval [s]: telemetry is rarely finer."""
+"""Minimum length of an interval [s]; telemetry is rarely finer."""
 
 HELD = """
     SELECT
@@ -32,11 +32,11 @@ HELD = """
     FROM placements AS p
     LEFT JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
 """
-"""Placements with the times of their attempts, where they tell none of their own."""
+"""Placements; those without times of their own use the times of their attempts."""
 
 
 def step_of(first: datetime, last: datetime) -> float:
-    """Return the length of the intervals into which a time is cut [s].
+    """Return the length of the intervals into which a period is divided [s].
 
     Examples
     --------
@@ -50,16 +50,16 @@ def step_of(first: datetime, last: datetime) -> float:
 def held_through_time(
     con: duckdb.DuckDBPyConnection, source: str, first: datetime, last: datetime, **values: object
 ) -> list[Row]:
-    """Return the mean number of GPUs held in each interval: held seconds in it, summed, over its length.
+    """Return the mean number of GPUs held in each interval: its GPU-seconds divided by its length.
 
     Parameters
     ----------
     con : DuckDB connection
-        Of the Trace.
+        Connection to the Trace.
     source : str
-        A SELECT of `gpus` [GPUs], `since` and `until`; what has no end was held until `last`.
+        A SELECT of `gpus` [GPUs], `since` and `until`; rows without an end count until `last`.
     first, last : datetime
-        Ends of the time that is shown.
+        Start and end of the period shown.
     **values
         Parameters of `source`.
     """

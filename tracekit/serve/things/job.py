@@ -1,4 +1,4 @@
-"""One job: what is known of it, its attempts, where it ran, how busy its GPUs were, and who ran beside it."""
+"""The page of one job: its facts, attempts, placements, GPU utilization, and the jobs on the same nodes."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _TIMES = (
 
 
 def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: str) -> Thing:
-    """Return what the Trace knows of a job.
+    """Return the page content for a job.
 
     Raises
     ------
     NoSuchThingError
-        There is none of this name.
+        The Trace has no job with this name.
     """
     known = rows_of(con, "SELECT * FROM jobs WHERE job_id = $name LIMIT 1", name=name) if trace.has("jobs") else []
     if not known:
@@ -91,7 +91,7 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
                 units=_UNITS,
                 total=beside[0]["total"] if beside else None,
                 note="Together: the longest time on one node.",
-                empty="No other job was on its nodes meanwhile, as far as the trace tells.",
+                empty="As far as the trace shows, no other job was on its nodes at the same time.",
             )
         )
     use = _use(con, name) if placed and trace.has("gpu_utilization") else []
@@ -102,18 +102,18 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
 def _lead(row: Row) -> list[str]:
     status = row["status"]
     gpus = row["gpu_count"]
-    asked = "" if gpus is None else f" It asked for {text.count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}."
+    asked = "" if gpus is None else f" It requested {text.count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}."
     waited = "" if row["queue_s"] is None else f" It waited {text.duration(row['queue_s'])}"
     ran = "" if row["run_s"] is None else f" It ran {text.duration(row['run_s'])}"
     if waited and ran:
         ran = ran.replace(" It ran", " and ran")
     times = f"{waited}{ran}." if waited or ran else ""
-    ended = "How it ended is unknown." if status is None else f"It is recorded as {status_word(status)}."
+    ended = "How it ended is unknown." if status is None else f"Its status is {status_word(status)}."
     return [f"{ended}{asked}{times}"]
 
 
 def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, name: str) -> Table | None:
-    """Return the rows of a table about a job; None where the Trace has no such table, or says nothing there."""
+    """Return a table's rows about a job; None if the Trace has no such table or no rows for the job."""
     if not trace.has(of):
         return None
     columns = f"{_OF_JOB[of]}, count(*) OVER () AS total"
@@ -128,12 +128,12 @@ def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, 
 
 
 def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
-    """Return the samples of a job's GPUs, by the rule of the view attempt_samples, in intervals."""
+    """Return the samples of a job's GPUs by interval, matched as in the view attempt_samples."""
     since, until = con.execute(_TIMES, {"name": name}).fetchall()[0]
     if since is None:
         return []
     view = next(view.sql for view in list_views() if view.name == "attempt_samples")
-    # The view's rule, asked of the rows of one job alone: its joins are of all jobs otherwise.
+    # Apply the view's rule to the rows of this job only; the view itself would join the rows of all jobs.
     sql = f"""
         WITH attempts AS (SELECT * FROM main.attempts WHERE job_id = $name),
         placements AS (SELECT * FROM main.placements WHERE job_id = $name),

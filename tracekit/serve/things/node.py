@@ -1,4 +1,4 @@
-"""One node: what it has, when it was out of service, which jobs it ran, and how busy its GPUs were."""
+"""The page of one node: its hardware, outages, jobs and GPU utilization."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _USE = """
 
 
 def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: str) -> Thing:
-    """Return what the Trace knows of a node.
+    """Return the page content for a node.
 
     Raises
     ------
     NoSuchThingError
-        There is none of this name.
+        The Trace has no node with this name.
     """
     shown = Shown(facts)
     known = rows_of(con, "SELECT * FROM nodes WHERE node_id = $name LIMIT 1", name=name) if trace.has("nodes") else []
@@ -97,7 +97,7 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
 
 
 def _times(con: duckdb.DuckDBPyConnection, sql: str, name: str) -> tuple[datetime, datetime] | None:
-    """Return the first and the last time of a statement; None where there are none, or they are one."""
+    """Return the first and last time that a query finds; None if it finds none or they are equal."""
     first, last = con.execute(sql, {"name": name}).fetchall()[0]
     return (first, last) if first is not None and last > first else None
 

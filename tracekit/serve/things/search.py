@@ -1,4 +1,4 @@
-"""The search for a job, node or user by its name, or by a part of it."""
+"""The search for a job, node or user by name or part of a name."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "find"]
 
 LONGEST = 500
-"""Most letters that are searched for."""
+"""Maximum length of a search text [characters]."""
 _MOST = 20
-"""Names of a kind that are listed."""
+"""Maximum number of names listed per kind."""
 
 _NAMES = {
     "job": (("jobs", "job_id"),),
     "node": (("nodes", "node_id"), ("placements", "node_id"), ("node_events", "node_id")),
     "user": (("jobs", "user"),),
 }
-"""Where names of each kind are, the first table that is there."""
+"""Tables with the names of each kind; the first existing table is used."""
 
 
 def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words: str) -> str | Thing:
-    """Return the address of what has exactly this name, or a page with the names that hold it.
+    """Return the address of the item with exactly this name, or a page of the names that contain it.
 
     Parameters
     ----------
     words : str
-        What is searched for; a part of a name is found in capitals too.
+        Text to search for; the case of letters does not matter for parts of names.
     """
     words = words.strip()[:LONGEST]
     exact: list[str] = []
@@ -55,6 +55,6 @@ def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words:
             tables.append(table(f"{kind.capitalize()}s", rows, Shown(facts), note=note))
     if len(exact) == 1:
         return exact[0]
-    told = f"Names that hold '{text.shorten(words)}':" if tables else f"Nothing is called '{text.shorten(words)}'."
-    lead = told if words else "Give the name of a job, a node or a user, or a part of it."
+    told = f"Names that contain '{text.shorten(words)}':" if tables else f"No name contains '{text.shorten(words)}'."
+    lead = told if words else "Enter the name of a job, a node or a user, or a part of it."
     return Thing("search", None, [lead], tables=tables, words=words)

@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 MOST_ROWS = 50
-"""Most rows of a table."""
+"""Maximum number of rows of a table."""
 
 _LABELS = {
     "queue_s": "waited",
     "run_s": "ran",
     "suspended_s": "suspended for",
     "submit_time": "submitted",
-    "eligible_time": "could start from",
+    "eligible_time": "eligible since",
     "start_time": "started",
     "end_time": "ended",
     "gpu_count": "GPUs",
@@ -50,19 +50,19 @@ _LABELS = {
     "attempt_count": "attempts",
     "instance_count": "instances",
 }
-"""Words for columns of a job or node, which stand alone here."""
+"""Labels for columns of a job or node, which are shown here without context."""
 
 _MANY = 4
-"""Values of a list that a cell shows."""
+"""Maximum number of list values shown in a cell."""
 
 
 class NoSuchThingError(TracekitError):
-    """A job, node or user that the Trace does not have."""
+    """The Trace has no such job, node or user."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number or a name, with what it is."""
+    """A labelled number or name."""
 
     label: str
     text: str
@@ -71,7 +71,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells for people."""
+    """A readable table of cells."""
 
     title: str
     columns: list[dict[str, Any]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Thing:
-    """What is shown of a job, a node or a user."""
+    """The page content for a job, a node or a user."""
 
     kind: str
     name: str | None
@@ -91,18 +91,18 @@ class Thing:
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     narrow: str | None = None
-    """Address of the report that is asked of this alone."""
+    """Address of the report restricted to this item."""
     words: str = ""
-    """What was searched for."""
+    """The search text."""
 
     @property
     def heading(self) -> str:
-        """Title of the page."""
+        """Heading of the page."""
         return self.kind if self.name is None else f"{self.kind} {text.shorten(self.name, 80)}"
 
 
 class Shown:
-    """Columns of tables of a Trace: their units, and the words of the site for its tenants."""
+    """Display rules for the columns of a Trace: their units, and the site's words for its tenants."""
 
     def __init__(self, facts: TraceFacts) -> None:
         self.facts = facts
@@ -113,18 +113,18 @@ class Shown:
         }
 
     def unit(self, column: str, given: Mapping[str, str]) -> str:
-        """Return the unit of a column: one that is given, or that of the common tables."""
+        """Return the unit of a column: the given unit, or the unit in the common tables."""
         return given.get(column, self._units.get(column, ""))
 
     def head(self, column: str, unit: str) -> tuple[str, str]:
-        """Return the heading of a column, and the unit below it."""
+        """Return the heading of a column and the unit below it."""
         if column == INGESTED:
             return self.facts.tenant.head, ""
         head, below = text.heading(column, unit)
         return head, "" if unit == "UTC" else below
 
     def cell(self, column: str, value: Any, unit: str) -> dict[str, Any]:
-        """Return a value as a cell, with a link where it names a job, a node or a user."""
+        """Return a value as a cell, with a link if it names a job, a node or a user."""
         if isinstance(value, list):
             more = f" and {len(value) - _MANY} more" if len(value) > _MANY else ""
             value = ", ".join(str(v) for v in value[:_MANY]) + more
@@ -136,7 +136,7 @@ class Shown:
 
 
 def shown_time(time: str, facts: TraceFacts) -> str:
-    """Return a time as the clocks of the trace's zone show it, or the day of the trace."""
+    """Return a time as local time in the trace's zone, or as a day of the trace."""
     if not facts.dated:
         if facts.clocked:
             return f"{start_of_day(time, facts)}, {local(time, facts.timezone):%H:%M:%S}"
@@ -145,14 +145,14 @@ def shown_time(time: str, facts: TraceFacts) -> str:
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, sql: str, **values: object) -> list[Row]:
-    """Return the rows of a statement as JSON values; `values` are bound to its parameters."""
+    """Return the rows of a query as JSON values; `values` are bound to its parameters."""
     found = con.execute(sql, values)
     names = [column[0] for column in found.description]
     return [dict(zip(names, map(text.plain, row), strict=True)) for row in found.fetchall()]
 
 
 def facts_of(row: Row, shown: Shown, units: Mapping[str, str] | None = None) -> list[Fact]:
-    """Return what is known of a row, each column with its heading and unit."""
+    """Return the known values of a row, each with its heading and unit."""
     given = units or {}
     found = []
     for column, value in row.items():
@@ -162,7 +162,7 @@ def facts_of(row: Row, shown: Shown, units: Mapping[str, str] | None = None) -> 
         head, below = shown.head(column, unit)
         cell = shown.cell(column, value, unit)
         head = _LABELS.get(column, shown.facts.tenant.spelled if column == INGESTED else head)
-        # What is counted stands in the label already.
+        # The label already says what is counted.
         suffix = f" {below}" if below and below != "h:mm:ss" and not column.endswith("_count") else ""
         found.append(Fact(head[:1].upper() + head[1:], f"{cell['text']}{suffix}", cell["href"]))
     return found
@@ -178,24 +178,24 @@ def table(
     note: str = "",
     empty: str = "",
 ) -> Table:
-    """Return rows as a table, without the columns of which nothing is known.
+    """Return rows as a table, without columns that have no known value.
 
     Parameters
     ----------
     title : str
-        Heading.
+        Heading of the table.
     rows : sequence of Row
-        At most as many as are shown.
+        Rows to show, at most the maximum number.
     shown : Shown
-        Units and words.
+        Display rules for columns.
     units : mapping, optional
-        Units of columns that no common table has.
+        Units of columns that are not in a common table.
     total : int, optional
-        How many rows there are, where these are some of them.
+        Total number of rows, if only some are given.
     note : str
         A sentence above the table.
     empty : str
-        The sentence instead of a table without rows.
+        The sentence shown instead of an empty table.
     """
     if not rows:
         return Table(title, note=empty)

@@ -1,4 +1,4 @@
-"""One user: how much was asked for and held, how long it waited, and which jobs these were."""
+"""The page of one user: requests, GPU usage, waits and jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["user"]
 
 _LONGEST = 20
-"""Jobs among the longest waits."""
+"""Number of jobs listed with the longest waits."""
 
 _NUMBERS = """
     SELECT
@@ -66,12 +66,12 @@ _HELD = """
 
 
 def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: str) -> Thing:
-    """Return what the Trace knows of a user.
+    """Return the page content for a user.
 
     Raises
     ------
     NoSuchThingError
-        No job is of this user.
+        No job belongs to this user.
     """
     numbers = rows_of(con, _NUMBERS, name=name)[0] if trace.has("jobs") else {"jobs": 0}
     if not numbers["jobs"]:
