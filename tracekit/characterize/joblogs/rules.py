@@ -83,7 +83,7 @@ class Reason:
     """Origin of the reason: 'philly' for the published taxonomy, 'tracekit' for ours."""
 
 
-NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a rule for what it says", "philly")
+NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a rule for its message", "philly")
 
 
 @dataclass(frozen=True)
