@@ -95,11 +95,11 @@ def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
     rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
     unknown = f"; the list gives no GPUs for {rows[0][0]} nodes" if rows[0][0] else ""
     grown = trace.manifest.additions
-    exports = f"  listed in any of {len(grown) + 1} exports, the last added {grown[-1].created}" if grown else ""
+    exports = f" listed in any of {len(grown) + 1} exports, the last added {grown[-1].created}" if grown else ""
     source = con.execute("SELECT source FROM trace_nodes").fetchall()[0][0]
-    by = f" stated by {source}" if source else ""
+    by = f" from {source}" if source else ""
     others = con.execute("SELECT count(*) FROM nodes WHERE source IS NULL").fetchall()[0][0] if source else 0
-    more = f"; {others} of them appear only in the log" if others else ""
+    more = f"; {others} of them only in the log" if others else ""
     note = f"the node list{by}, {nodes.height} nodes{exports}{more}{unknown}"
     word = f"stated by {source}" if source else "listed"
     return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word=word, kind="listed")
@@ -126,11 +126,11 @@ def _stated(
     kind = "quotas" if "quotas" in sources else "stated"
     changing = any(changes for *_, changes in rows)
     what = {
-        "stated": "the stated total of each cluster",
+        "stated": "the recorded total of each cluster",
         "quotas": "the sum of the quotas of each cluster's VCs, which are not machines",
     }[kind]
     if len(sources) > 1:
-        what += ", or its stated total"
+        what += ", or its recorded total"
     word = {"stated": "largest stated total", "quotas": "largest sum of quotas"}[kind] if changing else kind
     note = f"{what}{', at its largest' if changing else ''}: {', '.join(parts)}"
     return Capacity("listed", round(gpus), _no_nodes(), note=note, word=word, kind=kind)

@@ -1,8 +1,8 @@
 """Failures of nodes in the table node_events, and the times between them.
 
-An event is a failure if its state is down, or drained because of a fault. Not failures are maintenance in any state, a
-degraded node that still works, and a node drained for an unknown cause. `tracekit fit` uses the same events. Failures
-of one node that overlap or adjoin count as one.
+An event is a failure if its state is down, or drained because of a fault. Maintenance in any state is not a failure,
+and neither is a degraded node that still works or a node drained for an unknown cause. `tracekit fit` uses the same
+events. Failures of one node that overlap or adjoin count as one.
 
 All distributions of the time between failures are fitted to the same observations by maximum likelihood: each time in
 which a node worked, and whether a failure ended it. Their AICs can therefore be compared (Akaike, 1974). A node with

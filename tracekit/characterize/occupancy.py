@@ -463,7 +463,7 @@ def cluster_gpus(
 def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
     """Return the source of the GPUs in the table nodes, for a note."""
     listed, source = con.execute("SELECT listed, source FROM trace_nodes").fetchall()[0]
-    return "listed" if listed else "seen", f", stated by {source}" if source else ""
+    return "listed" if listed else "seen", f", from {source}" if source else ""
 
 
 def beside_use(quotas: float, most: float) -> str:
