@@ -250,7 +250,7 @@ def test_a_note_is_worded_with_its_numbers_and_the_sites_word() -> None:
     assert (
         Note("cluster", sources=(("total", ""), ("seen", ", by x")))
         .sentence()
-        .endswith(" or ".join(("a stated total", SOURCES["seen"].format(", by x"))))
+        .endswith(" or ".join(("a recorded total", SOURCES["seen"].format(", by x"))))
     )
     assert _owned().sentence().endswith("unknown")
 
