@@ -57,7 +57,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     Parameters
     ----------
     trace : Trace, str or Path
-        What to read: a Trace, or its folder.
+        The Trace, or its folder.
     source : str or Path
         'listed': the node list if the source has one. Otherwise the largest total over time in the capacity table,
         summed over the clusters; if there is no total and no machine is seen, the largest sum of the VCs' quotas.

@@ -270,11 +270,11 @@ FACTOR = 1.25
 """A Trace counts as the public one if its number of jobs is within this factor of the release's."""
 
 CONFIDENCE = {
-    "A": "read directly in the release, its code or the paper",
-    "B": "through a transcription that was cross-checked",
-    "C": "through one secondary mention; check it before quoting",
-    "D": "read off a figure",
-    "E": "arithmetic on other published numbers",
+    "A": "read directly from the release, its code or the paper",
+    "B": "from a cross-checked transcription",
+    "C": "from a single secondary source; check it before quoting",
+    "D": "read from a figure",
+    "E": "computed from other published numbers",
 }
 """The meaning of the confidence letters."""
 

@@ -130,7 +130,7 @@ _FAULTS = ("rejects", "doubtful_times")
 
 
 _SPOKEN = {"failures": "reasons of failures"}
-"""Names in sentences of capabilities whose own name would claim that the trace lacks more than it does."""
+"""Names used in sentences for capabilities whose own name would overstate what the trace lacks."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -220,7 +220,7 @@ def answer_query(
     engine: Engine | str | None = None,
     intervals: bool = True,
 ) -> Answer:
-    """Answer a query.
+    """Run a query on a Trace and return its answer, with notes and intervals.
 
     Parameters
     ----------

@@ -273,7 +273,7 @@ def changes(
     """Return what differs between two Traces, one row for each measure and scope.
 
     measure, unit
-        See `measures.MEASURES`; the next five columns are in this unit.
+        See `periods.MEASURES`; the next five columns are in this unit.
     of, scope
         'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class; 'gpu_class'
         and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
@@ -291,7 +291,7 @@ def changes(
     p_value, p_adjusted
         p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
     verdict
-        changed, noise or too little data; see `verdicts.RULE`.
+        changed, noise or too little data; see `differences.RULE`.
 
     A measure that either Trace lacks has no row.
 

@@ -210,7 +210,7 @@ MEASURES = (
         "percent",
         "ratio",
         "used_pct",
-        "mean over the jobs of the mean use of their GPUs as the source reports it",
+        "mean over jobs of the mean use of a job's GPUs, as reported by the source",
         "view job_reported_use",
         bottom="measured_jobs",
         counts="measured_jobs",

@@ -185,7 +185,7 @@ class _RulesFile:
     def _reason(self, entry: dict[str, Any], known: dict[str, Reason]) -> Reason:
         name = entry.get("reason", "")
         if not _NAME.fullmatch(name):
-            raise self._wrong("reason", f"{name!r} is not a name", "use small letters, digits and _")
+            raise self._wrong("reason", f"{name!r} is not a name", "use lower-case letters, digits and _")
         if name == NO_SIGNATURE.name:
             raise self._wrong("reason", f"'{name}' is the reason if no rule matches", "choose another name")
         earlier = known.get(name)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.node_faults import Intervals, NodeFaults
 
 _OF_NODE_EVENTS = partial(TimelineTable, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
-"""A timeline of failures, without its name, title, columns, rule and function."""
+"""Makes a timeline of failures with these tables and views; the other fields are given later."""
 
 _SEED = 1
 

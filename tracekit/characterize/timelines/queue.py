@@ -56,7 +56,7 @@ _QUEUE_TIMELINE = partial(
     by_cluster=True,
     params=(QUOTA, CAPACITY),
 )
-"""A timeline of the queue, without its name, title, columns, rule and function: its tables, views and parameters."""
+"""Makes a timeline of the queue with these tables, views and parameters; the other fields are given later."""
 
 
 class _Room(NamedTuple):
@@ -122,7 +122,7 @@ def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Ints, Ints]:
-    """Return how long each wait was due to the quota, and how long to fragmentation [us]."""
+    """Return how much of each wait was due to the quota, and how much to fragmentation [us]."""
     until, waiter = waits["until"].to_numpy(), waits["code"].to_numpy()
     since = until - waits["wait_us"].to_numpy()
     size = waits["gpu_count"].fill_null(0).to_numpy()
@@ -249,7 +249,7 @@ def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
-    """Return which starts came before a longer queued job left the queue, and which jobs were overtaken."""
+    """Return which starts came before an earlier queued job left the queue, and which jobs were overtaken."""
     order = np.argsort(since, kind="stable")
     queued = since[order]
     latest = np.maximum.accumulate(until[order])
