@@ -79,7 +79,7 @@ def test_a_time_with_an_offset_is_taken_as_it_is(tmp_path: Path) -> None:
         ([price(gpu_model='""')], "price[1].gpu_model", 4),
         ([price(from_='"2026-01-01"')], "is not a date", 4),
         ([price(from_="2026-02-01", to="2026-02-01")], "price[1].to: 2026-02-01 is not after 2026-02-01", 5),
-        ([price(), price()], "price[2]: fits GPU-hours that the price on line 2 fits too", 4),
+        ([price(), price()], "price[2]: fits GPU-hours that the price on line 2 also fits", 4),
         ([price(gpu_model='"a"'), price(partition='"p"')], "also fits, and neither is more specific", 5),
         ([price(from_="2026-01-01"), price(from_="2026-06-01")], "also fits, and neither is more specific", 5),
         ([price(gpu_model='"a"'), price(gpu_model='"A"')], "also fits, and neither is more specific", 5),
