@@ -93,7 +93,7 @@ def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
     if not nodes.height:
         return None
     rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
-    unknown = f"; GPUs unknown for {rows[0][0]} of them" if rows[0][0] else ""
+    unknown = f"; {rows[0][0]} more listed without a GPU count" if rows[0][0] else ""
     grown = trace.manifest.additions
     exports = f" listed in any of {len(grown) + 1} exports, the last added {grown[-1].created}" if grown else ""
     source = con.execute("SELECT source FROM trace_nodes").fetchall()[0][0]
