@@ -346,6 +346,6 @@ def _params_used(query: Query) -> set[str]:
     except duckdb.Error as error:
         raise sql_error(error, query) from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        found = f"{len(statements)} statements" if len(statements) != 1 else "a statement that is not SELECT"
+        found = f"{len(statements)} statements" if len(statements) != 1 else "one statement, but no SELECT"
         raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement per file")
     return set(statements[0].named_parameters)
