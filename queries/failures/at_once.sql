@@ -28,8 +28,8 @@
 -- a bad month, or hours in which people look. chance=racks leaves the times as they are and reassigns racks at random
 -- among the nodes with a known rack, so effects on all nodes do not count. expected_pairs is the pairs of any two of
 -- these nodes times the share of node pairs that are in one rack. A rack belongs to one cluster. Rows for racks need
--- nodes.rack, and rows for clusters need two clusters. The random worlds are the same in each run. 'all' is listed
--- first, then causes by their number of events.
+-- nodes.rack, and rows for clusters need two clusters. The random worlds are the same in each run. 'all' comes first,
+-- then the causes by number of events.
 SELECT
     cause,
     nodes_of,

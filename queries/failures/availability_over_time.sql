@@ -4,7 +4,7 @@
 -- tables: node_events
 -- also: nodes, jobs, attempts
 -- param bins: 48 | number of spans of equal length
--- param worst: 40 | number of nodes with their own rows: those out of service longest
+-- param worst: 40 | number of nodes with their own rows; those out of service longest are taken
 -- column node_id: text | the node; NULL: all nodes of the trace together
 -- column rank: number | 1 for the node that was out of service longest; 0 for all nodes
 -- column start_time: time | start of the span [UTC]
@@ -15,8 +15,8 @@
 -- rule:
 -- The observed time of the trace is divided into spans of equal length. Outages are those of
 -- failures/node_availability. All nodes together have a row for every span; a node has one for each span in which it
--- was out of service. If nodes were out for equally long, the first by name comes first. An outage of zero length has
--- no row.
+-- was out of service. Among nodes out of service equally long, the first by name comes first. An outage of zero length
+-- has no row.
 WITH bin AS (
     SELECT
         i AS number,

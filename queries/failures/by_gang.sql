@@ -1,5 +1,5 @@
 -- title: Chance that a multi-node job is hit by a failure, by its size
--- question: How likely does a multi-node job lose a node within a given time?
+-- question: How likely is a multi-node job to lose a node within a given time?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

@@ -1,5 +1,5 @@
 -- title: Failed attempts by node
--- question: On which nodes do attempts fail more often than bad luck explains?
+-- question: On which nodes do attempts fail more often than chance explains?
 -- paper: infrastructure failures of Philly (ATC'19); Mantel and Haenszel (1959); Przyborowski and Wilenski; Holm
 -- tables: jobs, attempts, placements
 -- needs: placement, statuses
@@ -42,7 +42,7 @@
 -- all classes as one stratum: failures that come in clusters then make good nodes suspect. exposure=node_hours means
 -- equal risk in every hour: expected = F * h / H, p_value from binomial(F, h / H) (Przyborowski and Wilenski, 1940).
 -- Most failures come early in a run, so nodes with many short attempts look bad by the hour. failures=node_fail counts
--- only failures that the source blames on the node. Listed by p_value, the most suspect first.
+-- only failures that the source blames on the node. Sorted by p_value, most suspect first.
 SELECT
     node_id,
     attempts,

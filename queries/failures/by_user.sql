@@ -14,8 +14,8 @@
 -- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
 -- rule:
 -- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
--- failures/run_time_to_failure. It covers all failed attempts, including those of jobs that completed in the end and of
--- jobs of unknown size. Users with the same name in several clusters count as one. Listed by GPU-hours lost, then by
+-- failures/run_time_to_failure. It covers all failed attempts, including attempts of jobs that finally completed and of
+-- jobs of unknown size. Users with the same name in several clusters count as one. Sorted by GPU-hours lost, then by
 -- failed jobs, most first.
 WITH population AS (
     SELECT

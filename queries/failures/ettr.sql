@@ -1,5 +1,5 @@
 -- title: Effective training time ratio, by job size
--- question: For how much of the time since their submission do jobs make progress?
+-- question: For how much of the time since submission do jobs make progress?
 -- paper: Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)
 -- tables: jobs, attempts
 -- also: placements, node_events, gpu_utilization

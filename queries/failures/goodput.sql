@@ -31,8 +31,8 @@
 -- all the remaining time if that is less. Lost: attempts are cut short as in failures/lost_work. A checkpoint comes
 -- every checkpoint_h hours of work, counted from the end of the start-up, so less is lost than in that query. Idle: in
 -- the remaining time, samples times their interval, at most all of it, times 1 - mean use, as in the view attempt_use.
--- An attempt of a job without samples has the mean use of job_usage throughout. Only jobs with GPUs. Size classes are
--- listed first, then all.
+-- An attempt of a job without samples has the mean use of job_usage throughout. Only jobs with GPUs. Size classes come
+-- first, then all.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

@@ -1,10 +1,10 @@
 -- title: Nodes that fail too often (lemons)
--- question: Which nodes are lemons, and how sure is that?
+-- question: Which nodes are lemons, and how certain is it?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
 -- param times: 2 | a lemon exceeds this many times the cluster's failure rate
--- param least: 0.95 | least probability of that for a node to be called a lemon
+-- param least: 0.95 | minimum probability for calling a node a lemon
 -- column node_id: text | the node
 -- column cluster: text | its cluster; NULL when unknown
 -- column rack: text | its rack; NULL when unknown
@@ -26,7 +26,7 @@
 -- The interval and the probability come from that distribution. If nodes do not differ (a has no limit), each has the
 -- cluster's rate, and none is a lemon. The cluster's rate is all failures / all hours. If a repair does not help,
 -- failures follow each other on one node, and they count like any others. Unlike failures/by_node, this query uses
--- records of machines, not of jobs. Listed by probability, the most likely first.
+-- records of machines, not of jobs. Sorted by probability, most likely first.
 SELECT
     node_id,
     cluster,

@@ -25,7 +25,7 @@
 -- saved work can be used again; failed_jobs_gpu_hours is the loss if nobody uses it. Start-up counts as lost with the
 -- rest; failures/goodput removes it. cause is the cause of the node's failure (the word of the table node_events,
 -- unknown if none was given), otherwise the category of the attempt's log in the table failures: infrastructure, engine
--- or user. It is NULL if neither is known. Listed by GPU-hours lost, most first.
+-- or user. It is NULL if neither is known. Sorted by GPU-hours lost, most first.
 WITH every AS (
     SELECT CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)
         ELSE error('checkpoint_h must be 0 or more') END AS us

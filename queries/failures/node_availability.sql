@@ -13,7 +13,7 @@
 -- The observed time goes from the first to the last of the times in jobs, attempts and node_events. It is the same for
 -- every node, because the trace does not show when a node was bought. Nodes are those of the table nodes and of
 -- node_events, so a node that never failed counts as available if the source lists it. An event without an end lasts to
--- the end of the observed time. A degraded node still takes jobs, so it is available. Listed by availability, least
+-- the end of the observed time. A degraded node still takes jobs, so it is available. Sorted by availability, lowest
 -- first.
 WITH by_node AS (
     SELECT node_id, sum(events) AS events, count(*) AS outages, sum(until - since) AS us

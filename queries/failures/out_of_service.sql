@@ -15,7 +15,7 @@
 -- rule:
 -- Each row of node_events counts once, even if two events of one node overlap, so the same hours may count for several
 -- causes. An event without an end has no length and counts only in events and going_on. A degraded node still takes
--- jobs, so its GPUs are not out of service. Listed by GPU-hours, most first.
+-- jobs, so its GPUs are not out of service. Sorted by GPU-hours, most first.
 WITH lasting AS (
     SELECT
         e.node_id,

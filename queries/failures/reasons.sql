@@ -1,5 +1,5 @@
--- title: Reasons of failures
--- question: Why do attempts fail, how many users and jobs are hit, how late, and how many GPU-hours are lost?
+-- title: Reasons for failures
+-- question: Why do attempts fail, how many users and jobs are affected, how late in the run, and at what cost in GPU-hours?
 -- paper: Philly Table 7 (ATC'19)
 -- tables: failures
 -- also: jobs, attempts
@@ -19,7 +19,7 @@
 -- failure (RTF) is the attempt's run time, from start to end, in seconds (the paper uses minutes). Trials of unknown
 -- run time are counted but not used for the percentiles. rtf_demand_share is the paper's share of RTF x Demand. An
 -- attempt listed twice with one reason counts once; with two reasons it counts for each. Reasons come from the rules of
--- the log classifier. Listed by trials, most first. Percentiles interpolate linearly.
+-- the log classifier. Sorted by trials, most first. Percentiles interpolate linearly.
 WITH trials AS (
     SELECT DISTINCT job_id, attempt, reason, category
     FROM failures

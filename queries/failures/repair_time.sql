@@ -1,5 +1,5 @@
 -- title: Time until nodes are back in service, by cause
--- question: How long does it take until a node is back, by cause?
+-- question: How long does it take until a node is back in service, by cause?
 -- paper: none
 -- tables: node_events
 -- column cause: text | cause, in the same words for every source; NULL if no reason was given

@@ -1,5 +1,5 @@
 -- title: Retries and unsuccessful jobs by job size
--- question: How often is a job tried again, and does it succeed in the end?
+-- question: How often are jobs retried, and do they finally succeed?
 -- paper: Philly Fig 9 (ATC'19)
 -- tables: jobs
 -- needs: retries, gpu_count

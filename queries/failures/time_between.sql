@@ -1,5 +1,5 @@
 -- title: Time between failures of a node, by cause
--- question: How long does a node work until it fails, and do nodes differ?
+-- question: How long does a node run until it fails, and do nodes differ?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
@@ -16,7 +16,7 @@
 -- column weibull_shape: 1 | below 1 the rate falls, above 1 it rises
 -- column weibull_shape_low: 1 | low end of its 95 % interval, by the profile likelihood
 -- column weibull_shape_high: 1 | high end of its 95 % interval
--- column gamma_aic: AIC | AIC of nodes whose constant rates are gamma distributed
+-- column gamma_aic: AIC | AIC of constant rates that are gamma distributed over nodes
 -- column rate_spread: 1 | standard deviation of these rates / their mean; 0 if nodes do not differ
 -- column two_kinds_aic: AIC | AIC of good and bad nodes, each with a constant rate
 -- column bad_share: share | bad nodes / nodes
@@ -36,7 +36,7 @@
 -- failures (Greenwood and Yule, 1920). The preferred law has the least AIC if that is 4 below the exponential one's
 -- (Burnham and Anderson, 2002); otherwise it is the exponential one. If nodes differ, their pooled times look as if the
 -- rate fell. The laws with differing nodes recognize that long times come from the same nodes; the Weibull law does
--- not. 'all' is listed first, then causes by their number of events.
+-- not. 'all' comes first, then the causes by number of events.
 SELECT
     cause,
     nodes,

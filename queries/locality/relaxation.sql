@@ -1,5 +1,5 @@
 -- title: How far jobs are spread beyond the fewest nodes
--- question: How many jobs run on more nodes than they need, and do they wait less for it?
+-- question: How many jobs run on more nodes than they need, and do they wait less in return?
 -- paper: relaxed locality of Philly's scheduler (ATC'19), here as a number
 -- tables: jobs
 -- also: attempts

@@ -1,5 +1,5 @@
--- title: GPU utilization alone on the nodes and next to other jobs
--- question: Are GPUs less busy while another job uses GPUs of the same node?
+-- title: GPU utilization with and without other jobs on the same nodes
+-- question: Are GPUs less busy while another job uses GPUs on the same node?
 -- paper: Philly guideline 2, interference on shared servers (ATC'19); Table 4 measures it in a controlled run
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index
@@ -15,7 +15,7 @@
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
 -- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. Each
--- sample is judged separately, so an attempt can have samples of both kinds. A job occupies a node from
+-- sample is classified separately, so an attempt can have samples of both kinds. A job occupies a node from
 -- floor_to_minute(start) up to the end of its attempt, half-open, as defined in the view shared_node_times: attempts of
 -- the same job are not neighbours, and neither are attempts without a start or an end. rule=any_node: a multi-node job
 -- runs at the pace of its slowest part, so all its samples count as colocated while any of its nodes is shared.
@@ -109,7 +109,7 @@ shared AS (
     WHERE n.since < h.until AND n.until > h.since
 ),
 
--- Nodes that become shared at a time count plus, nodes that stop being shared count minus.
+-- Nodes that become shared count +1 at that time, nodes that stop being shared count -1.
 changes AS (
     SELECT held_id, judged_node, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
     UNION ALL

@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
 -- column gpu_class: class | size class of the job; NULL when its GPU count is unknown
 -- column jobs: jobs | jobs of this size, with any status
 -- column jobs_share: share | jobs / all jobs
@@ -13,7 +13,7 @@
 -- interval jobs_share: proportion of all jobs
 -- rule:
 -- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
--- with the gaps between attempts. The class is that of jobs.gpu_count. Jobs of unknown size keep a row.
+-- including gaps between attempts. The class is that of jobs.gpu_count. Jobs of unknown size keep a row.
 WITH by_class AS (
     SELECT
         gpu_class,

@@ -1,11 +1,11 @@
 -- title: The numbers of the first screen, part by part
--- question: How do waits, use and outcomes differ between parts of the cluster and of the time?
+-- question: How do waits, use and outcomes differ by part of the cluster and over time?
 -- paper: none
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements, gpu_utilization
 -- needs: queueing
 -- merge: hours
--- param users: 30 | number of users with their own rows, those with most GPU time first
+-- param users: 30 | number of users with their own rows; those with the most GPU time are taken
 -- param step_s: 0 | length of the intervals for averaging owned GPUs [s]; 0: the shortest that a page can show
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
@@ -16,7 +16,7 @@
 -- column vc: text | tenant of the jobs
 -- column partition: text | partition of the jobs
 -- column user: text | user of the jobs, in the rows by user
--- column by_user: true or false | whether this is a row by cluster and user; the other rows are by everything except the user
+-- column by_user: true or false | whether the row is by cluster and user; the other rows are by everything except the user
 -- column gpu_model: text | GPU model that the jobs ran on
 -- column gpu_class: class | size class of the jobs; all these columns are NULL if the value is unknown or the row is not about jobs
 -- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; other kinds: NULL
@@ -58,7 +58,7 @@ counted AS (
     SELECT cluster, at_us, owned FROM (SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM load) AS l WHERE counts
 ),
 
--- The counted intervals have the same length and follow each other without gaps.
+-- The counted intervals have equal length and follow each other without gaps.
 grid AS (
     SELECT
         c.since AS since,

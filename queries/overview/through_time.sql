@@ -9,13 +9,13 @@
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
--- param from_us: 0 | start of the time [us since 1970]; 0: that of the trace
--- param to_us: 0 | end of the time, exclusive [us since 1970]; 0: up to the last submission
+-- param from_us: 0 | start of the time to cover [us since 1970]; 0: start of the trace
+-- param to_us: 0 | end of the time to cover, exclusive [us since 1970]; 0: the last submission
 -- column period: text | whole (the time up to the last submission), half, or span
--- column number: number | its position among those of its kind, from 1
+-- column number: number | number of the period among those of its kind, from 1
 -- column start_time: time | start of the period [UTC]
 -- column end_time: time | end of the period [UTC]
--- column jobs: jobs | jobs submitted in it: those with GPUs, or all jobs if the trace has none
+-- column jobs: jobs | jobs submitted in the period: jobs with GPUs, or all jobs if the trace has none
 -- column started: jobs | of these, jobs whose wait is known
 -- column mean_wait_s: s | mean wait of these jobs, from the submission to the first start
 -- column p90_wait_s: s | 90th percentile of these waits
@@ -31,7 +31,7 @@
 -- do not count if the part is unknown. completed_share: see overview/status; a job belongs to the period in which it
 -- ended. The whole and its last half also include jobs that ended later or at an unknown time. With from_us or to_us,
 -- the query counts jobs that were submitted or ended in that time, and intervals and samples that begin in it. Its
--- spans are those of the whole; the first and the last may be cut.
+-- spans are those of the whole; the first and the last may be shorter.
 WITH
 looked_at AS (
     SELECT
@@ -55,7 +55,7 @@ framed AS (
     WHERE beyond > since
 ),
 
--- The ways in which the time is divided.
+-- The periods: the whole time, its halves and its spans.
 cut AS (
     SELECT 'whole' AS period, since, until, beyond, hours * 3600000000 AS length, 1 AS parts FROM framed
     UNION ALL

@@ -8,8 +8,8 @@
 -- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits longer than 0 s
--- column fair_share_waits: waits | of these, waits that the quota explains most
--- column fragmentation_waits: waits | of these, waits that fragmentation explains most; NULL when no nodes are known
+-- column fair_share_waits: waits | of these, waits caused mainly by the quota
+-- column fragmentation_waits: waits | of these, waits caused mainly by fragmentation; NULL when no nodes are known
 -- column other_waits: waits | the other waits; the three add up to waits
 -- column fair_share_share: share | fair_share_waits / waits
 -- column fragmentation_share: share | fragmentation_waits / waits
@@ -20,8 +20,8 @@
 -- interval fragmentation_share: proportion of waits
 -- rule:
 -- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs of v in use) + g > (quota of v); otherwise
--- fragmentation while no nodes could take g GPUs on the fewest nodes that fit them; otherwise other. The first three
--- counts go by the main cause of a wait, the last three columns by seconds; Philly uses both. Quotas are rarely
+-- fragmentation while no nodes could take g GPUs on the fewest nodes that fit them; otherwise other. The counts
+-- classify each wait by its main cause, and the last three columns add up seconds; Philly uses both. Quotas are rarely
 -- published: the note next to the result names the source, and says when it is a proxy. Waits of 0 s, unknown waits,
 -- and jobs of unknown size are excluded.
 SELECT

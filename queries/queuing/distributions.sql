@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: jobs
 -- needs: run_time, gpu_count
--- param most: 12 | number of tenants with their own rows: those with the most values
+-- param most: 12 | number of tenants with their own rows; those with the most values are taken
 -- column measure: text | run time or wait
 -- column scope: text | set of values: all, or those of a size, a cluster or a tenant
 -- column cluster: text | the cluster, of scopes cluster and tenant; NULL when unknown

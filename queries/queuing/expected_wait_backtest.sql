@@ -1,11 +1,11 @@
 -- title: Expected waits, checked
--- question: How good are the forecasts of 'tracekit wait'?
+-- question: How accurate are the forecasts of 'tracekit wait'?
 -- paper: none
 -- tables: jobs
 -- needs: queueing
 -- param level: 0.8 | share of the waits that an interval should cover
 -- param window: 100 | number of most recent similar jobs to use
--- param least: 20 | fewest similar jobs for a forecast
+-- param least: 20 | minimum number of similar jobs for a forecast
 -- param days: 56 | ignore jobs that began to wait longer ago than this, in days
 -- param judged_share: 0.5 | share of the jobs, the last ones, that are tested; the others are used for learning
 -- column gpu_class: class | size class of the job; all for every job; NULL when unknown

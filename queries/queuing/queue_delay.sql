@@ -1,9 +1,9 @@
 -- title: Queueing delay per attempt, by tenant and job size
--- question: How long do attempts queue, in which VC, and do those of larger jobs queue longer?
+-- question: How long do attempts queue in each VC, and do attempts of larger jobs queue longer?
 -- paper: Philly Fig 3 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
--- param rule: clean {clean, notebook} | known waits, including zeros; or as counted in the notebook of the Philly traces
+-- param rule: clean {clean, notebook} | known waits, including zeros, or waits as counted in the notebook of the Philly traces
 -- column vc: text | tenant of the job; NULL when unknown
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits whose length is known
@@ -16,12 +16,12 @@
 -- column max_s: s | longest
 -- interval p50_s: median of waits
 -- rule:
--- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to the
--- next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of
--- unknown size are excluded. VCs with the same name in several clusters count as one. rule=clean: a delay with an
--- unknown end or beginning is excluded, one of 0 is included. rule=notebook: if a time is missing, the job's previous
--- delay is counted again, and then delays of 0 are excluded (notebook_wait_s of the view waits); Philly
--- Fig 3 as published. Percentiles interpolate linearly.
+-- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to
+-- the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of
+-- unknown size are excluded. VCs with the same name in several clusters count as one. rule=clean: delays with an
+-- unknown begin or end are excluded, delays of 0 are included. rule=notebook: if a time is missing, the job's previous
+-- delay is counted again, and then delays of 0 are excluded (notebook_wait_s of the view waits); Philly Fig 3 as
+-- published. Percentiles interpolate linearly.
 WITH counted AS (
     SELECT
         vc,

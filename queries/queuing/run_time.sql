@@ -17,8 +17,8 @@
 -- interval p50_s: median of jobs
 -- rule:
 -- Run time is the end of the last attempt minus the start of the first, including gaps between attempts. Jobs of every
--- status are included. Jobs that have an unknown size, never started or still run are excluded. Percentiles interpolate
--- linearly between the two nearest jobs.
+-- status are included. Jobs of unknown size, and jobs that never started or still run, are excluded. Percentiles
+-- interpolate linearly between the two nearest jobs.
 SELECT
     gpu_class,
     count(*) AS jobs,

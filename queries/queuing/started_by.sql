@@ -1,20 +1,20 @@
 -- title: Starts by backfill
--- question: How many jobs does the backfill scheduler start, and of which size?
+-- question: How many jobs does the backfill scheduler start, by job size?
 -- paper: none
 -- tables: jobs
 -- needs: gpu_count
 -- column gpu_class: class | size class of the job
 -- column jobs: jobs | jobs for which the source records what started them
--- column main_jobs: jobs | of these, jobs that the main scheduler started, in order of priority
--- column backfill_jobs: jobs | of these, jobs that backfill started, ahead of jobs of higher priority
+-- column main_jobs: jobs | of these, jobs started by the main scheduler, in priority order
+-- column backfill_jobs: jobs | of these, jobs started by backfill, ahead of jobs with higher priority
 -- column backfill_share: share | backfill_jobs / jobs
 -- column main_p50_s: s | median wait of the jobs started by the main scheduler
 -- column backfill_p50_s: s | median wait of the jobs started by backfill
 -- interval backfill_share: proportion of jobs
 -- rule:
--- What started the first run of each job (jobs.started_by: Slurm's flags SchedMain and SchedSubmit are main,
--- SchedBackfill is backfill). Jobs of unknown size are excluded, and so are jobs for which the source records nothing.
--- Medians are over the known waits from submission to the first start.
+-- The query counts what started the first run of each job (jobs.started_by: Slurm's flags SchedMain and SchedSubmit are
+-- main, SchedBackfill is backfill). Jobs of unknown size are excluded, and so are jobs for which the source records
+-- nothing. Medians are over the known waits from submission to the first start.
 SELECT
     gpu_class,
     count(*) AS jobs,

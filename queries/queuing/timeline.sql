@@ -17,7 +17,7 @@
 -- rule:
 -- Means over each interval, weighted by time: running_gpus times the length of an interval is the GPU time allocated in
 -- it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt that still runs,
--- and a job that still waits, do so to the end of the trace; other unknown ends are left out and counted in a note. If
+-- and a job that still waits, do so to the end of the trace; other unknown ends are excluded and counted in a note. If
 -- there are no VCs, capacity_gpus is the capacity of the cluster: see queuing/cluster_timeline.
 SELECT time, cluster, vc, running_jobs, pending_jobs, running_gpus, pending_gpus, capacity_gpus
 FROM gpu_timeline

@@ -3,8 +3,8 @@
 -- paper: none
 -- tables: jobs
 -- needs: queueing
--- column reason_group: text | what kept the job waiting last, by the source's word for it
--- column commonest_word: text | the most common word in the group
+-- column reason_group: text | the last reason why the job waited, from the word in the source
+-- column commonest_word: text | the most common reason word in the group
 -- column jobs: jobs | jobs that started after a known wait
 -- column gpu_jobs: jobs | of these, jobs that asked for GPUs
 -- column mean_s: s | mean wait
@@ -18,8 +18,8 @@
 -- (slurm.schedmd.com/job_reason_codes.html): limit (Assoc*, QOS* and Max*PerAccount limits of accounts and QOS, limits
 -- of the partition, the array's own), dependency, begin time, held (by user or administrator), nodes (down, reserved,
 -- not available), contention (Resources, Priority, licenses, burst buffers), other (the manual's other words), unlisted
--- (words that are not in the manual). Slurm's accounting keeps the last limit or condition, and no word if only
--- resources or priority delayed a job: these jobs form the group none. A log without any word gives no rows.
+-- (words that are not in the manual). Slurm's accounting keeps the last limit or condition. It keeps no word if only
+-- resources or priority delayed a job; these jobs form the group none. A log without any reason words gives no rows.
 WITH started AS (
     SELECT
         wait_reason,

@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count
--- param most: 4 | number of clusters with their own rows: those with the most submissions
+-- param most: 4 | number of clusters with their own rows; those with the most submissions are taken
 -- column cluster: text | the cluster; NULL: all clusters together
 -- column weekday: number | 1 Monday to 7 Sunday, in the trace's time zone
 -- column hour: hour | 0..23 in the trace's time zone
@@ -14,7 +14,7 @@
 -- rule:
 -- Only jobs with GPUs, by the time of their submission: a wait counts for the hour in which it begins, even if it lasts
 -- for days. Days are calendar days from the first to the last submission of any job, as in overview/arrivals_by_hour.
--- All 168 hours have a row. Only a trace of several known clusters has rows for single clusters; among equally busy
+-- All 168 hours have a row. Single clusters have rows only if the trace has several known clusters; among equally busy
 -- clusters the first by name is taken. Clock changes are not corrected.
 WITH local_times AS (
     SELECT

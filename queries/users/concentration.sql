@@ -4,16 +4,16 @@
 -- tables: jobs
 -- also: attempts
 -- needs: users
--- param gpu_time: attempts {attempts, with_gaps} | time of the attempts, or whole run time
+-- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' time, or whole run time of the job
 -- param cpu_time: cpu_jobs {cpu_jobs, all_jobs} | CPU time of jobs without GPUs, as in the paper, or of all jobs
 -- param x: share {share, notebook} | user_share of the k-th of n users: k / n, or (k - 1) / (n - 1) as in the paper
 -- param cluster: all | one cluster's name, or all of them together
--- column user_share: share | share of the users, the heaviest first
+-- column user_share: share | share of the users, heaviest first
 -- column gpu_time_share: share | GPU time of these users / GPU time of all users; NULL when none is known
 -- column cpu_time_share: share | the same for CPU time, of CPU jobs or of all jobs, as the parameter says
 -- column all_cpu_time_share: share | the same for the CPU time of all jobs, including GPU jobs
 -- rule:
--- Every user with a job is one of the n, including users with only CPU jobs or without known time. Each curve ranks the
+-- The n users are all users with a job, including users with only CPU jobs or without known time. Each curve ranks the
 -- users by its own share, so the two numbers of a row may describe different users. GPU time is run time times GPUs,
 -- CPU time is run time times CPUs. cpu_time_share leaves out the CPU time of GPU jobs, except with cpu_time=all_jobs;
 -- all_cpu_time_share always includes it. x=share: the k heaviest users are k / n of all; the paper's notebook puts the

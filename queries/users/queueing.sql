@@ -11,7 +11,7 @@
 -- rule:
 -- Only jobs with GPUs, of every status. Every period in the queue is a wait, as in queuing/queue_delay; for a job that
 -- ran once it is the queue time of the paper. Running and waiting jobs have a known status and are not completed. Users
--- with the same name in several clusters count as one. Listed by queue_hours, the most first.
+-- with the same name in several clusters count as one. Sorted by queue_hours, most first.
 WITH by_job AS (
     SELECT
         a.job_id,

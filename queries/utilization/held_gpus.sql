@@ -10,7 +10,7 @@
 -- rule:
 -- All samples of utilization/gpu_by_size_status (see there) are pooled: long and many-GPU jobs weigh more. samples: one
 -- sample is one GPU, or part of a divided GPU (MIG), for one sampling interval. busy_share: the mean of their
--- utilization / 100. A part weighs as its share, and a part of unknown share as a seventh.
+-- utilization / 100. A part has the weight of its share, or 1/7 if its share is unknown.
 WITH counted AS (
     SELECT s.gpu_share, count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples AS s

@@ -16,11 +16,11 @@
 -- column wasted_gpu_h: GPU-hours | GPU-hours of its attempts * (1 - mean_pct / 100)
 -- rule:
 -- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. For a
--- job without samples it comes from job_usage: the sum of gpu_util_pct over the GPUs of what was measured, which is the
--- instance in placements, or else the task, or else the whole job (sequential steps of one job have equal weight). A
--- job that has neither is not listed, because unknown is not idle. The mean is used for the whole time in which the job
--- had GPUs, even if telemetry covers only a part of it. Only jobs with GPUs; attempts of unknown run time or size are
--- excluded. The defaults of 10 percent and one hour are our choice. Listed by GPU-hours wasted, the most first.
+-- job without samples it comes from job_usage: the sum of gpu_util_pct divided by the GPUs of the measured unit, which
+-- is the instance in placements, otherwise the task, otherwise the whole job (sequential steps of one job have equal
+-- weight). A job that has neither is not listed, because unknown is not idle. The mean is used for the whole time in
+-- which the job had GPUs, even if telemetry covers only a part of it. Only jobs with GPUs; attempts of unknown run time
+-- or size are excluded. The defaults of 10 percent and one hour are our choice. Sorted by GPU-hours wasted, most first.
 WITH held AS (
     SELECT
         job_id,

@@ -4,14 +4,14 @@
 -- tables: jobs, attempts
 -- also: placements, nodes, gpu_utilization, job_usage
 -- needs: gpu_count
--- param n: 20 | most jobs listed
--- param min_gpu_h: 1 | fewest GPU-hours of a listed job
+-- param n: 20 | maximum number of jobs listed
+-- param min_gpu_h: 1 | minimum GPU-hours of a listed job
 -- param idle_pct: 10 | highest mean use of a job that is mostly idle, and of a GPU that is idle while others work, in percent
 -- param times: 10 | report a job that requested this many times what it used, of time, memory or processors
 -- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
 -- column job_id: text | the job
 -- column user: text | user who submitted it; NULL when unknown
--- column account: text | the account that it is charged to; NULL when unknown
+-- column account: text | the account that pays for the job; NULL when unknown
 -- column partition: text | its partition; NULL when unknown
 -- column gpu_count: GPUs | GPUs of the job
 -- column held_gpu_h: GPU-hours | allocated to its attempts
@@ -19,13 +19,13 @@
 -- column coverage_share: share | GPU-hours with known use / held
 -- column reason: sentence | why it is listed, with the numbers; the largest waste comes first
 -- rule:
--- Held, covered, idle, failed, preempted and wasted are as in utilization/efficiency. The reasons: never used: half of
--- the GPU-hours or more are covered, and the use was 0 throughout. mostly idle: half or more are covered, and the mean
--- use is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a use of at most idle_pct and
--- others more. failed, preempted: the GPU-hours of such attempts, when they are min_gpu_h or more. asked for much more
+-- Held, covered, idle, failed, preempted and wasted are as in utilization/efficiency. The reasons: never used: at least
+-- half of the GPU-hours are covered, and the use was always 0. mostly idle: at least half are covered, and the mean use
+-- is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a use of at most idle_pct and
+-- others more. failed, preempted: the GPU-hours of such attempts, if at least min_gpu_h. asked for much more
 -- than it used (time limit, memory, processors): completed jobs that used 1 / times of it or less. This wastes no
--- GPU-hours, but it makes others wait; a job with only this reason is listed behind the others. Listed by GPU-hours
--- wasted, then held, the most first.
+-- GPU-hours, but it makes others wait; jobs with only this reason come last. Sorted by GPU-hours wasted, then held,
+-- most first.
 WITH ended AS (
     SELECT
         *,

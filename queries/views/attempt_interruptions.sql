@@ -8,10 +8,10 @@
 -- One row for each row of attempt_outcomes, with all its columns and the three above. A node goes out of service as an
 -- attempt ends if it fails (as in failures/time_between) while the attempt runs, between ten minutes before its end and
 -- five minutes after: monitors notice late, and schedulers wait before they give a node up. These times are our choice.
--- Of several failures the first counts, and of several failures of a node at one time one with a known cause. An
--- attempt that completed was not interrupted, whatever happened to its nodes. An attempt that ended badly or was
--- preempted was interrupted, and so was any other that ended as one of its nodes failed. An attempt that its user
--- cancelled otherwise was not.
+-- If there are several failures, the first counts; among simultaneous failures of a node, one with a known cause
+-- counts. An attempt that completed was not interrupted, whatever happened to its nodes. An attempt that ended badly or
+-- was preempted was interrupted, and so was any other attempt that ended as one of its nodes failed. An attempt that
+-- its user cancelled without a node failure was not interrupted.
 WITH fault AS (
     SELECT
         node_id,

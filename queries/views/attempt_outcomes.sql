@@ -4,13 +4,13 @@
 -- column user: text | user who submitted the job
 -- column gpu_class: class | the job's size class
 -- column class_order: number | order of the class
--- column failed: true or false | whether the attempt ended badly; NULL if its own status does not say
+-- column failed: true or false | whether the attempt ended badly; NULL if its own status does not show it
 -- column failed_or_retried: true or false | the same, but TRUE if that is NULL and another attempt followed
 -- rule:
 -- One row for each row of attempt_gpu_time whose job is known, with all its columns and the five above. A bad end is
--- failed, timeout, node_fail or out_of_memory, as in job_classes. A status that is missing or 'unknown' does not say.
--- Philly has one status per job, so it is unknown how an attempt ended if another followed. Its scheduler tries failed
--- jobs again. The second reading follows from this, and may count a preemption as a failure.
+-- failed, timeout, node_fail or out_of_memory, as in job_classes. With a missing or 'unknown' status the end is
+-- unknown. Philly has one status per job, so it is unknown how an attempt ended if another followed. Its scheduler
+-- tries failed jobs again. The second column follows from this, and may count a preemption as a failure.
 SELECT
     a.*,
     j."user",

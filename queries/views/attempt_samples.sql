@@ -6,16 +6,16 @@
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
 -- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
--- column gpu_share: GPUs | the share of the GPU that was sampled: 1, or that of the part; NULL when unknown
+-- column gpu_share: GPUs | the share of the GPU that was sampled: 1, or the share of the part; NULL when unknown
 -- column time: UTC | start of the sampling interval
 -- column utilization_pct: percent | busy share of the GPU in the interval; SM activity if only that was sampled
 -- column sm_active_pct: percent | share of its multiprocessors in use in the interval; NULL when not sampled
 -- rule:
 -- A sample at time t belongs to an attempt if floor_to_minute(start) <= t < end of the attempt, and the attempt had
--- that GPU of that node. If a sample of the log is not at a whole minute, start itself is used: with minutes, a job
--- would get samples of the job before it. Attempts without a start or an end have no samples; samples without a
--- utilization are left out. If two attempts claim one GPU at one time, they contradict each other: the sample then
--- counts once for each. An attempt that names a GPU twice has its samples once. If the job of a sample is known,
+-- that GPU of that node. If a sample of the log is not at a whole minute, start itself is used: rounding to minutes
+-- would give a job samples of the job before it. Attempts without a start or an end have no samples; samples without a
+-- utilization are excluded. If two attempts claim one GPU at one time, they contradict each other: the sample then
+-- counts once for each. If an attempt names a GPU twice, its samples count once. If the job of a sample is known,
 -- because the monitor names it or the job had the whole machine, the sample belongs to the attempt of that job that ran
 -- then: start <= t < end. Source: the notebook of the Philly traces. A divided GPU (MIG) may have no utilization; its
 -- SM activity, if sampled, is used instead. A part whose name begins with its profile has the share of that profile

@@ -1,4 +1,4 @@
--- title: Attempts and the GPU time that they had and used
+-- title: Attempts, with their allocated and used GPU time
 -- tables: jobs, attempts, placements, gpu_utilization, job_usage
 -- views: attempt_outcomes, attempt_gpu_use, job_reported_use
 -- column covered_gpu_s: GPU*s | the part of gpu_s with known use; 0 when it is not known
@@ -11,7 +11,7 @@
 -- one GPU each if the log counts every part as one, otherwise by the share in its name, otherwise equally. The mean use
 -- is that of attempt_gpu_use, weighted by time and part. A job without any sample takes its mean from job_usage if the
 -- source measured it (view job_reported_use); that mean is used for all the job's GPU time. A mean above 100 counts as
--- 100. A GPU that several jobs share counts for each of them with its full use.
+-- 100. For a GPU shared by several jobs, each job gets its full use.
 WITH counted AS (
     SELECT
         u.*,

@@ -1,4 +1,4 @@
--- title: The most GPUs that each cluster had at one time, by the capacity table
+-- title: The largest number of GPUs of each cluster in the capacity table
 -- tables: capacity
 -- column cluster: text | the cluster
 -- column gpus: GPUs | largest total over time
@@ -6,8 +6,8 @@
 -- column since: UTC | when the total first reached this value
 -- column changes: true or false | whether the total changed over time
 -- rule:
--- If the source gives the cluster's total (vc is NULL), the largest of these. Otherwise the largest sum over the VCs,
--- where each VC keeps its number until its next row: a sum of quotas, which may be more or less than the machines.
+-- If the source gives the cluster's total (vc is NULL), this is the largest total. Otherwise it is the largest sum over
+-- the VCs, where each VC keeps its number until its next row. A sum of quotas may be more or less than the machines.
 WITH steps AS (
     SELECT
         cluster,

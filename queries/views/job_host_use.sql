@@ -1,7 +1,7 @@
--- title: Processors, memory and time that each job had and used
+-- title: Processors, memory and time allocated to and used by each job
 -- tables: jobs, attempts, placements, job_usage
 -- column job_id: text | the job
--- column cpu_s: s | CPU time used, summed over cores; NULL when unknown
+-- column cpu_s: s | CPU time used, over all cores; NULL when unknown
 -- column core_s: s | cores * run time; NULL when unknown
 -- column memory_used_gib: GiB | the most host memory in use at once, as far as the source shows; NULL when unknown
 -- column memory_gib: GiB | requested host memory; NULL when unknown
@@ -10,10 +10,10 @@
 -- column time_limit_s: s | the time limit; NULL when there is none
 -- rule:
 -- One row for each job with attempts. The definitions follow Slurm's seff: the CPU time of all steps / (cores * wall
--- time), and the memory of the largest step / requested memory. Steps are the rows of job_usage that name an instance
--- unknown to placements, and no node. They follow each other, so the largest counts, and the components of a job add
--- up. Other rows are parts that run side by side, on nodes or as instances, and add up. If a source has both for the
--- same use, the larger counts.
+-- time), and the memory of the largest step / requested memory. Steps are the rows of job_usage with an instance that
+-- placements lack, and without a node. They run one after the other, so the largest counts, and the components of a job
+-- add up. Other rows are parts that run side by side, on nodes or as instances, and add up. If a source has both for
+-- the same use, the larger counts.
 WITH instances AS (
     SELECT DISTINCT job_id, instance
     FROM placements

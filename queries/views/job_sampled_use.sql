@@ -5,8 +5,8 @@
 -- column job_id: text | the job
 -- column mean_pct: percent | mean utilization of a GPU while the job had it
 -- rule:
--- The mean of the job's samples, matched to all its attempts as in attempt_samples. The samples of a divided GPU (MIG)
--- weigh as their part, and a part of unknown share as a seventh. One row for each job with samples.
+-- The mean of the job's samples, matched to all its attempts as in attempt_samples. A sample of a part of a divided GPU
+-- (MIG) has the weight of that part, or 1/7 if its share is unknown. One row for each job with samples.
 WITH counted AS (
     SELECT job_id, gpu_share, count(*) AS samples, sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples

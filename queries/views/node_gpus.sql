@@ -7,8 +7,8 @@
 -- rule:
 -- observed is the largest of these: the highest GPU index in placements plus one; the GPUs of one placement, rounded
 -- up, if it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes. If there
--- is no list of machines, in the log or next to it, the table nodes contains the machines that jobs ran on: it observes
--- and lists nothing. Lists can be out of date: Philly's says 2,490 GPUs, while jobs and telemetry show more.
+-- is no list of machines, in the log or next to it, the table nodes contains the machines that jobs ran on, which is an
+-- observation and not a list. Lists can be out of date: Philly's list has 2,490 GPUs, but jobs and telemetry show more.
 WITH shown AS (
     SELECT node_id, max(gpu_index) AS last_index FROM gpu_utilization GROUP BY node_id
 ),

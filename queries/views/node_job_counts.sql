@@ -1,4 +1,4 @@
--- title: How many jobs use GPUs of each node over time
+-- title: The number of jobs that use GPUs of each node over time
 -- tables: attempts, placements
 -- column node_id: text | the machine
 -- column since: UTC | start, inclusive
@@ -6,10 +6,10 @@
 -- column jobs: jobs | jobs that use GPUs of the node
 -- rule:
 -- A job uses GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
--- Attempts of one job never count twice. An attempt without a start or an end is not counted, because we do not know
--- how long it was there; neither is a placement without a GPU. The times of a node follow each other without gaps from
--- its first job on. The jobs of a node are counted over time, plus one at each arrival and minus one at each departure,
--- so no job is compared with another.
+-- Attempts of one job never count twice. Attempts without a start or an end are not counted, because we do not know how
+-- long they were there; neither are placements without a GPU. The times of a node follow each other without gaps from
+-- its first job on. The count increases at each arrival and decreases at each departure, so no pairs of jobs are
+-- compared.
 WITH held AS (
     SELECT
         p.node_id,

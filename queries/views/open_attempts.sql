@@ -1,10 +1,10 @@
--- title: Attempts without an end, and until when each counts as running
+-- title: Attempts without an end, and how long each counts as running
 -- tables: jobs, attempts, placements, nodes
 -- views: trace_window
 -- column job_id: text | the job
 -- column attempt: number | the attempt
--- column until_us: us since 1970 | until when it counts as running
--- column lost: text | why that is before the end of the trace: limit or excluded; NULL if it is not
+-- column until_us: us since 1970 | time up to which it counts as running
+-- column lost: text | why this is before the end of the trace: limit or excluded; NULL if it is not
 -- rule:
 -- One row for each attempt with a start and the status running that has no end. It runs to the last moment of the
 -- trace, with two exceptions, because schedulers lose the ends of jobs (Slurm: sacctmgr show runawayjobs). limit: the
@@ -13,7 +13,7 @@
 -- one of its nodes, and the GPUs of both, together with the other allocations there at that time, exceed the GPUs of
 -- the node, so it ends as the later run begins. Of several such attempts the one that began first is removed first. A
 -- node has the GPUs of the table nodes, or more if a placement shows more; if the number is unknown, nothing is
--- excluded. If you query only some jobs, only their own runs exclude each other.
+-- excluded. If you query only some jobs, only runs of these jobs exclude each other.
 WITH still AS (
     SELECT
         a.job_id,

@@ -1,4 +1,4 @@
--- title: How much time a sample of each GPU represents
+-- title: The time that a sample of each GPU represents
 -- tables: gpu_utilization
 -- merge: hours
 -- column node_id: text | the machine

@@ -14,11 +14,11 @@
 -- rule:
 -- One row for each attempt. An attempt with an unknown start, or an unknown end of the attempt before it, has an
 -- unknown wait. Its row has NULL, so unknown waits can be counted. Zeros are waits. No wait is negative, because a
--- start before its submission is unknown. Definition: Philly (ATC'19), each period in the queue is one wait.
+-- start before the submission counts as unknown. Definition: Philly (ATC'19), each period in the queue is one wait.
 -- notebook_wait_s follows the notebook of the Philly traces. An attempt with a known start waited from the end of the
 -- last attempt before it with a known start, or else from the submission. If the start, that end or the submission is
--- unknown, the job's previous wait is counted again, and nothing while there was none. From a started attempt of
--- unknown end on, every attempt repeats. Waits of 0 s, which the notebook finally drops, are rows here.
+-- unknown, the job's previous wait is counted again, or nothing if there was none. After a started attempt with an
+-- unknown end, every attempt repeats the previous wait. Waits of 0 s, which the notebook finally drops, are rows here.
 WITH timed AS (
     SELECT
         a.job_id,

@@ -4,9 +4,9 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
 -- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that it starts at once
--- column gpu_count: GPUs | GPUs of the job or of one instance, including parts of one; 0 is a CPU job
+-- column gpu_count: GPUs | GPUs of the job or of one instance, including fractions; 0 for a CPU job
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs of known size
 -- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size

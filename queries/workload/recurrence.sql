@@ -1,9 +1,9 @@
 -- title: Groups of recurring jobs
--- question: Which jobs are run again and again, by how many users, and how similar are their run times?
+-- question: Which jobs run repeatedly, for how many users, and how similar are their run times?
 -- paper: recurring tasks of PAI (NSDI'22)
 -- tables: jobs
 -- also: attempts
--- param min_jobs: 1 | fewest jobs of a listed group; PAI calls a group recurring from 5 on
+-- param min_jobs: 1 | minimum number of jobs of a listed group; PAI calls a group recurring if it has at least 5
 -- column group: text | the group, as the source names it
 -- column jobs: jobs | jobs of this group
 -- column users: users | distinct users who submitted them; NULL when none is known
@@ -11,10 +11,10 @@
 -- column run_s_cv: ratio | standard deviation of the run time / its mean; NULL with fewer than two known
 -- column gpu_hours: GPU-hours | GPU time of these jobs over their attempts; NULL when none is known
 -- rule:
--- Jobs of every status are included; jobs without a group are excluded. Run time is that of the job, with gaps between
--- attempts. The standard deviation is that of a sample, with n - 1; with a mean of 0 the ratio is NULL. The meaning of
--- a group depends on the source: a task group in PAI, an application in DLRM, a kind of job in Acme. Percentiles
--- interpolate linearly. Listed by jobs, the most first.
+-- Jobs of every status are included; jobs without a group are excluded. Run time is that of the job, including gaps
+-- between attempts. The standard deviation is that of a sample, with n - 1; with a mean of 0 the ratio is NULL. The
+-- meaning of a group depends on the source: a task group in PAI, an application in DLRM, a kind of job in Acme.
+-- Percentiles interpolate linearly. Sorted by jobs, most first.
 WITH spread AS (
     SELECT
         "group",

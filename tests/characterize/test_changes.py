@@ -276,7 +276,7 @@ def test_days_are_those_of_the_zone(make_trace: MakeTrace, golden: Golden) -> No
     found = compare_since(there, "2017-10-07")
     assert of_all(found.frame)["jobs a day"]["n_before"] == 1
     notes = compare_periods(trace_of(make_trace, BEFORE), there).notes
-    golden([found.notes[0], *(n for n in notes if "days are those of" in n)])
+    golden([found.notes[0], *(n for n in notes if "days are in the time zone" in n)])
 
 
 def test_what_a_time_base_does_not_tell_is_said(make_trace: MakeTrace, golden: Golden) -> None:

@@ -256,7 +256,9 @@ def test_a_trace_is_public_within_the_factor(make_trace: Callable[..., Trace], j
     release = release_of(trace)
     assert release is not None
     assert release.public == public
-    assert release.note.startswith("Taken for the public trace: " if public else "Not the public trace (")
+    assert release.note.startswith(
+        "This appears to be the public trace: " if public else "This is not the public trace ("
+    )
 
 
 def test_tasks_are_compared_with_numbers_of_tasks(make_trace: Callable[..., Trace]) -> None:

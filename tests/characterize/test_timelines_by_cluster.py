@@ -245,12 +245,12 @@ def test_notes_add_up_or_the_whole_is_asked(parts: list[list[Note]], whole: tupl
 def test_a_note_is_worded_with_its_numbers_and_the_sites_word() -> None:
     accounts = Tenant("account", "account", "accounts")
     assert _lost(1203).sentence().startswith("1,203 waits ")
-    assert Note("quotas of some", (3, 5)).sentence(accounts).endswith("; 3 of 5 accounts are not in it")
-    assert Note("quotas of some", (3, 5)).sentence().endswith("; 3 of 5 VCs are not in it")
+    assert Note("quotas of some", (3, 5)).sentence(accounts).endswith("; 3 of 5 accounts have none")
+    assert Note("quotas of some", (3, 5)).sentence().endswith("; 3 of 5 VCs have none")
     assert (
         Note("cluster", sources=(("total", ""), ("seen", ", by x")))
         .sentence()
-        .endswith(" or ".join(("a stated total", SOURCES["seen"].format(", by x"))))
+        .endswith(" or ".join(("a recorded total", SOURCES["seen"].format(", by x"))))
     )
     assert _owned().sentence().endswith("unknown")
 

@@ -122,7 +122,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
     assert "virtual cluster" in section_lead("queuing")
     assert "virtual cluster" not in section_lead("queuing", WHOLE)
     assert why_empty("utilization/vc", use, TraceFacts(vcs=False, load=False)) is None
-    asked = "How long do attempts queue, in which VC, and do those of larger jobs queue longer?"
+    asked = "How long do attempts queue in each VC, and do attempts of larger jobs queue longer?"
     assert question_of("queuing/queue_delay", asked, TraceFacts()) == asked
     alone.append(question_of("queuing/queue_delay", asked, WHOLE))
     golden(

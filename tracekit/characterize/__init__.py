@@ -1,4 +1,4 @@
-"""Questions asked of a Trace: SQL files with a described header, run in DuckDB.
+"""Questions about a Trace: SQL files with a documented header, run in DuckDB.
 
 for query in list_queries():
     print(query.name, lacks(query, trace) or "can run")

@@ -1,4 +1,4 @@
-"""The number of GPUs of the cluster, by a named source, since sources differ."""
+"""Find the number of GPUs of the cluster, with the source of the number, because sources differ."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attemp
 _READ = "cluster_gpus job_classes node_gpus open_attempts trace_capabilities trace_nodes trace_window " + " ".join(
     _TABLES
 )
-"""Tables and views that are read."""
+"""Tables and views that this module reads."""
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The number of GPUs by one source."""
+    """The number of GPUs according to one source."""
 
     source: str
     """'listed', 'observed' or the path of a file."""
     gpus: int
     """All GPUs [GPUs]."""
     by_node: pl.DataFrame
-    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source states only totals."""
+    """node_id and gpu_count [GPUs], ordered by node_id; empty if the source gives only totals."""
     alternatives: dict[str, int] = field(default_factory=dict)
-    """GPUs by each other source that the trace has, by its `kind` [GPUs]."""
+    """GPUs according to each other source in the trace, by its `kind` [GPUs]."""
     note: str = ""
-    """The source of the number in words, with the instant that it is of where it changes."""
+    """The source of the number in words, with its date if the number changes over time."""
     word: str = ""
-    """The same in a word or two: listed, stated by a list beside the log, stated, quotas, observed, or a file."""
+    """The source in a word or two: listed, stated by a list next to the log, stated, quotas, observed, or a file."""
     kind: str = ""
-    """'listed' machines, a total that the source states ('stated'), the sum of 'quotas', 'observed', or 'file'."""
+    """'listed' machines, a total that the source gives ('stated'), the sum of 'quotas', 'observed', or 'file'."""
 
 
 @explain_damage()
@@ -57,13 +57,13 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     Parameters
     ----------
     trace : Trace, str or Path
-        What to read: a Trace, or its folder.
+        The Trace, or its folder.
     source : str or Path
-        'listed': the node list where the source has one, or else the capacity table, of which the largest total over
-        time counts, summed over the clusters: the total that it states, or where there is none and no machine is
-        seen, the sum of the quotas of the VCs. 'observed': for each node the largest of what the list, the placements
-        and the telemetry show; where none is known, the most GPUs that the jobs of each cluster held at one time.
-        Otherwise the path of a CSV file with the columns node_id and gpu_count.
+        'listed': the node list if the source has one. Otherwise the largest total over time in the capacity table,
+        summed over the clusters; if there is no total and no machine is seen, the largest sum of the VCs' quotas.
+        'observed': for each node the largest number in the list, the placements and the telemetry; if no node is known,
+        the most GPUs that the jobs of each cluster used at one time. Otherwise the path of a CSV file with the columns
+        node_id and gpu_count.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     trace = Trace.of(trace)
     with Session(trace).connect(_TABLES, _READ) as con:
         seen, listed = _seen_nodes(con), _listed(con, trace)
-        # Where machines are known, neither quotas nor what jobs hold at once say more.
+        # If machines are known, neither quotas nor the GPUs in use at one time add information.
         most = {} if seen or listed else _most_held(con)
         stated = listed or _stated(con, trace, most, machines=seen is not None)
         found = {c.source: c for c in (stated, seen or _observed_in_use(most)) if c is not None}
@@ -88,18 +88,18 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
 
 
 def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
-    """Return the machines of the node list, of all exports in a Trace that grew; None where there is none."""
+    """Return the machines of the node list, over all exports of a Trace that grew; None without a list."""
     nodes = _by_node(con, "listed")
     if not nodes.height:
         return None
     rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
-    unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
+    unknown = f"; {rows[0][0]} more listed without a GPU count" if rows[0][0] else ""
     grown = trace.manifest.additions
-    exports = f" that any of {len(grown) + 1} exports lists, the last added {grown[-1].created}" if grown else ""
+    exports = f" listed in any of {len(grown) + 1} exports, the last added {grown[-1].created}" if grown else ""
     source = con.execute("SELECT source FROM trace_nodes").fetchall()[0][0]
-    by = f" stated by {source}" if source else ""
+    by = f" from {source}" if source else ""
     others = con.execute("SELECT count(*) FROM nodes WHERE source IS NULL").fetchall()[0][0] if source else 0
-    more = f"; {others} of them only the log names" if others else ""
+    more = f"; {others} of them only in the log" if others else ""
     note = f"the node list{by}, {nodes.height} nodes{exports}{more}{unknown}"
     word = f"stated by {source}" if source else "listed"
     return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word=word, kind="listed")
@@ -108,7 +108,7 @@ def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
 def _stated(
     con: duckdb.DuckDBPyConnection, trace: Trace, most: Mapping[str | None, float], *, machines: bool
 ) -> Capacity | None:
-    """Return the totals of the capacity table, or the sum of its quotas where no machines are known."""
+    """Return the totals of the capacity table, or the sum of its quotas if no machines are known."""
     from tracekit.characterize.occupancy import beside_use
 
     rows = con.execute(
@@ -126,26 +126,26 @@ def _stated(
     kind = "quotas" if "quotas" in sources else "stated"
     changing = any(changes for *_, changes in rows)
     what = {
-        "stated": "the stated total of each cluster",
-        "quotas": "the sum of the quotas of the VCs of each cluster, which are no machines",
+        "stated": "the recorded total of each cluster",
+        "quotas": "the sum of the quotas of each cluster's VCs, which are not machines",
     }[kind]
     if len(sources) > 1:
-        what += ", or its stated total"
+        what += ", or its recorded total"
     word = {"stated": "largest stated total", "quotas": "largest sum of quotas"}[kind] if changing else kind
     note = f"{what}{', at its largest' if changing else ''}: {', '.join(parts)}"
     return Capacity("listed", round(gpus), _no_nodes(), note=note, word=word, kind=kind)
 
 
 def _instant(trace: Trace, time: datetime) -> str:
-    """Return a moment of a Trace [UTC] as the Trace counts time."""
+    """Return a moment [UTC] in words, in the time base of the Trace."""
     if trace.manifest.time_base == "relative":
         return f"day {(time - datetime(1970, 1, 1)).days}"
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def _seen_nodes(con: duckdb.DuckDBPyConnection) -> Capacity | None:
-    """Return the machines that placements or telemetry show; None where these name none."""
-    # A list alone shows nothing.
+    """Return the machines that placements or telemetry show; None if they show none."""
+    # A list alone is not an observation.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
     if not nodes.height or not seen[0][0]:
@@ -153,19 +153,18 @@ def _seen_nodes(con: duckdb.DuckDBPyConnection) -> Capacity | None:
     query = "SELECT count(*) FROM node_gpus WHERE observed > coalesce(listed, 0)"
     raised = con.execute(query).fetchall()[0][0]
     note = (
-        f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more than is listed"
+        f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more GPUs than listed"
     )
     if not con.execute("SELECT listed FROM trace_nodes").fetchall()[0][0]:
         note = (
-            f"the {nodes.filter(pl.col('gpu_count') > 0).height} machines on which jobs held GPUs, each with the most"
-            " that they held there at one time;"
-            " the source has no list of machines"
+            f"the {nodes.filter(pl.col('gpu_count') > 0).height} machines on which jobs used GPUs, each with the most"
+            " in use there at one time; the source has no list of machines"
         )
     return Capacity("observed", int(nodes["gpu_count"].sum()), nodes, note=note, word="observed", kind="observed")
 
 
 def _most_held(con: duckdb.DuckDBPyConnection) -> dict[str | None, float]:
-    """Return the most GPUs that the jobs of each cluster held at one time [GPUs]."""
+    """Return the most GPUs that the jobs of each cluster used at one time [GPUs]."""
     from tracekit.characterize.occupancy import attempts_sql, most_held, running, tenants
 
     groups = tenants(con)
@@ -174,13 +173,13 @@ def _most_held(con: duckdb.DuckDBPyConnection) -> dict[str | None, float]:
 
 
 def _observed_in_use(most: Mapping[str | None, float]) -> Capacity | None:
-    """Return the most GPUs in use at one time, which no cluster has fewer of; None where none was held."""
+    """Return the most GPUs in use at one time, a lower bound of the cluster's size; None if no GPU was in use."""
     gpus = sum(math.ceil(number) for number in most.values())
     if not gpus:
         return None
     parts = ", ".join(f"{cluster} {number:g}" for cluster, number in most.items() if cluster is not None)
     each = " of each cluster" if len(most) > 1 else ""
-    note = f"the most GPUs that the jobs{each} held at one time{f': {parts}' if each else ''}; no machine is known"
+    note = f"the most GPUs that the jobs{each} used at one time{f': {parts}' if each else ''}; no machine is known"
     return Capacity("observed", gpus, _no_nodes(), note=note, word="observed", kind="observed")
 
 

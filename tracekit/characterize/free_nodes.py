@@ -1,8 +1,8 @@
-"""The free GPUs of nodes through time: where a gang would have fitted, and which nodes were out of service.
+"""The free GPUs of nodes through time: when a gang would have fitted, and which nodes were out of service.
 
-A gang wants the fewest nodes that can hold it: on one node where nodes are large enough, else whole nodes and, for
-the rest, one more node with enough free GPUs. Philly (ATC'19) and its successors schedule by this rule first. While
-the table node_events says that a node is out of service, its GPUs are no capacity.
+A gang wants the fewest nodes that fit it: one node if nodes are large enough, otherwise whole nodes and, for the rest,
+one more node with enough free GPUs. Philly (ATC'19) and its successors try this rule first. While the table node_events
+lists a node as out of service, its GPUs do not count as capacity.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
 
-# Which nodes were out of service.
+# Find the times in which nodes were out of service.
 
 
 AWAY = ("down", "drained", "maintenance")
-"""States in which a node takes no new job; a degraded one does. Replays take the same ones away."""
+"""States in which a node takes no new jobs; a degraded node still does. Replays use the same states."""
 
 CAPACITY = Param(
     "capacity",
     "observed",
-    "how many GPUs a node has: as the node list says, or the largest number that any source shows",
+    "GPUs of a node: the node list, or the largest number in any source",
     ("observed", "listed"),
 )
-"""The parameter by which queries let the user choose the size of nodes."""
+"""The query parameter that chooses the size of nodes."""
 
 EVENTS = Param(
     "events",
     "away",
-    "nodes that node_events lists as down, drained or in maintenance: no capacity then, or as if they had been "
-    "available",
+    "nodes that node_events lists as down, drained or in maintenance: no capacity, or counted as available",
     ("away", "ignored"),
 )
-"""The parameter by which queries let the user choose."""
+"""The query parameter that chooses how node events count."""
 
 _SPANS = f"""WITH event AS (
     SELECT node_id, epoch_us(start_time) AS since, coalesce(epoch_us(end_time), $last) AS until
@@ -61,7 +60,7 @@ numbered AS (
     FROM marked)
 SELECT node_id, min(since) AS since, max(until) AS until FROM numbered GROUP BY node_id, number"""
 
-# What a job still holds on a node that is drained is capacity in use.
+# GPUs that a job still uses on a drained node count as capacity.
 _IDLE = """SELECT s.cluster, s.since, s.until, s.gpus FROM away_span s
 UNION ALL
 SELECT s.cluster, greatest(s.since, h.since), least(s.until, h.until), -h.gpus
@@ -75,14 +74,14 @@ FROM away_span s JOIN (
 
 
 def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
-    """Return node_id, since and until [us] of the times in which nodes were out of service; those of a node are apart.
+    """Return the times in which nodes were out of service: node_id, since, until [us]; they do not overlap on a node.
 
-    A time without an end goes on to the last time of the trace.
+    A time without an end lasts to the last time of the trace.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has jobs, attempts and node_events, which may be empty.
+        A connection with jobs, attempts and node_events, which may be empty.
     """
     window = window_us(con)
     found: pl.DataFrame = pl.DataFrame(con.sql(_SPANS, params={"last": window and window[1]}))
@@ -92,23 +91,23 @@ def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
 def idle_gpus_away(
     con: duckdb.DuckDBPyConnection, clusters: Sequence[str | None], edges: Ints
 ) -> tuple[dict[str | None, Floats], list[Note]]:
-    """Return the mean number of GPUs out of service that no job held, by cluster and interval, and a note on them.
+    """Return the mean number of unused GPUs out of service, by cluster and interval, and a note on them.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has jobs, attempts, placements, nodes and node_events; the last three may be empty.
+        A connection with jobs, attempts, placements, nodes and node_events; the last three may be empty.
     clusters : sequence
-        Names of the clusters; nodes that name none are those of the only one.
+        Names of the clusters; if there is only one, nodes without a cluster belong to it.
     edges : int64 array, shape (intervals + 1,)
         Edges of the intervals [us].
 
     Returns
     -------
     dict
-        Empty where no node of known size was out of service.
+        Empty if no node of known size was out of service.
     list of Note
-        Empty then.
+        Empty in the same case.
     """
     if not con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
         return {}, []
@@ -137,12 +136,12 @@ def idle_gpus_away(
     return found, [Note("out of service", (total, nodes))]
 
 
-# Which nodes had free GPUs, and what fitted on them.
+# Find the free GPUs of nodes, and what fits on them.
 
 
 @dataclass(frozen=True)
 class FreeNodes:
-    """How many GPUs are free on each node of a pool through time.
+    """The free GPUs of each node of a pool through time.
 
     Attributes
     ----------
@@ -153,7 +152,7 @@ class FreeNodes:
     node, time, free : arrays, shape (n,)
         The node's free GPUs from each time [us] on, ordered by node and time.
     names : tuple of str
-        The node_id of each node; empty where nobody asks for them.
+        The node_id of each node; empty if not requested.
     """
 
     node_gpus: Floats
@@ -168,7 +167,7 @@ class FreeNodes:
         return float(self.node_gpus.max(initial=0))
 
     def only(self, numbers: Ints) -> FreeNodes:
-        """Return the pool of these nodes alone, in their order here."""
+        """Return the pool of only these nodes, in this order."""
         kept = np.zeros(len(self.node_gpus), dtype=bool)
         kept[numbers] = True
         rows = kept[self.node]
@@ -184,7 +183,7 @@ class FreeNodes:
         )
 
     def with_at_least(self, gpus: float) -> Steps:
-        """Return the number of nodes with at least so many free GPUs."""
+        """Return the number of nodes with at least this many free GPUs, through time."""
         enough = self.free >= gpus - 1e-9
         first = np.ones(len(self.node), dtype=bool)
         first[1:] = self.node[1:] != self.node[:-1]
@@ -199,15 +198,15 @@ class FreeNodes:
         return Steps(moments, np.concatenate([[whole], whole + np.cumsum(sums)]))
 
     def fits(self, gang: float) -> Steps:
-        """Return whether a gang of so many GPUs fits with the locality it wants: 1 where it does, else 0."""
+        """Return whether a gang of this many GPUs fits on the fewest nodes, through time: 1 if it does, otherwise 0."""
         if self.size <= 0:
             return Steps(np.empty(0, dtype=np.int64), np.array([0.0]))
         return Packing(self, gang).fits()
 
     def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats, Floats]:
-        """Return free GPUs, nodes wholly free, their GPUs, and the largest gang that fits, at each moment [us].
+        """Return free GPUs, entirely free nodes, their GPUs, and the largest gang that fits, at each moment [us].
 
-        The largest gang with the locality it wants fills all wholly free nodes and the best of the others.
+        The largest gang that fits on its fewest nodes fills all entirely free nodes and the best of the others.
         """
         free = np.zeros(len(moments))
         whole, whole_gpus = np.zeros(len(moments), dtype=np.int64), np.zeros(len(moments))
@@ -216,7 +215,7 @@ class FreeNodes:
         for number, gpus in enumerate(self.node_gpus):
             own = slice(cuts[number], cuts[number + 1])
             left = np.concatenate([[gpus], self.free[own]])[np.searchsorted(self.time[own], moments, side="right")]
-            left = np.maximum(left, 0)  # a node that holds more than it has is not short of less than nothing
+            left = np.maximum(left, 0)  # an overcommitted node has 0 free GPUs, not fewer
             idle = left >= gpus - 1e-9
             free += left
             whole += idle
@@ -228,26 +227,26 @@ class FreeNodes:
 def free_nodes(
     con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
-    """Return the free GPUs of the nodes of each cluster, and notes on the nodes and what had to be left out.
+    """Return the free GPUs of the nodes of each cluster, and notes on the nodes and on excluded data.
 
-    An attempt that still runs holds its GPUs as long as the view open_attempts says.
+    An attempt that still runs keeps its GPUs as long as the view open_attempts says.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has attempts, jobs, placements, node_events, which may be empty, and the view node_gpus.
+        A connection with attempts, jobs, placements, node_events (which may be empty) and the view node_gpus.
     capacity : str
-        'observed' or 'listed': which number of GPUs a node has.
+        'observed' or 'listed': the source of a node's number of GPUs.
     half_steps : bool
-        Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
-        then, so that the state between the two can be looked at.
+        Count time in half microseconds, and shift starts to half a microsecond after ends at the same moment, so that
+        the state between the two can be read.
     events : bool
-        Whether nodes are full while node_events says that they are down, drained or in maintenance.
+        Whether nodes are full while node_events lists them as down, drained or in maintenance.
     """
     nodes = pl.DataFrame(
         con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
     )
-    # Where a placement has times of its own, as each instance of a gang may, these count.
+    # A placement's own times take precedence; each instance of a gang may have them.
     held = pl.DataFrame(
         con.sql(
             f"""SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
@@ -295,7 +294,7 @@ def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> Free
     change = np.concatenate([-gpus, gpus])
     order = np.lexsort((time, node))
     node, time, change = node[order], time[order], change[order]
-    # The state after all that happens on a node at one moment is what counts.
+    # The state after all changes of a node at one moment counts.
     last = np.ones(len(node), dtype=bool)
     last[:-1] = (node[1:] != node[:-1]) | (time[1:] != time[:-1])
     sums = np.concatenate([[0.0], np.cumsum(change)])
@@ -304,26 +303,26 @@ def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> Free
     return FreeNodes(node_gpus, node[last], time[last], free[last], names)
 
 
-# When a gang that is spread over nodes could first have moved to the fewest.
+# Find when a spread gang could first have run on the fewest nodes.
 
 
 _NEVER = np.iinfo(np.int64).max
 
 
 class Packing:
-    """Where gangs of one size fit on the fewest nodes of a pool, through time.
+    """When gangs of one size fit on the fewest nodes of a pool.
 
     Parameters
     ----------
     pool : FreeNodes
-        Has nodes.
+        The pool, with at least one node.
     gang : float
         GPUs of the gang, more than 0.
     """
 
     def __init__(self, pool: FreeNodes, gang: float) -> None:
         self._pool = pool
-        # Whole nodes, and one more with enough for the rest; a small gang is all rest.
+        # Whole nodes, and one more with enough for the rest; a small gang has only the rest.
         whole, rest = divmod(gang, pool.size) if gang > pool.size else (0, gang)
         self._whole, self._rest = int(whole), float(rest) if rest > 1e-9 else 0.0
         self._full = pool.with_at_least(pool.size) if self._whole else None
@@ -332,14 +331,14 @@ class Packing:
         self._nodes: dict[int, Steps] = {}
 
     def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
-        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None without any.
+        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if there is none.
 
-        The GPUs that it holds itself, `parts` of the `nodes` of the pool, count as free.
+        The gang's own GPUs, `parts` on the `nodes` of the pool, count as free.
         """
         anyway = int(_next_true(self.fits(), np.array([since]))[0])
         if anyway == since:
             return since
-        # Its own GPUs can only bring the moment forward.
+        # The gang's own GPUs can only make the moment earlier.
         end = min(anyway, until)
         own = [self._of_node(node) for node in nodes]
         times = [steps.times[slice(*np.searchsorted(steps.times, [since, end - 1], side="right"))] for steps in own]
@@ -354,7 +353,7 @@ class Packing:
         return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which it fits, given how many own nodes count besides from each begin on."""
+        """Return the first moment at which the gang fits, given its own nodes that also count from each begin."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():
@@ -365,7 +364,7 @@ class Packing:
         return None if best == _NEVER else best
 
     def fits(self, full: int = 0, partly: int = 0) -> Steps:
-        """Return whether the gang fits if so many more nodes are wholly free, and have enough for the rest: 1, else 0.
+        """Return whether the gang fits if this many more nodes are entirely free and can take the rest: 1 or 0.
 
         The result is cached by both numbers.
         """
@@ -388,12 +387,12 @@ class Packing:
 
 
 def _values_at(steps: Steps, times: Ints) -> Floats:
-    """Return the value before the first of some times that hold all its steps, and from each of them on."""
+    """Return the value before the first of some times, which include all steps, and from each time on."""
     return np.concatenate([steps.values[:1], steps.at(times)])
 
 
 def _next_true(steps: Steps, moments: Ints) -> Ints:
-    """Return the first moment from each on at which a condition holds that changes at every step."""
+    """Return, from each moment on, the first moment at which a condition holds; it changes at every step."""
     index = np.searchsorted(steps.times, moments, side="right")
     later = np.append(steps.times, _NEVER)[index]
     return np.where(steps.values[index] > 0, moments, later)

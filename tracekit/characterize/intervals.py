@@ -1,7 +1,7 @@
-"""Confidence intervals of 95 % for shares and medians in the columns of a result.
+"""95 % confidence intervals for shares and medians in the columns of a result.
 
-Both methods treat the observations as independent. Jobs of one user resemble each other, so that true intervals are
-wider; samples of telemetry are autocorrelated and get no interval at all.
+Both methods treat the observations as independent. Jobs of one user resemble each other, so the true intervals are
+wider. Telemetry samples are autocorrelated, so they get no interval.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 
 FEW = 30
-"""Below this number of observations a result is marked as uncertain."""
+"""A result with fewer observations is marked as uncertain."""
 
 GRID = 101
-"""Quantiles that a query gives for the interval of a median: 0, 0.01, ..., 1."""
+"""Number of quantiles that a query returns for the interval of a median: 0, 0.01, ..., 1."""
 
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
-    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said."""
+    """Return the ends of each interval as columns <column>_low and <column>_high; NULL if unknown."""
     import numpy as np
 
     columns: list[pl.Series] = []
@@ -63,7 +63,7 @@ def _median(quantiles: pl.Series, n: Floats) -> tuple[Floats, Floats]:
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     grid = np.linspace(0, 1, GRID)
     for row, values in enumerate(quantiles.to_list()):
-        # Below six observations no pair of them holds the median with this confidence.
+        # With fewer than six observations, no pair of them covers the median with this confidence.
         if values is None or n[row] < 6 or any(v is None for v in values):
             continue
         away = reach / np.sqrt(n[row])

@@ -1,4 +1,4 @@
-"""What a question may take: its time, the rows and bytes of its result, and the memory of a process of its own."""
+"""The limits of a question: its time, the rows and bytes of its result, and the memory of its process."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ if TYPE_CHECKING:
     import duckdb
 
 LONGEST_S = 60.0
-"""Longest time of a question in the sandbox, and of a question that a page asks [s]."""
+"""Time limit of a question in the sandbox, and of a question that a page asks [s]."""
 MOST_ROWS = 10_000_000
-"""Most rows of a result in the sandbox."""
+"""Maximum rows of a result in the sandbox."""
 SANDBOX_MEMORY = "1GB"
-"""Memory limit in the sandbox, if the caller gives none."""
+"""Default memory limit in the sandbox."""
 
 _GRACE_S = 5.0
-"""Time that SQL has to end after it was interrupted [s]: one call of a function on one row hears nothing meanwhile."""
+"""Time for SQL to end after an interrupt [s]: a function call on a single row cannot be interrupted."""
 _BESIDE = 256 << 20
-"""Memory of the process that DuckDB's limit does not count, such as what its readers of Parquet hold [B]."""
+"""Memory of the process that DuckDB's limit does not count, such as that of its Parquet readers [B]."""
 _BESIDE_A_CORE = 64 << 20
-"""The same for each thread of DuckDB [B]."""
+"""The same for each DuckDB thread [B]."""
 
 
 class StoppedError(TracekitError):
-    """A question that took too long, or that nobody waits for any more."""
+    """The question took too long, or nobody waits for the answer any more."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one question may take; None where there is no limit."""
+    """The limits of one question; None means no limit."""
 
     seconds: float | None = None
-    """Time [s]."""
+    """Time limit [s]."""
     rows: int | None = None
-    """Rows of the result."""
+    """Maximum rows of the result."""
     memory: int | None = None
-    """Memory of DuckDB before it spills, and the most bytes of the result [B]."""
+    """Memory of DuckDB before it spills to disk, and the maximum size of the result [B]."""
     sandbox: bool = False
     """Whether the limits are those of the sandbox."""
 
     @classmethod
     def of(cls, memory_limit: str | None, seconds: float | None, *, sandbox: bool) -> Limits:
-        """Return the limits of a question that has this memory limit and time limit, and is in the sandbox or not."""
+        """Return the limits of a question with this memory limit and time limit, inside or outside the sandbox."""
         memory = None if memory_limit is None else bytes_of(memory_limit)
         if not sandbox:
             return cls(seconds, None, memory)
         return cls(LONGEST_S if seconds is None else seconds, MOST_ROWS, memory, sandbox=True)
 
     def check(self, rows: int, held: int, where: Path) -> None:
-        """Refuse a result of more rows or bytes than allowed.
+        """Reject a result with more rows or bytes than allowed.
 
         Raises
         ------
@@ -78,18 +78,18 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-"""A question may take what it needs."""
+"""The limits of a question without limits."""
 
 
 class Stop:
-    """Stops the SQL of a question, from another thread.
+    """Stops the SQL of a question from another thread.
 
     Parameters
     ----------
     where : str or Path, optional
-        The question, as the error names it.
+        The name of the question in the error.
     hint : str
-        What to do about a question that was stopped.
+        What the user can do if the question was stopped.
     """
 
     def __init__(self, where: str | Path | None = None, hint: str = "ask for a smaller part") -> None:
@@ -99,7 +99,7 @@ class Stop:
         self.why = ""
 
     def watch(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Have what this connection runs stopped as well.
+        """Also stop what this connection runs.
 
         Raises
         ------
@@ -121,33 +121,33 @@ class Stop:
         return StoppedError(self.why, where=self._where, hint=self._hint)
 
     def stop(self, why: str) -> None:
-        """Stop what is running, and all that the question would run next."""
+        """Stop what is running, and everything that the question would run next."""
         import duckdb
 
         with self._lock:
             self.why = self.why or why
             for con in self._running:
-                with contextlib.suppress(duckdb.Error):  # it was closed
+                with contextlib.suppress(duckdb.Error):  # the connection was closed
                     con.interrupt()
 
 
 @contextlib.contextmanager
 def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *, own_process: bool) -> Iterator[None]:
-    """Stop what the connection runs inside the block after a time.
+    """Stop what the connection runs inside the block after a time limit.
 
     Parameters
     ----------
     seconds : float, optional
-        The time [s]; None: there is no limit.
+        The time limit [s]; None: no limit.
     where : Path
-        The question, as the error names it.
+        The name of the question in the error.
     own_process : bool
-        End the process, with one line and exit code 2, if the SQL does not hear that it is stopped.
+        Whether to end the process, with one line and exit code 2, if the SQL does not react to the interrupt.
 
     Raises
     ------
     StoppedError
-        It took longer.
+        The block took longer.
     """
     if seconds is None:
         yield
@@ -163,7 +163,7 @@ def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *,
     try:
         yield
     except Exception:
-        stop.check()  # what was interrupted looks like SQL that failed
+        stop.check()  # interrupted SQL looks like failed SQL
         raise
     else:
         stop.check()
@@ -174,11 +174,11 @@ def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *,
 
 @contextlib.contextmanager
 def limited_memory(limits: Limits) -> Iterator[None]:
-    """Bound the memory of this process inside the block, where the system can: on Linux.
+    """Limit the memory of this process inside the block, if the system supports it (Linux).
 
-    What functions of SQL build, such as repeat('x', 2000000000), DuckDB's own limit does not count. The bound is what
-    the process has now, DuckDB's limit, the largest result, and what its threads need. It is on private memory
-    (RLIMIT_DATA) and not on addresses, of which each thread reserves many and uses few.
+    DuckDB's own limit does not count the results of SQL functions such as repeat('x', 2000000000). The limit set here
+    is the sum of the current memory of the process, DuckDB's limit, the largest result, and the needs of the threads.
+    It limits private memory (RLIMIT_DATA), not addresses, because each thread reserves many addresses and uses few.
     """
     if limits.memory is None or sys.platform != "linux":
         yield

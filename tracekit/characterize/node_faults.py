@@ -1,12 +1,12 @@
-"""Failures of nodes by the table node_events, and the times between them.
+"""Failures of nodes in the table node_events, and the times between them.
 
-An event is a failure when its state is down, or drained for a cause that is a fault. Maintenance is none, whatever the
-state, nor is a node that works though not as it should, nor one drained for no cause that is known. `tracekit fit`
-takes the same events. Failures of one node that overlap or adjoin are one.
+An event is a failure if its state is down, or drained because of a fault. Maintenance in any state is not a failure,
+and neither is a degraded node that still works or a node drained for an unknown cause. `tracekit fit` uses the same
+events. Failures of one node that overlap or adjoin count as one.
 
-All laws of the time between failures are fitted to the same observations by maximum likelihood: each time in which a
-node worked, and whether a failure ended it. Hence their AICs compare (Akaike, 1974). A node of rate r with k failures
-in T hours has the likelihood r^k * exp(-r * T).
+All distributions of the time between failures are fitted to the same observations by maximum likelihood: each time in
+which a node worked, and whether a failure ended it. Their AICs can therefore be compared (Akaike, 1974). A node with
+rate r and k failures in T hours has the likelihood r^k * exp(-r * T).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from tracekit.characterize.notes import Note
 
 ALL = "all"
-"""What a row over all causes is called."""
+"""Name of a row over all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event that states none."""
+"""The cause of an event without one."""
 
 HOUR_US = 3_600_000_000
 
 FAILED = f"""coalesce(cause, '{UNKNOWN}') <> 'maintenance'
     AND (state = 'down' OR (state = 'drained' AND coalesce(cause, '{UNKNOWN}') <> '{UNKNOWN}'))"""
-"""Which rows of node_events are failures, in SQL."""
+"""SQL condition for the rows of node_events that are failures."""
 
 _WINDOW = """SELECT epoch_us(min(t)), epoch_us(max(t)) FROM (
     SELECT unnest([min(submit_time), max(submit_time), min(start_time), max(start_time), max(end_time)]) AS t FROM jobs
@@ -54,18 +54,18 @@ LEFT JOIN nodes AS n ON k.node_id = n.node_id"""
 
 @dataclass(frozen=True)
 class NodeFaults:
-    """The nodes of a Trace, the time that it covers, and the failures in it."""
+    """The nodes of a Trace, the time that the Trace covers, and the failures in it."""
 
     nodes: pl.DataFrame
-    """node_id, cluster, rack, gpu_count; in the order of cluster, rack and name, numbers in names by their value."""
+    """node_id, cluster, rack, gpu_count; ordered by cluster, rack and name, with numbers in names by their value."""
     failures: pl.DataFrame
-    """node (row of `nodes`), cause, since, until [us since 1970]; until is NULL where a failure goes on."""
+    """node (row of `nodes`), cause, since, until [us since 1970]; until is NULL for a failure without an end."""
     begin: int
     """The first time of the Trace [us since 1970]."""
     end: int
     """The last one."""
     notes: tuple[Note, ...]
-    """What was left out or may be missed."""
+    """Notes on data that was excluded or may be missing."""
 
     @property
     def hours(self) -> float:
@@ -73,17 +73,17 @@ class NodeFaults:
         return (self.end - self.begin) / HOUR_US
 
     def causes(self) -> list[str]:
-        """Return 'all' and the causes, the most frequent first."""
+        """Return 'all' and the causes, most frequent first."""
         counts = self.failures["cause"].value_counts().sort("count", "cause", descending=[True, False])
         return [ALL, *counts["cause"]]
 
     def outages(self, cause: str = ALL) -> pl.DataFrame:
-        """Return the failures by one cause or all, those of a node that overlap or adjoin as one.
+        """Return the failures for one cause or all causes, with overlapping and adjoining ones of a node combined.
 
         Returns
         -------
         DataFrame
-            node, since, until [us], open (whether it goes on); ordered by node and since.
+            node, since, until [us], open (whether the failure has no end); ordered by node and since.
         """
         own = self.failures if cause == ALL else self.failures.filter(pl.col("cause") == cause)
         ended = own.select(
@@ -108,16 +108,16 @@ class Intervals:
     hours: Floats
     """Length [h], above 0."""
     failed: Bools
-    """Whether a failure ended it; else the log did."""
+    """Whether a failure ended the interval; otherwise the log ended."""
     count: int
     """Nodes in all."""
 
     def failures_by_node(self) -> Ints:
-        """Return how many failures each node has after time in which it worked."""
+        """Return the number of failures of each node after time in which it worked."""
         return np.bincount(self.node, weights=self.failed, minlength=self.count).astype(np.int64)
 
     def hours_by_node(self) -> Floats:
-        """Return for how long each node worked [h]."""
+        """Return the total time in which each node worked [h]."""
         found: Floats = np.bincount(self.node, weights=self.hours, minlength=self.count).astype(np.float64)
         return found
 
@@ -128,7 +128,7 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
     Parameters
     ----------
     con : DuckDB connection
-        Has node_events, nodes, jobs and attempts, which may be empty.
+        A connection with node_events, nodes, jobs and attempts, which may be empty.
     """
     begin, end = con.execute(_WINDOW).fetchall()[0]
     frame = pl.DataFrame(con.sql(_NODES))
@@ -148,10 +148,10 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
 
 
 def intervals_between(faults: NodeFaults, cause: str = ALL) -> Intervals:
-    """Return the times between failures by one cause or all.
+    """Return the times between failures for one cause or all causes.
 
-    The clock of a node starts with the log, or when it is back from the last such failure, and is cut off by the end of
-    the log. A failure at the first moment of the log says nothing on how long its node had worked.
+    The clock of a node starts with the log, or when the node is back from the last such failure, and stops at the end
+    of the log. A failure at the first moment of the log does not show how long its node had worked.
     """
     spans = faults.outages(cause)
     back = spans.select(pl.col("until").shift(1).over("node").fill_null(faults.begin))["until"].to_numpy()
@@ -178,27 +178,27 @@ def _place(node: str, cluster: str | None, rack: str | None) -> tuple[list[tuple
 
 
 def _natural(name: str | None) -> list[tuple[int, int, str]]:
-    """Return a key by which n2 stands before n10, and what has no name behind the rest."""
+    """Return a sort key that puts n2 before n10, and missing names last."""
     if name is None:
         return [(2, 0, "")]
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
 
 
-# Whether failures come together.
+# Find failures that happen together.
 
 
 def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
-    """Return the pairs of failures of two nodes of one group that began within `window` of each other.
+    """Return the number of pairs of failures of two nodes of one group that began within `window` of each other.
 
     Parameters
     ----------
     times : array of int, shape (failures,)
-        When each began [ms], not negative.
+        When each failure began [ms], not negative.
     node, group : array of int, shape (failures,)
-        The node, and the group that it belongs to, from 0; negative: none.
+        The node of each failure, and the node's group, from 0; negative: no group.
     window : int
-        Longest distance of a pair [ms].
+        Maximum time between the two failures of a pair [ms].
     """
     within = group >= 0
     times, node, group = times[within], node[within], group[within]
@@ -206,7 +206,7 @@ def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
 
 
 def _alike(times: Ints, label: Ints, window: int) -> int:
-    """Return the pairs with one label within the window: labels are laid one behind the other, farther apart."""
+    """Return the number of pairs with the same label within the window; labels are shifted apart in time."""
     if times.size < 2:
         return 0
     line = np.sort(times + label * (int(times.max()) + window + 1))
@@ -214,7 +214,7 @@ def _alike(times: Ints, label: Ints, window: int) -> int:
 
 
 def pairs_possible(node: Ints, group: Ints) -> int:
-    """Return the pairs of failures of two nodes of one group, at whatever times."""
+    """Return the number of pairs of failures of two nodes of one group, at any times."""
     within = group >= 0
     of_groups, of_nodes = (np.bincount(label[within]).astype(np.int64) for label in (group, node))
     return int((of_groups**2).sum() - (of_nodes**2).sum()) // 2
@@ -230,26 +230,26 @@ def chance_of_a_pair(window: float, length: float) -> float:
 
 
 def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Ints:
-    """Return the times with those of each node moved by an offset of its own, around the end of the log.
+    """Return the times, with those of each node moved by its own offset and wrapped around the end of the log.
 
-    The number of a node's failures, and but for the one gap at the end the times between them, stay as they are.
+    This keeps the number of each node's failures and, except for the gap at the end, the times between them.
     """
     offset = rng.integers(0, length, int(node.max(initial=0)) + 1)
     return (times + offset[node]) % length
 
 
 def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
-    """Return the racks of nodes dealt out anew among the nodes whose rack is known."""
+    """Return the racks of nodes, reassigned at random among the nodes with a known rack."""
     found = rack.copy()
     found[rack >= 0] = rng.permutation(rack[rack >= 0])
     return found
 
 
 def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
-    """Return the number of times in which nodes failed together, the nodes of the widest, and the failures in them.
+    """Return the number of groups of nodes that failed together, the nodes of the largest, and all their failures.
 
-    Failures of a group belong together when each begins within the window of the one before; those of one node alone
-    are none.
+    Failures belong together if each begins within the window of the one before. Failures of a single node do not form a
+    group.
     """
     within = group >= 0
     if not within.any():
@@ -265,25 +265,25 @@ def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, i
 
 
 def share_hit(times: Floats, length: float, within: float) -> float:
-    """Return for which share of the moments, from which `within` still lies in the log, a failure begins within it.
+    """Return the share of moments at least `within` before the end of the log with a failure within `within`.
 
     Parameters
     ----------
     times : array of float
-        When failures begin, from the begin of the log, in order.
+        When failures begin, since the begin of the log, in increasing order.
     length, within : float
-        Of the log, and of the time looked ahead, in the same unit; `within` is less than `length`.
+        Length of the log, and the time looked ahead, in the same unit; `within` is less than `length`.
     """
     last = length - within
     low = np.maximum(np.maximum(times - within, np.append(0.0, times[:-1])), 0.0)
     return float(np.maximum(np.minimum(times, last) - low, 0.0).sum() / last)
 
 
-# Laws of the time between failures.
+# Fit distributions of the time between failures.
 
 
 ALIKE = 1e4
-"""Shape of a gamma distribution of rates from which on nodes are alike: their rates differ by 1 % or less."""
+"""Shape of the gamma distribution from which nodes count as equal: their rates differ by 1 % or less."""
 
 _CHI2 = 3.841458820694124
 """95 % quantile of chi-squared with one degree of freedom."""
@@ -300,15 +300,15 @@ class Law:
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion: 2 * parameters - 2 * log-likelihood; less is better."""
+        """Akaike's criterion: 2 * parameters - 2 * log-likelihood; lower is better."""
         return 2 * self.free - 2 * self.log_likelihood
 
 
 def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
-    """Return by when each share had failed [h]; None where so many did not.
+    """Return the time after which each share had failed [h]; None if fewer failed.
 
-    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). What the log cuts off at a time
-    is at risk at it.
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that the end of the log
+    cuts off counts as at risk at its own length.
     """
     times, where = np.unique(hours, return_inverse=True)
     over = np.bincount(where, weights=failed, minlength=times.size)
@@ -330,9 +330,9 @@ def exponential(hours: Floats, failed: Bools) -> Law:
 
 
 def weibull(hours: Floats, failed: Bools) -> Law:
-    """Return the law whose rate falls (shape below 1) or rises (above 1) since a node came back, alike for all nodes.
+    """Return the law whose rate falls (shape below 1) or rises (above 1) since a node came back, for all nodes.
 
-    `shape`, `shape_low` and `shape_high` (95 % by the profile likelihood) and `scale` [h].
+    Its parameters are `shape`, `shape_low` and `shape_high` (95 %, by the profile likelihood) and `scale` [h].
     """
     from scipy.optimize import brentq, minimize_scalar
 
@@ -367,17 +367,17 @@ def weibull(hours: Floats, failed: Bools) -> Law:
 
 
 def gamma_rates(number: Ints, hours: Floats) -> Law:
-    """Return the law of nodes of constant rates that are gamma distributed: `shape`, and `rate` [1/h], their mean.
+    """Return the law of nodes with gamma distributed constant rates: their `shape` and mean, `rate` [1/h].
 
-    A node's number of failures is then negative binomial (Greenwood and Yule, 1920). Of alike nodes the shape has no
-    limit; it is `ALIKE` or more then.
+    The number of failures of a node is then negative binomial (Greenwood and Yule, 1920). If all nodes are equal, the
+    shape has no upper limit and is at least `ALIKE`.
 
     Parameters
     ----------
     number : array of int, shape (nodes,)
-        Failures of each node.
+        Number of failures of each node.
     hours : array of float, shape (nodes,)
-        Time in which it worked [h].
+        Time in which each node worked [h].
     """
     from scipy.optimize import minimize, minimize_scalar
     from scipy.special import digamma, gammaln
@@ -417,14 +417,15 @@ def gamma_rates(number: Ints, hours: Floats) -> Law:
 def two_kinds(number: Ints, hours: Floats) -> Law:
     """Return the law of good and bad nodes, each with a constant rate: `bad_share`, `bad_rate`, `good_rate` [1/h].
 
-    By expectation and maximization (Dempster, Laird and Rubin, 1977) from several starts, the likeliest end.
+    Fitted by expectation-maximization (Dempster, Laird and Rubin, 1977) from several starting points; the most likely
+    result counts.
 
     Parameters
     ----------
     number : array of int, shape (nodes,)
-        Failures of each node.
+        Number of failures of each node.
     hours : array of float, shape (nodes,)
-        Time in which it worked [h].
+        Time in which each node worked [h].
     """
     worked = hours > 0
     k, t = number[worked].astype(np.float64), hours[worked]
@@ -434,7 +435,7 @@ def two_kinds(number: Ints, hours: Floats) -> Law:
 
 
 def _climb(k: Floats, t: Floats, share: float, bad: float, mean: float) -> Law:
-    # A class without failures has the rate 0, whose logarithm the sums cannot hold.
+    # A class without failures has the rate 0, whose logarithm is infinite.
     least = 1e-9 * mean
     good = max((mean - share * bad) / (1 - share), 0.1 * mean)
     before = -np.inf

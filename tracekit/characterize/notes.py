@@ -1,7 +1,7 @@
-"""What a timeline left out, and where its numbers come from: a kind of note with its numbers.
+"""Notes on what a timeline excluded and where its numbers come from: a kind of note with its numbers.
 
-The words of all kinds are in one table, and a sentence is made where an answer is shown. So the notes of several
-clusters can be added, and name tenants in the site's word.
+One table holds the sentences of all kinds. A sentence is built only when an answer is shown, so that notes of several
+clusters can be added and tenants get the site's own word.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 OWNED = "GPUs of a cluster: "
-"""Start of the sentence on what a cluster has."""
+"""Start of the sentence on the GPUs of a cluster."""
 
 SENTENCES = {
-    "end unknown": "{0:,} {1} whose end is unknown or impossible are left out of the load",
+    "end unknown": "{0:,} {1} with an unknown or impossible end are excluded from the load",
     "past limit": (
-        "{0:,} attempts with GPUs that the log says still run have passed their time limit, or a later run has their"
-        " GPUs: they count up to then (Slurm's cure: sacctmgr show runawayjobs)"
+        "{0:,} attempts with GPUs still run according to the log, but have passed their time limit, or a later run has"
+        " their GPUs; they count up to then (Slurm's remedy: sacctmgr show runawayjobs)"
     ),
-    "wait unknown": "{0:,} waits whose length is unknown or below zero are left out",
-    "wait below zero": "{0:,} waits below zero are contradictions of the source and are left out",
-    "beginning unknown": "{0} left out, whose wait has no known beginning or end",
-    # Where quotas come from: one of these in each answer about them.
-    "no tenants": "there are no {tenant.many}; what is owned are all GPUs of the cluster",
-    "quotas": "quota: the capacity that the trace states",
-    "quotas of some": "quota: the capacity that the trace states; {0} of {1} {tenant.many} are not in it",
-    "peaks": "quota: a proxy, the most GPUs that each {tenant.one} held at one time",
+    "wait unknown": "{0:,} waits of unknown or negative length are excluded",
+    "wait below zero": "{0:,} negative waits contradict themselves in the source and are excluded",
+    "beginning unknown": "{0} excluded, because the begin or the end of the wait is unknown",
+    # The source of quotas; each answer about quotas has one of these.
+    "no tenants": "there are no {tenant.many}; the owned GPUs are all GPUs of the cluster",
+    "quotas": "quota: the capacity recorded in the trace",
+    "quotas of some": "quota: the capacity recorded in the trace; {0} of {1} {tenant.many} have none",
+    "peaks": "quota: a proxy, the most GPUs that each {tenant.one} used at one time",
     "peaks alone": (
-        "quota: a proxy, the most GPUs that each {tenant.one} held at one time, since the trace states none"
+        "quota: a proxy, the most GPUs that each {tenant.one} used at one time, because the trace records none"
     ),
-    "p95": "quota: a proxy, the 95th percentile over time of the GPUs that each {tenant.one} held",
+    "p95": "quota: a proxy, the 95th percentile over time of the GPUs that each {tenant.one} used",
     "cluster": OWNED + "{sources}",
     "out of service": (
-        "{0:,.1f} GPU-hours of {1:,} nodes out of service do not count as capacity: no job had these GPUs"
+        "{0:,.1f} GPU-hours of {1:,} nodes out of service do not count as capacity, because no job used these GPUs"
     ),
-    "nodes": "nodes: the {0} number of GPUs of each",
-    "size unknown": "{0:,} placements are on nodes of unknown size and hold nothing here",
-    "GPUs unknown": "attempts on several nodes left out, since not all GPUs of these are known: {0:,}",
+    "nodes": "GPUs per node: the {0} number",
+    "size unknown": "{0:,} placements on nodes of unknown size are excluded",
+    "GPUs unknown": "attempts on several nodes excluded, because not all of their nodes' GPUs are known: {0:,}",
     "room without nodes": (
-        "the log does not say on which nodes jobs ran: a job counts as placeable when what it may use has room for it"
+        "the log does not record on which nodes jobs ran: a job counts as placeable if its quota has room for it"
     ),
     "causes without nodes": (
-        "the log does not say on which nodes jobs ran, so that fragmentation cannot be separated from other causes"
+        "the log does not record on which nodes jobs ran, so fragmentation cannot be separated from other causes"
     ),
-    "failed attempts": "failed attempts on {0} nodes, each counted on every node that it was on: {1}",
-    "outcome unknown": "attempts on nodes left out, since how they ended is unknown: {0}",
-    "run time unknown": "attempts on nodes left out, since their run time is unknown: {0}",
-    "backwards": "events that end before they begin are left out: {0:,}",
-    "unlisted": "nodes that only events name, beside which others may exist that never failed: {0:,}",
+    "failed attempts": "failed attempts on {0} nodes, each counted on every node that it used: {1}",
+    "outcome unknown": "attempts on nodes excluded, because it is unknown how they ended: {0}",
+    "run time unknown": "attempts on nodes excluded, because their run time is unknown: {0}",
+    "backwards": "events that end before they begin are excluded: {0:,}",
+    "unlisted": "nodes known only from events: {0:,}; others that never failed may exist",
 }
-"""The sentence of each kind, in the order in which an answer has them: first what adds up, then what is the same."""
+"""The sentence of each kind, in the order in which answers list them: first kinds that add up, then the others."""
 
 SOURCES = {
     "given": "{0}, by the parameter gpus",
     "listed": "the GPUs of its node list{0}",
-    "seen": "the most GPUs that jobs held on each machine, observed{0}",
-    "total": "a stated total",
-    "quotas": "the sum of the quotas of its {tenant.many}, which are no machines{0}",
-    "other quotas": "the sum of the quotas that the source states, which are no machines{0}",
-    "most held": "the most GPUs that its jobs held at one time, observed, since the trace states no number",
-    "nothing held": "unknown, since no job is known to have held any",
+    "seen": "the most GPUs that jobs used on each machine, observed{0}",
+    "total": "a recorded total",
+    "quotas": "the sum of the quotas of its {tenant.many}, which are not machines{0}",
+    "other quotas": "the sum of the quotas in the source, which are not machines{0}",
+    "most held": "the most GPUs that its jobs used at one time, observed, because the trace records no number",
+    "nothing held": "unknown, because no job is known to have used any",
     "proxies": "the sum of the proxies of its {tenant.many}",
 }
-"""Where the number of a cluster's GPUs comes from."""
+"""The source of a cluster's number of GPUs, in words."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Note:
     sums: tuple[float, ...] = ()
     """Numbers that add up over the parts of a trace."""
     facts: tuple[str, ...] = ()
-    """Words that are the same for all parts."""
+    """Words that are equal in all parts."""
     sources: tuple[tuple[str, str], ...] = ()
-    """Keys of `SOURCES` with their words; those of several parts are listed one after the other."""
+    """Keys of `SOURCES` with their words; the keys of several parts are listed one after the other."""
 
     def sentence(self, tenant: Tenant = VC) -> str:
         """Return the note in words, without a full stop."""
@@ -97,9 +97,9 @@ def noted(kind: str, number: int, *facts: str) -> list[Note]:
 
 
 def add_notes(parts: Sequence[Sequence[Note]]) -> tuple[Note, ...] | None:
-    """Return the notes of the whole from those of its parts; None if the parts contradict each other.
+    """Return the notes of the whole from the notes of its parts; None if the parts contradict each other.
 
-    A note with numbers may be missing in a part, which then has none of them; all others must be the same in all.
+    A note with numbers may be missing in a part, which then counts as 0. All other notes must be equal in all parts.
     """
     by_kind: dict[str, list[Note]] = {}
     for note in (note for part in parts for note in part):

@@ -1,8 +1,8 @@
-"""The GPUs that attempts hold through time, and those that tenants and clusters may use.
+"""The GPUs allocated to attempts through time, and the GPUs that tenants and clusters may use.
 
-What is held is a step function built from the intervals of attempts. Times are whole microseconds, so that durations
-add up exactly. Intervals are half-open: an attempt that ends at t holds nothing at t. Few traces publish quotas, so
-what may be used is by a named source.
+Allocated GPUs are a step function built from the intervals of attempts. Times are whole microseconds, so durations add
+up exactly. Intervals are half-open: an attempt that ends at t has no GPUs at t. Few traces publish quotas, so the
+source of each quota is named.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Steps:
     Attributes
     ----------
     times : int64 array, shape (n,)
-        Where it changes [us], strictly rising.
+        Times at which the value changes [us], strictly increasing.
     values : array, shape (n + 1,)
-        values[0] before the first step, values[i + 1] from times[i] on.
+        values[0] is the value before the first step, values[i + 1] the value from times[i] on.
     """
 
     times: Ints
@@ -44,25 +44,25 @@ class Steps:
 
     @classmethod
     def of_intervals(cls, starts: Ints, ends: Ints, weights: Floats) -> Steps:
-        """Return the sum of the weights of the intervals [start, end) that hold each moment."""
+        """Return the sum of the weights of the intervals [start, end) that contain each moment."""
         times = np.concatenate([starts, ends])
         changes = np.concatenate([weights, -weights])
         moments, index = np.unique(times, return_inverse=True)
         sums = np.bincount(index, weights=changes, minlength=len(moments))
-        # Sums of GPU shares such as 0.1 leave rounding errors, which would read as a GPU in use for ever.
+        # Sums of GPU shares such as 0.1 leave rounding errors, which would look like a GPU in use forever.
         values = np.round(np.concatenate([[0.0], np.cumsum(sums)]), 6)
         return cls(moments, values)
 
     @classmethod
     def of_changes(cls, times: Ints, values: Floats, before: float) -> Steps:
-        """Return the function that takes each value from its time on; of equal times the last counts."""
+        """Return the function that takes each value from its time on; of several values at one time the last counts."""
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
         last = np.append(times[1:] != times[:-1], True) if len(times) else np.empty(0, dtype=bool)
         return cls(times[last], np.concatenate([[before], values[last]]))
 
     def at(self, moments: Ints) -> Floats:
-        """Return the value at each moment, changes at that moment included."""
+        """Return the value at each moment, including changes at that moment."""
         found: Floats = self.values[np.searchsorted(self.times, moments, side="right")]
         return found
 
@@ -77,7 +77,7 @@ class Steps:
         return found
 
     def _integral(self, moments: Ints) -> Floats:
-        """Return the integral from the first step, or from 0 where there is none, to each moment [value * us]."""
+        """Return the integral from the first step, or from 0 without steps, to each moment [value * us]."""
         if not len(self.times):
             flat: Floats = self.values[0] * moments
             return flat
@@ -91,16 +91,16 @@ class Steps:
 
 
 def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
-    """Return for how long a condition held before each moment [us].
+    """Return the total time for which a condition held before each moment [us].
 
     Parameters
     ----------
     times : int64 array, shape (n,)
-        Rising moments [us] at which the condition may change.
+        Moments at which the condition may change [us], in increasing order.
     holds : bool array, shape (n,)
-        Whether it holds from each of them to the next; before the first it does not.
+        Whether the condition holds from each of these moments to the next; before the first it does not hold.
     moments : int64 array
-        Up to when to count.
+        The moments up to which time counts.
     """
     if not len(times):
         return np.zeros(len(moments), dtype=np.int64)
@@ -119,9 +119,9 @@ def window_us(con: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
 
 
 def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
-    """Return cluster and vc of each tenant, ordered; the connection gets them as the table tenant with their `code`.
+    """Return cluster and vc of each tenant, in order, and create the table tenant with their `code`.
 
-    The code of a tenant is its row. NULL is a tenant like any other: jobs without a VC.
+    The code of a tenant is its row number. Jobs without a VC form the tenant NULL.
     """
     con.execute(
         """CREATE OR REPLACE TEMP TABLE tenant AS
@@ -140,7 +140,7 @@ def attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """
     tenant = "JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc"
     if _derived(con):
-        # Attempts that were derived from their jobs say the same; a join of millions of names would only take time.
+        # Attempts derived from jobs carry the same data, so joining millions of names would only cost time.
         return f"""SELECT j.job_id, 0 AS attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
                    j.gpu_count, j.start_time, j.end_time, j.status, j.queue_s AS wait_s
             FROM job_classes AS j {tenant} WHERE j.start_time IS NOT NULL"""
@@ -159,7 +159,7 @@ def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
 def open_attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return the view open_attempts as SQL, or a table without rows if every attempt has an end.
 
-    To plan the view takes DuckDB longer than the rest of a query over few attempts.
+    Planning the view takes DuckDB longer than the rest of a query over few attempts.
     """
     if con.execute("SELECT 1 FROM attempts WHERE end_time IS NULL LIMIT 1").fetchall():
         return "open_attempts"
@@ -179,11 +179,11 @@ class Spans:
     Attributes
     ----------
     code : int64 array
-        The tenant's row.
+        The row number of the tenant.
     start, end : int64 array
-        [us since 1970-01-01 UTC], half-open.
+        Ends of the half-open intervals [us since 1970-01-01 UTC].
     gpus : float64 array
-        GPUs held or asked for; 0 where unknown.
+        GPUs allocated or requested; 0 if unknown.
     """
 
     code: Ints
@@ -197,23 +197,23 @@ class Spans:
         return Spans(self.code[some], self.start[some], self.end[some], self.gpus[some])
 
     def by_tenant(self, number: int) -> list[Steps]:
-        """Return the GPUs of the intervals that hold each moment, for each of `number` tenants."""
+        """Return the GPUs of the intervals that contain each moment, for each of `number` tenants."""
         order = np.argsort(self.code, kind="stable")
         start, end, weights = self.start[order], self.end[order], self.gpus[order]
         cuts = np.searchsorted(self.code[order], np.arange(number + 1))
         return [Steps.of_intervals(start[a:b], end[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts.tolist())]
 
     def means(self, number: int, edges: Ints, weights: Floats) -> Floats:
-        """Return the mean sum of the weights of the intervals that hold a moment, for each tenant and each bin.
+        """Return the mean total weight of the intervals in progress, for each tenant and each bin.
 
         Parameters
         ----------
         number : int
-            How many tenants there are.
+            Number of tenants.
         edges : int64 array
-            Edges of the bins [us], equally far apart, around all intervals.
+            Edges of the bins [us], equally spaced, covering all intervals.
         weights : float64 array
-            One for each interval.
+            One weight for each interval.
 
         Returns
         -------
@@ -223,7 +223,7 @@ class Spans:
         step = int(edges[1] - edges[0])
 
         def begun(moments: Ints) -> Floats:
-            """Return the time in each bin that has passed since the moments, weighted and summed."""
+            """Return the weighted sum of the time in each bin since the moments."""
             bin_ = np.clip((moments - edges[0]) // step, 0, bins - 1)
             place = self.code * bins + bin_
             first = np.bincount(place, weights * (edges[bin_ + 1] - moments), number * bins).astype(np.float64)
@@ -236,18 +236,18 @@ class Spans:
         return found
 
     def half_steps(self) -> Spans:
-        """Return the same in half microseconds, what starts at a moment half a one after what ends then.
+        """Return the intervals in half microseconds, with starts shifted to half a microsecond after ends.
 
-        So the state between the two can be read. Intervals without length hold nothing.
+        This makes the state between an end and a start at the same moment readable. Intervals without length are empty.
         """
         lasting = self.end > self.start
         return Spans(self.code[lasting], self.start[lasting] * 2 + 1, self.end[lasting] * 2, self.gpus[lasting])
 
 
 def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] | None = None) -> tuple[Spans, int]:
-    """Return the intervals of a query, and how many rows have none: no end, or one before the start.
+    """Return the intervals of a query, and the number of rows without one: no end, or an end before the start.
 
-    The query gives code, since, until [us] and gpus.
+    The query returns code, since, until [us] and gpus.
     """
     found = pl.DataFrame(con.sql(query, params=params))
     usable = found.filter(pl.col("until") >= pl.col("since"))
@@ -260,14 +260,14 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 
 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[Note]]:
-    """Return when each attempt ran and on how many GPUs, and notes on what had to be left out.
+    """Return when each attempt ran and on how many GPUs, and notes on the excluded attempts.
 
-    `source` is that of `attempts_sql`. An attempt that still runs counts as the view open_attempts says. One that
-    ended at an unknown time, or before it started, is left out.
+    `source` is the SQL of `attempts_sql`. An attempt that still runs counts as long as the view open_attempts says. An
+    attempt that ended at an unknown time, or before it started, is excluded.
     """
     counts = "AND r.gpu_count > 0" if with_gpus else ""
     still = open_attempts_sql(con)
-    # Only attempts without an end are looked up: a join of all names would take longer than the rest.
+    # Only attempts without an end are looked up: joining all names would take longer than the rest.
     found, lost = spans(
         con,
         f"""SELECT r.code, r.gpu_count AS gpus, epoch_us(r.start_time) AS since,
@@ -285,12 +285,12 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
 
 
 def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
-    """Return the most GPUs that the jobs of each cluster held at one time [GPUs], by its name.
+    """Return the most GPUs that the jobs of each cluster used at one time [GPUs], by cluster name.
 
     Parameters
     ----------
     ran : Spans
-        When attempts ran, `code` a row of `groups`.
+        When attempts ran; `code` is a row of `groups`.
     groups : polars.DataFrame
         cluster and vc of each tenant (see `tenants`).
     """
@@ -302,51 +302,51 @@ def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
     return {name: float(steps.values.max(initial=0)) for name, steps in zip(names, by_cluster, strict=True)}
 
 
-# What tenants and clusters may use.
+# Find the GPUs that tenants and clusters may use.
 
 
 QUOTA = Param(
     "quota",
     "auto",
-    "what a VC may use: the capacity table; or as a proxy the most GPUs it held at one time, or the 95th percentile "
-    "of what it held over time; auto takes the first of these that the trace has",
+    "what a VC may use: the capacity table; or as a proxy the most GPUs it used at one time, or the 95th percentile "
+    "over time of the GPUs it used; auto takes the first of these that the trace has",
     ("auto", "capacity", "peak", "p95"),
 )
-"""The parameter by which queries let the user choose."""
+"""The query parameter that chooses the source of quotas."""
 
 CLUSTER_GPUS = Param(
     "gpus",
     0.0,
-    "GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or else what the trace states",
+    "GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace",
 )
-"""The parameter by which queries let the user say how large the cluster is."""
+"""The query parameter that sets the size of the cluster."""
 
 FAR_ABOVE = 0.5
-"""Part of the sum of the quotas below which the most GPUs in use at once makes that sum doubtful; our choice."""
+"""The sum of the quotas is doubtful if the most GPUs in use at once is below this part of it; our choice."""
 
 
 def quotas(
     con: duckdb.DuckDBPyConnection, groups: pl.DataFrame, held: Callable[[], Sequence[Steps]], source: str
 ) -> tuple[list[Steps], Note]:
-    """Return the GPUs that each tenant may use, and a note that names the source.
+    """Return the GPUs that each tenant may use, and a note with the source.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has the tables capacity and nodes, empty where the trace has none.
+        A connection with the tables capacity and nodes, which are empty if the trace lacks them.
     groups : polars.DataFrame
-        cluster and vc of each tenant; vc NULL is the whole cluster where there are no tenants.
+        cluster and vc of each tenant; without tenants, vc NULL is the whole cluster.
     held : function () -> sequence of Steps
-        GPUs that each of them held; called only where a proxy needs them.
+        GPUs that each tenant used; called only if a proxy needs them.
     source : str
         'auto', 'capacity', 'peak' or 'p95'.
 
     Returns
     -------
     list of Steps
-        NaN where the source does not state it.
+        NaN if the source does not give it.
     Note
-        What was used.
+        The source used.
     """
     stated = _stated(con, groups)
     whole = groups["vc"].null_count() == groups.height
@@ -374,36 +374,36 @@ def cluster_gpus(
     held: Callable[[], Mapping[str | None, float]],
     gpus: float = 0,
 ) -> tuple[Floats, Note]:
-    """Return what the cluster of each tenant has in each interval, and a note that names the source.
+    """Return the GPUs of each tenant's cluster in each interval, and a note with the source.
 
-    By the first of these that is known: the machines of the node list; the total that the trace states (a row of the
-    capacity table without a VC) at the start of the interval; the sum of the quotas of its VCs, before the first total
-    too; the most GPUs that its jobs held at one time.
+    The first of these that is known counts: the machines of the node list; the total in the trace (a row of the
+    capacity table without a VC) at the start of the interval; the sum of the quotas of its VCs, also before the first
+    total; the most GPUs that its jobs used at one time.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has the tables capacity and nodes, empty where the trace has none, and trace_nodes.
+        A connection with trace_nodes and the tables capacity and nodes, which are empty if the trace lacks them.
     groups : polars.DataFrame
         cluster and vc of each tenant.
     means : float64 array, shape (tenants, intervals)
-        What each tenant may use on average, of `quotas`; NaN where that is unknown.
+        GPUs that each tenant may use on average, from `quotas`; NaN if unknown.
     starts : int64 array, shape (intervals,)
-        Where the intervals begin [us].
+        Begin of each interval [us].
     source : str
-        Of `means`: 'peak' and 'p95' ask for the sum of these proxies where the trace states no total, whatever the
-        nodes have.
+        The source of `means`: with 'peak' and 'p95', the sum of these proxies is used if the trace has no total, even
+        if nodes are listed.
     held : function () -> mapping
-        The most GPUs that the jobs of each cluster held at one time (see `most_held`); called only where it is needed.
+        The most GPUs that the jobs of each cluster used at one time (see `most_held`); called only if needed.
     gpus : float
-        The cluster's GPUs when they are given; 0 when not.
+        The cluster's GPUs if given; 0 otherwise.
 
     Returns
     -------
     float64 array, shape (tenants, intervals)
-        NaN where no source states it.
+        NaN if no source gives it.
     Note
-        Its sources.
+        The sources.
 
     Raises
     ------
@@ -430,7 +430,7 @@ def cluster_gpus(
     for cluster in clusters:
         own = table.filter(pl.col("cluster").eq_missing(cluster))
         totals = own.filter(pl.col("vc").is_null())
-        # Nodes that name no cluster are those of the only one.
+        # Nodes without a cluster belong to the only cluster.
         nodes = machines if len(clusters) == 1 else machines.filter(pl.col("cluster").eq_missing(cluster))
         if asked and nodes["gpus"].sum():
             owned[cluster] = np.full(len(starts), float(nodes["gpus"].sum()))
@@ -461,35 +461,35 @@ def cluster_gpus(
 
 
 def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
-    """Return what the GPUs of the table nodes are: a source of a note."""
+    """Return the source of the GPUs in the table nodes, for a note."""
     listed, source = con.execute("SELECT listed, source FROM trace_nodes").fetchall()[0]
-    return "listed" if listed else "seen", f", stated by {source}" if source else ""
+    return "listed" if listed else "seen", f", from {source}" if source else ""
 
 
 def beside_use(quotas: float, most: float) -> str:
-    """Return how a sum of quotas that is no capacity differs from use; '' where the two go together.
+    """Return how a sum of quotas that is not a capacity differs from use; '' if the two agree.
 
     Parameters
     ----------
     quotas : float
-        The largest sum of the quotas through time [GPUs].
+        The largest sum of the quotas over time [GPUs].
     most : float
-        The most GPUs that jobs held at one time [GPUs].
+        The most GPUs that jobs used at one time [GPUs].
     """
     if most > quotas:
-        return f"jobs held up to {counted(most, 'GPUs')} at one time, more than the quotas add up to"
+        return f"jobs used up to {counted(most, 'GPUs')} at one time, more than the sum of the quotas"
     if 0 < most < FAR_ABOVE * quotas:
-        return f"jobs never held more than {counted(most, 'GPUs')} at one time, far fewer than the quotas add up to"
+        return f"jobs never used more than {counted(most, 'GPUs')} at one time, far fewer than the sum of the quotas"
     return ""
 
 
 def _summed(means: Floats) -> Floats:
-    """Return the sum over tenants of what is known; NaN where nothing is."""
+    """Return the sum over tenants of the known values; NaN if none is known."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 
 def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats | float) -> Floats:
-    """Return the stated total that holds at each start, and `otherwise` before the first one."""
+    """Return the recorded total in effect at each start, and `otherwise` before the first total."""
     if totals.is_empty():
         return np.broadcast_to(otherwise, len(starts))
     last = np.searchsorted(totals["time"].to_numpy(), starts, side="right") - 1
@@ -500,7 +500,7 @@ def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats | float) -> Floa
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
     table = pl.DataFrame(
         con.sql(
-            # Quotas are those of the unit that the source divides itself by; they say nothing of another tenant.
+            # Quotas apply to the source's own unit of division, not to another tenant column.
             "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity, trace_tenant AS t"
             " WHERE gpu_count IS NOT NULL AND (vc IS NULL OR t.ingested)"
         )
@@ -511,7 +511,7 @@ def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]
         own = table.filter(pl.col("cluster").eq_missing(cluster), pl.col("vc").eq_missing(vc))
         if own.height:
             times, values = own["time"].to_numpy(), own["gpu_count"].cast(pl.Float64).to_numpy()
-            # What held before the first row is unknown; the first row is the best guess.
+            # The value before the first row is unknown; the first row is the best guess.
             found.append(Steps.of_changes(times, values, before=float(values[np.argmin(times)])))
             continue
         whole = listed.filter(pl.col("cluster").eq_missing(cluster))["gpus"] if vc is None else None
@@ -521,7 +521,7 @@ def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]
 
 
 def _quantile_over_time(steps: Steps, share: float) -> float:
-    """Return the value that the function stays at or below for a share of the time between its ends."""
+    """Return the value at or below which the function stays for a share of the time between its ends."""
     if len(steps.times) < 2:
         return 0.0
     values, lengths = steps.values[1:-1], np.diff(steps.times)

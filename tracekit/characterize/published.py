@@ -1,15 +1,15 @@
-"""Published numbers beside measured ones.
+"""Compare published numbers with measured ones.
 
-`reports/published/<format>.csv` holds what papers and releases state about a public trace, one number a line, with
-its source and how sure it is; `releases.toml` beside them says how many jobs each release has. The lines are made by
-`tools/make_published.py`. Each names the cells of a query that measure the same number (see `PublishedValue`), and
+`reports/published/<format>.csv` holds the numbers that papers and releases give for a public trace, one number per
+line, with source and confidence; `releases.toml` next to these files gives the number of jobs of each release.
+`tools/make_published.py` writes the lines. Each line names the cells of a query that measure the same number (see
+`PublishedValue`), and
 
-    cluster      '' the whole release; a name: a Trace of that cluster alone; '*': `row` or `params` names the cluster
-    options      the source option that the Trace must have been made with (unit=task) or without (unit!=task)
+    cluster      '' the whole release; a name: a Trace of only that cluster; '*': `row` or `params` names the cluster
+    options      the source option with which (unit=task) or without which (unit!=task) the Trace was made
     kind         number, about (an approximation), range (low to high), above (low), below (high)
 
-The measured value always follows the rule of the published one: where a line names parameters, the query is run with
-them.
+The measured value always follows the rule of the published one: if a line names parameters, the query runs with them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# A published number: what it states, which rows of which query it stands for, and what it counts in words.
+# A published number: its value, the rows of the query that it corresponds to, and what it counts in words.
 #
-# row          conditions on columns of the result, joined by ';', all of which hold: status=failed|timeout (one of
+# row          conditions on columns of the result, joined by ';', which must all hold: status=failed|timeout (one of
 #              these words), gpu_class!=0, gpu_count<=4
 # aggregate    '' the only row; sum, max or mean over the rows; share: the sum over `row` / the sum over `of`
-# weight       the column that weighs a mean; empty: all rows weigh alike
+# weight       the column with the weights of a mean; empty: all rows have the same weight
 
 _CONDITION = re.compile(r"(?P<name>\w+)(?P<op><=|>=|!=|=|<|>)(?P<value>.*)")
 
@@ -51,7 +51,7 @@ def conditions(text: str) -> list[tuple[str, str, str]]:
     Raises
     ------
     ValueError
-        A condition is misshapen.
+        A condition is malformed.
 
     Examples
     --------
@@ -82,21 +82,21 @@ class PublishedValue:
     weight: str
     kind: str
     value: float | None
-    """In `unit`; None for a range or a bound."""
+    """The value in `unit`; None for a range or a bound."""
     low: float | None
     high: float | None
     unit: str
     as_printed: str
-    """The number and its unit as the source has them."""
+    """The number and its unit as printed in the source."""
     artefact: str
-    """Table, figure or file of the source."""
+    """The table, figure or file of the source."""
     source: str
     confidence: str
     """A key of `published.CONFIDENCE`."""
     accuracy: str
-    """How exactly a figure could be read; empty for a printed number."""
+    """How precisely a figure could be read; empty for a printed number."""
     population_note: str
-    """Which jobs the source counts, where they are not those of the release."""
+    """Which jobs the source counts, if not those of the release."""
 
     @property
     def what(self) -> str:
@@ -106,13 +106,13 @@ class PublishedValue:
 
     @property
     def cell(self) -> dict[str, str] | None:
-        """The row's key by column, when the number is a plain cell of the result with default parameters."""
+        """The key of the row by column; None unless the number is a single cell of the default result."""
         found = conditions(self.row)
         plain = not self.aggregate and not self.params and all(op == "=" and "|" not in v for _, op, v in found)
         return {name: value for name, _, value in found} if plain else None
 
     def difference(self, measured: float) -> float:
-        """Return measured minus published, in `unit`: 0 inside a range or bound, else from its nearest end."""
+        """Return measured minus published, in `unit`: 0 inside a range or bound, otherwise from its nearest end."""
         low = self.value if self.value is not None else self.low
         high = self.value if self.value is not None else self.high
         if low is not None and measured < low:
@@ -152,7 +152,7 @@ _EVERYTHING = {"gpu_count>=0", "trials>0", "jobs>=1", "instance_count>0"}
 
 
 def words(row: str, of: str, column: str, aggregate: str, weight: str = "") -> str:
-    """Return in words what a published number counts.
+    """Return what a published number counts, in words.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def words(row: str, of: str, column: str, aggregate: str, weight: str = "") -> s
     if weight and aggregate == "share":
         what += f" times {weight}"
     start = _AGGREGATES[aggregate]
-    # 'sum of share of jobs' and 'largest max' say one thing twice.
+    # 'sum of share of jobs' and 'largest max' are redundant.
     if (aggregate == "sum" and column.endswith("_share")) or plain.startswith(aggregate):
         start = ""
     if any(name == "user_share" for name, _, _ in said):
@@ -200,11 +200,11 @@ def _in_words(condition: tuple[str, str, str]) -> str:
     return f"{_NAMES.get(name, name.replace('_', ' '))}{_OPERATORS[op]}{one_of}"
 
 
-# Find in a result the number that a published one stands for.
+# Find the number in a result that corresponds to a published one.
 
 
 def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
-    """Return the measured value of a published number, or None when the result does not have it."""
+    """Return the measured value of a published number, or None if the result does not have it."""
     rows = _where(frame, number.row) if number.column in frame.columns else None
     if rows is None:
         return None
@@ -214,14 +214,14 @@ def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
     if number.aggregate == "mean" and number.weight:
         known = rows.filter(pl.col(number.column).is_not_null())
         return _ratio(_total(known, number), float(known[number.weight].sum()))
-    # No row of that kind is a sum of 0, unless nothing is known of the column at all.
+    # No matching row is a sum of 0, unless all values of the column are unknown.
     if number.aggregate == "sum" and frame[number.column].is_not_null().any():
         return _total(rows, number)
     return _one(rows[number.column].cast(pl.Float64), number.aggregate)
 
 
 def _one(values: pl.Series, aggregate: str) -> float | None:
-    """Return one of several values, or their plain mean; None when none is known or one of several is meant."""
+    """Return one value or the plain mean; None if none is known, or if several remain without an aggregate."""
     known = values.drop_nulls()
     if not len(known) or aggregate == "sum" or (not aggregate and len(values) > 1):
         return None
@@ -239,7 +239,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _where(frame: pl.DataFrame, text: str) -> pl.DataFrame | None:
-    """Return the rows that fulfil every condition; None when the result lacks a column."""
+    """Return the rows that meet every condition; None if the result lacks a column."""
     asked = conditions(text)
     if any(name not in frame.columns for name, _, _ in asked):
         return None
@@ -267,16 +267,16 @@ def _condition(column: pl.Series, op: str, value: str) -> pl.Series:
 
 
 FACTOR = 1.25
-"""A Trace is taken for the public one when its number of jobs is within this factor of the release's."""
+"""A Trace counts as the public one if its number of jobs is within this factor of the release's."""
 
 CONFIDENCE = {
-    "A": "read directly in the release, its code or the paper",
-    "B": "through a transcription that was cross-checked",
-    "C": "through one secondary mention; check it before quoting",
-    "D": "read off a figure",
-    "E": "arithmetic on other published numbers",
+    "A": "read directly from the release, its code or the paper",
+    "B": "from a cross-checked transcription",
+    "C": "from a single secondary source; check it before quoting",
+    "D": "read from a figure",
+    "E": "computed from other published numbers",
 }
-"""Meaning of the letters."""
+"""The meaning of the confidence letters."""
 
 
 @dataclass(frozen=True)
@@ -285,26 +285,26 @@ class Release:
 
     title: str
     cluster: str
-    """One of its clusters; empty for the whole."""
+    """A cluster of the release; empty for the whole release."""
     jobs: int
-    """Jobs of the release, or of the cluster."""
+    """Number of jobs of the release, or of the cluster."""
     public: bool
     """Whether the Trace has about as many jobs as the release."""
     note: str
-    """The same in words."""
+    """The comparison of job counts in words."""
 
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """A published number and the measured one."""
+    """A published number and the corresponding measured one."""
 
     published: PublishedValue
     measured: float | None
-    """In the unit of the published number; None when the Trace lacks it."""
+    """The measured number in the unit of the published one; None if the Trace lacks it."""
 
     @property
     def difference(self) -> float | None:
-        """The measured number minus the published one; 0 inside a range or bound, else from its nearest end."""
+        """The measured number minus the published one; 0 inside a range or bound, otherwise from its nearest end."""
         return None if self.measured is None else self.published.difference(self.measured)
 
     @property
@@ -315,7 +315,7 @@ class PublishedComparison:
 
 
 class _Entry(TypedDict, total=False):
-    """A release, as releases.toml states it."""
+    """A release in releases.toml."""
 
     title: str
     jobs: int
@@ -325,9 +325,9 @@ class _Entry(TypedDict, total=False):
 
 @cache
 def list_published(format_name: str) -> tuple[PublishedValue, ...]:
-    """Return the published numbers of a format's public trace; none when none are known."""
+    """Return the published numbers of a format's public trace; empty if none are known."""
     path = resources.folder("reports") / "published" / f"{format_name}.csv"
-    # The name stands in a manifest, which anybody can write.
+    # The name comes from a manifest, which anybody can write.
     if format_name not in _releases() or not path.is_file():
         return ()
     with path.open(encoding="utf-8", newline="") as file:
@@ -348,11 +348,11 @@ def _releases() -> dict[str, _Entry]:
 
 
 def release_of(trace: Trace) -> Release | None:
-    """Return the release that a Trace's format belongs to, or None when nothing is published about it.
+    """Return the release that a Trace's format belongs to, or None if nothing is published about it.
 
-    A Trace with one cluster of the release is compared with the numbers of that cluster, any other with those of the
-    whole. It is taken for the public one by its number of jobs; anything else, a sample or a cut, is compared all the
-    same, and `note` says that the published numbers are for orientation.
+    A Trace with a single cluster of the release is compared with the numbers of that cluster, any other Trace with the
+    numbers of the whole release. The number of jobs decides whether the Trace counts as the public one. Any other
+    Trace, such as a sample, is compared too, and `note` warns that the published numbers are only for orientation.
     """
     entry = _releases().get(trace.manifest.format)
     if entry is None or not trace.has("jobs"):
@@ -365,16 +365,16 @@ def release_of(trace: Trace) -> Release | None:
     public = jobs / FACTOR <= have <= jobs * FACTOR
     title = f"{entry['title']}, cluster {cluster}" if cluster else entry["title"]
     counts = f"{have:,} jobs here, {jobs:,} in {title}"
-    note = f"Taken for the public trace: {counts}."
+    note = f"This appears to be the public trace: {counts}."
     if not public:
-        note = f"Not the public trace ({counts}): published numbers shown for orientation."
+        note = f"This is not the public trace ({counts}): published numbers are shown for orientation."
     return Release(title, cluster, jobs, public, note)
 
 
 def compare_published(trace: Trace, answer: Answer, session: Session | None = None) -> list[PublishedComparison]:
-    """Return the published numbers that a query measures, each with the measured one.
+    """Return the published numbers that a query measures, each with the measured number.
 
-    A number that needs other parameters has the query run once more, in `session` where one is given.
+    For a number with other parameters the query runs once more, in `session` if given.
     """
     release = release_of(trace)
     if release is None:

@@ -1,17 +1,17 @@
-"""Questions that SQL answers: their files, the headers of these, and how they are found.
+"""Queries: questions answered by SQL, their files with headers, and how to find them.
 
-A file begins with its header, lines of comments:
+A file begins with its header, which consists of comment lines:
 
     -- title: Run time by job size
     -- question: How long do jobs run, and do larger jobs run longer?
     -- paper: Philly Fig 2 (ATC'19)
     -- tables: jobs                            tables that the Trace must have
-    -- also: attempts                          tables that are used where they exist, else empty
-    -- one_of: gpu_utilization, job_usage      tables of which the Trace must have one; the others are empty
+    -- also: attempts                          tables that are used if they exist, otherwise empty
+    -- one_of: gpu_utilization, job_usage      the Trace must have one of these tables; the others are empty
     -- needs: run_time, gpu_count              capabilities that the Trace must have
-    -- merge: counted                         common tables that may be computed day by day of telemetry and merged
-    -- tenant: compared                        'split' where the column vc tells tenants apart (then by default),
-                                               'compared' where the answer depends on them else, or 'none'
+    -- merge: counted                         common tables that can be computed by day of telemetry and merged
+    -- tenant: compared                        'split' if there is a row per tenant (default with a column vc),
+                                               'compared' if the answer depends on tenants otherwise, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
     -- column gpu_class: class | size class of the job
@@ -19,9 +19,9 @@ A file begins with its header, lines of comments:
     -- interval p50_s: median of jobs                   number of observations ('all': its sum over all rows); the
                                                         interval of a median needs percentiles(...) AS _p50_s in the SQL
     -- rule:
-    -- Free text up to the end of the comment: formula, what is in and out, source.
+    -- Free text up to the end of the comment: formula, what is included and excluded, source.
 
-`views` names, in the header of a shared view only, the views that it stands on.
+`views`, only in the header of a shared view, names the views that it depends on.
 """
 
 from __future__ import annotations
@@ -48,37 +48,38 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1000)
 def words_of(sql: str) -> frozenset[str]:
-    """Return the words of SQL in lower case, comments left out: the names in it, and more."""
+    """Return the words of SQL in lower case, without comments: all names, and more."""
     return frozenset(re.findall(r"\w+", re.sub(r"--[^\n]*", "", sql).lower()))
 
 
 RESERVED_PARAMS = ("time_base", "timezone")
-"""Parameters that are bound to what the manifest says when a query uses them."""
+"""Parameters that are bound to values of the manifest if a query uses them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query(Question):
-    """A question, and the SQL that answers it; a user's file may say nothing of its columns."""
+    """A question and the SQL that answers it. A user's file need not describe its columns."""
 
     kind: Kind = "query"
     sql: str
-    """The whole file, so that line numbers hold."""
+    """The whole file, so that line numbers are right."""
     path: Path
     tables: tuple[str, ...] = ()
     """Tables that the Trace must have."""
     needs: tuple[str, ...] = ()
     """Capabilities that the Trace must have."""
     also: tuple[str, ...] = ()
-    """Tables that are read where the Trace has them, and are empty where it has not."""
+    """Tables that are read if the Trace has them, and are empty otherwise."""
     one_of: tuple[str, ...] = ()
     """Tables of which the Trace must have at least one; the others are empty."""
     tenant: str | None = None
-    """How the answer depends on the tenant, where its columns do not tell: 'split', 'compared' or 'none'."""
+    """How the answer depends on the tenant, if its columns do not show it: 'split', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
-    """For a shared view: the views it stands on."""
+    """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
-    """Common tables, in their order, that read telemetry and only group, count, add and take the least or largest: what
-    they say of each day, merged in the same way, is what they say of all days. Nothing else here reads telemetry."""
+    """Common tables, in order, that read telemetry and only group, count, sum, and take the minimum or maximum. Their
+    rows for single days, merged in the same way, are their rows for all days. Nothing else in the query reads
+    telemetry."""
     shipped: bool = True
     """Whether the file came with tracekit."""
     described: bool = True
@@ -86,14 +87,14 @@ class Query(Question):
 
     @property
     def takes_tenant(self) -> bool:
-        """Whether another tenant gives another answer; nothing is known of a user's own SQL."""
+        """Whether the answer depends on the choice of tenant; nothing is known about a user's own SQL."""
         if self.tenant is None:
             return not self.shipped or any(column.name == INGESTED for column in self.columns)
         return self.tenant != "none"
 
     @classmethod
     def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
-        """Return a query without a header, from its SQL alone; `path` is what its errors name."""
+        """Return a query without a header, from its SQL alone; errors name `path`."""
         return cls(
             name="sql",
             title="",
@@ -109,9 +110,9 @@ class Query(Question):
 
 
 QUERY_PARTS = ("title", "question", "paper", "tables", "column", "rule")
-"""What the header of a shipped query must have."""
+"""Keys that the header of a shipped query must have."""
 VIEW_PARTS = ("title", "tables", "column", "rule")
-"""What the header of a shared view must have."""
+"""Keys that the header of a shared view must have."""
 USER_PARTS = ()
 """A user's own file needs no header."""
 
@@ -126,7 +127,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 @dataclass
 class _QueryHeader:
-    """The parts of a header while it is read."""
+    """A header while it is being read."""
 
     path: Path
     texts: dict[str, str] = field(default_factory=dict)
@@ -139,7 +140,7 @@ class _QueryHeader:
         return QueryError(what, where=self.path, line=line, hint=hint)
 
     def read(self, text: str) -> None:
-        """Take in the comment lines at the start of `text`."""
+        """Read the comment lines at the start of `text`."""
         for number, raw in enumerate(text.splitlines(), start=1):
             line = raw.strip()
             if not line.startswith("--"):
@@ -178,7 +179,7 @@ class _QueryHeader:
         value, bar, meaning = (part.strip() for part in text.partition("|"))
         match = _DEFAULT.fullmatch(value)
         if not bar or not meaning or match is None or not match["default"]:
-            raise self.error(f"misshapen param '{name}'", number, "write '-- param NAME: DEFAULT {A, B} | meaning'")
+            raise self.error(f"malformed param '{name}'", number, "write '-- param NAME: DEFAULT {A, B} | meaning'")
         if not name.isidentifier() or name in RESERVED_PARAMS:
             raise self.error(f"'{name}' cannot name a parameter", number, f"reserved: {', '.join(RESERVED_PARAMS)}")
         if name in {p.name for p in self.params}:
@@ -186,13 +187,13 @@ class _QueryHeader:
         choices = _words(match["choices"] or "")
         default = match["default"]
         if choices and default not in choices:
-            raise self.error(f"the default '{default}' of '{name}' is none of its choices", number)
+            raise self.error(f"the default '{default}' of '{name}' is not one of its choices", number)
         return Param(name, default if choices else number_or_text(default), meaning, choices)
 
     def _column(self, name: str, text: str, number: int) -> AnswerColumn:
         unit, _, meaning = (part.strip() for part in text.partition("|"))
         if not unit or not meaning:
-            raise self.error(f"misshapen column '{name}'", number, "write '-- column NAME: UNIT | meaning'")
+            raise self.error(f"malformed column '{name}'", number, "write '-- column NAME: UNIT | meaning'")
         if name in {c.name for c in self.columns}:
             raise self.error(f"the header has the column '{name}' twice", number)
         return AnswerColumn(name, unit, meaning)
@@ -203,9 +204,9 @@ class _QueryHeader:
             form = f"-- interval {name}: proportion of jobs', 'proportion of all jobs' or 'median of jobs"
             raise self.error(f"misshapen interval '{name}'", number, f"write '{form}'")
         for column in (name, match["count"]):
-            # Names with an underscore in front are columns of the SQL that no result shows.
+            # Names with a leading underscore are columns of the SQL that results do not show.
             if not column.startswith("_") and column not in {c.name for c in self.columns}:
-                raise self.error(f"the interval names '{column}', which is no column above it", number)
+                raise self.error(f"the interval names '{column}', which is not a column above it", number)
         method: Literal["proportion", "median"] = "median" if match["method"] == "median" else "proportion"
         return Interval(name, method, match["count"], pooled=match["all"] is not None)
 
@@ -219,26 +220,26 @@ class _QueryHeader:
 
 
 def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shipped: bool = True) -> Query:
-    """Return the query that the text of an SQL file holds.
+    """Return the query in the text of an SQL file.
 
     Parameters
     ----------
     text : str
         The whole file.
     path : Path
-        Where it stands, for messages.
+        Path of the file, for messages.
     name : str
-        What to call the query.
+        Name of the query.
     parts : tuple of str
-        Parts that the header must have. When none is asked for, a file that does not open with
-        '-- title:' has no header and its comments are left alone.
+        Keys that the header must have. If there are none, a file that does not begin with '-- title:' has no header,
+        and its comments are ignored.
     shipped : bool
         Whether the file came with tracekit.
 
     Raises
     ------
     QueryError
-        The header is misshapen or lacks a part; names the file and the line.
+        The header is malformed or lacks a key; the error names the file and the line.
     """
     header = _QueryHeader(path)
     described = bool(parts) or re.match(r"\s*--\s*title\s*:", text) is not None
@@ -275,7 +276,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def number_or_text(text: str) -> int | float | str:
-    """Return the finite number that `text` spells, or else the text.
+    """Return the finite number that `text` spells, otherwise the text.
 
     Examples
     --------
@@ -295,7 +296,7 @@ _LARGEST_FILE = 1 << 20
 
 @cache
 def list_queries() -> tuple[Query, ...]:
-    """Return the shipped queries, ordered by name.
+    """Return the shipped queries, sorted by name.
 
     Raises
     ------
@@ -317,7 +318,7 @@ def find_query(name_or_path: str | Path) -> Query:
     Raises
     ------
     QueryError
-        There is no such query, or the file cannot be read.
+        The query does not exist, or the file cannot be read.
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".sql"):
         path = Path(name_or_path)
@@ -334,7 +335,7 @@ def read_sql(path: Path) -> str:
     Raises
     ------
     QueryError
-        The file is missing, is not text, or is larger than any query.
+        The file is missing, is not text, or is too large for a query.
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
@@ -352,6 +353,6 @@ def _shipped(path: Path) -> Query:
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:
-    """Return a hint for an unknown name; the last part alone is often all that a user remembers."""
+    """Return a hint for an unknown name; users often remember only the last part."""
     same = sorted(n for n in names if n.rpartition("/")[2] == name.rpartition("/")[2])
     return nearest(same[0], same) if same else nearest(name, names)

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 def bind_params(
     query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, timelines: Iterable[TimelineTable] = ()
 ) -> dict[str, Value]:
-    """Return the value of each parameter used by the SQL (`in_sql`) or by a timeline named in it.
+    """Return the value of each parameter used in the SQL (`in_sql`) or by a timeline named there.
 
-    A number may be given as text. The reserved parameters `timezone` and `time_base` are those of the Trace. A
-    parameter that both a timeline and the query declare has the query's default.
+    A number may be given as text. The reserved parameters `timezone` and `time_base` have the values of the Trace. If
+    both a timeline and the query declare a parameter, the query's default applies.
 
     Raises
     ------
     QueryError
-        A parameter is unknown, has a value of another type, or has none.
+        A parameter is unknown, has a value of the wrong type, or has no value.
     """
     of_timelines = {param.name: param for timeline in timelines for param in timeline.params}
     declared = of_timelines | {param.name: param for param in query.params}
     used = in_sql | set(of_timelines)
-    # A file without a header declares nothing: what its SQL uses is what it takes.
+    # A file without a header declares no parameters, so it takes those that its SQL uses.
     known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:
         if name not in known:
@@ -86,7 +86,7 @@ def _typed(param: Param, value: object) -> Value:
 
 
 def _untyped(name: str, value: object) -> Value:
-    """Return `value` as a finite number where it is or spells one, else as text."""
+    """Return `value` as a finite number if it is or spells one, otherwise as text."""
     if isinstance(value, str):
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
@@ -94,15 +94,15 @@ def _untyped(name: str, value: object) -> Value:
     raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or text")
 
 
-# The sandbox: SQL of unknown origin reads the tables of one Trace and nothing else.
+# The sandbox: SQL of unknown origin can read only the tables of one Trace.
 #
-# DuckDB's own settings enforce it: no file but those of the tables, no network, no extension, no variable of the
-# Python program, and no way to change that. What the SQL may take of time and memory is in
-# `tracekit.characterize.limits`.
+# DuckDB's own settings enforce this: no files except those of the tables, no network, no extensions, no variables of
+# the Python program, and no way to change these settings. `tracekit.characterize.limits` limits the time and memory of
+# the SQL.
 
 
 def lies_in_trace(file: Path) -> bool:
-    """Return whether a file came with a Trace: it lies in the folder of one, by its path or by where links lead."""
+    """Return whether a file came with a Trace: it lies in a Trace's folder, by its path or with links resolved."""
     folders = {*Path(os.path.realpath(file)).parents, *Path(os.path.abspath(file)).parents}  # noqa: PTH100 -- resolves no link
     return any(
         (folder / MANIFEST_NAME).is_file() and any(any(folder.glob(p)) for p in ("*.parquet", "*/cluster=*"))
@@ -111,8 +111,8 @@ def lies_in_trace(file: Path) -> bool:
 
 
 def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
-    """Shut a connection to the tables of `trace` off from everything else, for good."""
-    # Settings that DuckDB 1.5 and 2.0 both document; paths are allowed before access is taken away.
+    """Restrict a connection permanently to the tables of `trace`."""
+    # Both DuckDB 1.5 and 2.0 document these settings; paths are allowed before access is removed.
     files = files_sql([path for table in trace.tables for path in trace.files(table)])
     con.execute(f"SET allowed_paths = {files}")
     for setting in (
@@ -120,23 +120,23 @@ def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
         "autoload_known_extensions = false",
         "allow_community_extensions = false",
         "enable_external_access = false",
-        "lock_configuration = true",  # the last one: from here on nothing can be set
+        "lock_configuration = true",  # the last one: no setting can change after it
     ):
         con.execute(f"SET {setting}")
 
 
 _FAULTS = ("rejects", "doubtful_times")
-"""Tables of what is wrong with a log: a Trace without them has no such rows, and may be asked for them."""
+"""Tables of problems in a log: a Trace without them has no such rows, so queries may use them."""
 
 
 _SPOKEN = {"failures": "reasons of failures"}
-"""Capabilities whose name alone would say more than the trace lacks."""
+"""Names used in sentences for capabilities whose own name would overstate what the trace lacks."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
-    """Return what `trace` lacks to answer `query`, one sentence a thing; empty when it can run.
+    """Return what `trace` lacks to answer `query`, one sentence each; empty if the query can run.
 
-    A file without a header states no needs, so nothing is known to be lacking.
+    A file without a header lists no needs, so nothing counts as lacking.
     """
     tables = dict.fromkeys([*query.tables, *(table for timeline in timelines_in(query) for table in timeline.tables)])
     sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]
@@ -163,10 +163,10 @@ def run_query(
     engine: Engine | str | None = None,
     **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query on a Trace or its folder; `answer_query` returns its notes and intervals too.
+    """Return the result of a query on a Trace or its folder; `answer_query` also returns notes and intervals.
 
-    With `by`, such as 'account', that column of jobs is the tenant, and the result's column is called after it; a
-    query that has a parameter of this name gets it instead.
+    With `by`, such as 'account', that column of jobs is the tenant, and the column of the result has its name. A query
+    with a parameter `by` gets the value as that parameter instead.
     """
     query = find_query(name_or_path)
     column, given = tenant_of_query(query, by, params)
@@ -187,7 +187,7 @@ def run_query(
 def tenant_of_query(
     query: Query, by: str | None, params: Mapping[str, object]
 ) -> tuple[str | None, Mapping[str, object]]:
-    """Return the column to be the tenant, and the parameters, one of which may be what is asked for.
+    """Return the column to use as the tenant, and the parameters, which may include `by`.
 
     Raises
     ------
@@ -220,47 +220,48 @@ def answer_query(
     engine: Engine | str | None = None,
     intervals: bool = True,
 ) -> Answer:
-    """Answer a query.
+    """Run a query on a Trace and return its answer, with notes and intervals.
 
     Parameters
     ----------
     trace : Trace, str or Path
-        What to ask: a Trace, which may be divided by another tenant (`Trace.by`), or its folder.
+        The Trace, which may be divided by another tenant (`Trace.by`), or its folder.
     question : Query, str or Path
-        'queuing/run_time', the path of a user's own .sql file, which may use the tables of the Trace, the shared views
-        and the timelines, or a query that was found before.
+        'queuing/run_time', the path of a user's own .sql file, or a Query. A user's file may use the tables of the
+        Trace, the shared views and the timelines.
     params : mapping, optional
-        Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
+        Values of the query's parameters; the others keep their defaults. Values are bound, never inserted into the SQL.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB', and most bytes of the result. In the sandbox
-        it is `SANDBOX_MEMORY` by default.
+        Memory limit of DuckDB before it spills to disk, such as '2GB', and maximum size of the result. In the sandbox
+        the default is `SANDBOX_MEMORY`.
     session : Session, optional
-        What this query shares with others of the same Trace, memory limit included; a sandboxed query shares nothing.
+        Databases and timelines shared with other queries of the same Trace, including the memory limit; a sandboxed
+        query shares nothing.
     sandbox : bool, optional
-        Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
-        SQL file lies in the folder of a Trace, since it came with that. Set it to True to run SQL written by others, as
-        a server does.
+        Let the SQL read only the tables of the Trace: no other files, no network. By default, only if the SQL file lies
+        in the folder of a Trace, because it came with that Trace. Set it to True to run SQL written by others, as a
+        server does.
     time_limit_s : float, optional
-        Longest time [s]. In the sandbox it is `LONGEST_S` by default, elsewhere there is none. A single call of a
-        function that works for long on one row ends late.
+        Time limit [s]. In the sandbox the default is `LONGEST_S`, elsewhere there is no limit. A single function call
+        that takes long on one row is stopped late.
     own_process : bool
-        Whether this process answers this question alone, as a command does. Under a memory limit its memory is then
-        limited while the SQL runs, and the process ends where the SQL does not hear of the time limit.
+        Whether this process answers only this question, as a command does. If so, a memory limit also limits the
+        process while the SQL runs, and the process ends if the SQL does not react to the time limit.
     engine : Engine or str, optional
-        What runs the SQL: 'duckdb', 'spark', or an engine (`engine_of`, which takes Spark's master). By default that
-        of the session, or DuckDB.
+        Engine that runs the SQL: 'duckdb', 'spark', or an Engine (see `engine_of`, which takes Spark's master). By
+        default the session's engine, or DuckDB.
     intervals : bool
-        Compute confidence intervals too, which takes longer than most queries.
+        Whether to also compute confidence intervals, which takes longer than most queries.
 
     Raises
     ------
     QueryError
-        There is no such query, the trace lacks what it needs, a parameter is unknown or of another type, the engine
-        cannot answer it, the SQL fails, or its result is larger than allowed.
+        The query does not exist, the trace lacks something that it needs, a parameter is unknown or has the wrong type,
+        the engine cannot answer the query, the SQL fails, or the result is too large.
     StoppedError
-        It took longer than `time_limit_s`.
+        The query took longer than `time_limit_s`.
     UsageError
-        `memory_limit` is not a size, or the engine cannot be used, or it knows no time limit.
+        `memory_limit` is not a size, or the engine cannot be used or does not support a time limit.
     """
     trace = Trace.of(trace)
     query = question if isinstance(question, Query) else find_query(question)
@@ -309,7 +310,7 @@ def answer_query(
 
 
 def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:
-    """Return SQL, or words, that name all tables and views that a query and its timelines read."""
+    """Return a text that names all tables and views that a query and its timelines read."""
     names = (name for timeline in timelines for name in (*timeline.tables, *timeline.also, *timeline.views))
     return "\n".join([query.sql, *names])
 
@@ -336,7 +337,7 @@ def _params_used(query: Query) -> set[str]:
     Raises
     ------
     QueryError
-        The file is not one SQL statement that gives rows.
+        The file is not a single SQL statement that returns rows.
     """
     import duckdb
 
@@ -345,6 +346,6 @@ def _params_used(query: Query) -> set[str]:
     except duckdb.Error as error:
         raise sql_error(error, query) from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        found = f"{len(statements)} statements" if len(statements) != 1 else "one that is no SELECT"
+        found = f"{len(statements)} statements" if len(statements) != 1 else "one statement, but no SELECT"
         raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement per file")
     return set(statements[0].named_parameters)

@@ -1,19 +1,18 @@
-"""The databases and timelines that the queries of one Trace share.
+"""Databases and timelines shared by the queries of one Trace.
 
-A query's connection has, beside the tables of the Trace, those of these that its SQL names:
+In addition to the tables of the Trace, a query's connection has those of the following that its SQL names:
 
-    trace_tables(name)                                      the tables that the Trace really has
-    trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
+    trace_tables(name)                                      the tables that the Trace actually has
+    trace_capabilities(name, available, coverage, note)     the capabilities in the manifest
     trace_zone(timezone, clock)                             one row: the zone in which hours and days are read; clock is
-                                                            the same, NULL where times count from the start of the trace
+                                                            the same, NULL if times count from the start of the trace
     trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
-                                                            which list beside the log states them, NULL: none
-    trace_tenant(ingested)                                  one row: whether vc is what the source divides itself by
-    gpu_parts(profile, share)                               what part of its GPU each MIG profile is [0..1]
-    one view for each file of queries/views/ whose tables exist
-    the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
-    the macros is_failed(status) and is_unsuccessful(status): whether it is of that group in `schema.STATUS_GROUPS`;
-    NULL where the status is missing or 'unknown'
+                                                            the list next to the log that gives them, NULL: none
+    trace_tenant(ingested)                                  one row: whether vc is the source's own unit of division
+    gpu_parts(profile, share)                               the part of its GPU that each MIG profile is [0..1] one view
+    for each file in queries/views/ whose tables exist the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
+    the macros is_failed(status) and is_unsuccessful(status): whether the status is in that group of
+    `schema.STATUS_GROUPS`; NULL if it is missing or 'unknown'
 """
 
 from __future__ import annotations
@@ -46,32 +45,32 @@ STATUS_MACROS = {
     f"is_{name}": f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN status IN {statuses} END"
     for name, statuses in schema.STATUS_GROUPS.items()
 }
-"""The statements that make the macros of groups of statuses, by their names."""
+"""The statements that create the macros of status groups, by name."""
 
 FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
-"""Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
-on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
+"""Formats without a list of machines. Unless there is a list next to the log, their table nodes holds the nodes that
+jobs ran on, each with the most GPUs used there at one time, which is an observation and not a list."""
 
 
 @cache
 def list_views() -> tuple[Query, ...]:
-    """Return the shared views, each after those that it stands on.
+    """Return the shared views, each after the views that it depends on.
 
     Raises
     ------
     QueryError
-        The header of a view is damaged, or views stand on each other in a circle.
+        The header of a view is damaged, or views depend on each other in a cycle.
     """
     return order_views(_view(path) for path in sorted(resources.folder("queries").glob("views/*.sql")))
 
 
 def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
-    """Return `views`, each after those that it stands on, else in the order given.
+    """Return `views`, each after the views that it depends on, otherwise in the given order.
 
     Raises
     ------
     QueryError
-        A view stands on one that does not exist, or on itself by way of others.
+        A view depends on a missing view, or on itself through other views.
     """
     left = {view.name: view for view in views}
     names = tuple(left)
@@ -95,18 +94,18 @@ def _view(path: Path) -> Query:
 
 
 class TraceDatabase:
-    """A database in which each table and view of a Trace is made when a question first names it.
+    """A database that creates each table and view of a Trace when a query first names it.
 
     Parameters
     ----------
     trace : Trace
-        What is asked.
+        The Trace.
     also : iterable of str
-        Tables that are there without rows if the Trace lacks them.
+        Tables that are present without rows if the Trace lacks them.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Memory limit of DuckDB before it spills to disk, such as '2GB'.
     alone : bool
-        Have an instance of DuckDB whose settings can be changed.
+        Whether to use a separate DuckDB instance whose settings can be changed.
 
     Raises
     ------
@@ -127,7 +126,7 @@ class TraceDatabase:
         self._names = frozenset({*trace.tables, *empty, *self._described, *self._views})
 
     def connect(self, sql: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return a new connection, with the tables and views that `sql` names and what these need; by default with all.
+        """Return a new connection with the tables and views that `sql` names and their dependencies; by default all.
 
         Raises
         ------
@@ -144,7 +143,7 @@ class TraceDatabase:
         return con
 
     def _named(self, sql: str) -> frozenset[str]:
-        """Return what SQL names: as a table, or in any other way, which does no harm."""
+        """Return the tables and views whose names occur in the SQL; extra matches do no harm."""
         words = words_of(sql)
         return self._names if words & _CATALOG else self._names & words
 
@@ -164,25 +163,25 @@ class TraceDatabase:
             columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(name).columns)
             con.execute(f"CREATE TABLE {name} ({columns})")
         else:
-            if name not in ("jobs", "nodes"):  # the rows that are asked may be those of asked jobs and nodes
+            if name not in ("jobs", "nodes"):  # the selected rows may depend on the selected jobs and nodes
                 for other in sorted(words_of(self._trace.condition_sql(name)) & {"jobs", "nodes"}):
                     self._make(con, other)
             self._trace.create_view(con, name)
         self._made.add(name)
 
     def close(self) -> None:
-        """Give the database up; its connections are of no more use."""
+        """Close the database; its connections can no longer be used."""
         self._database.close()
 
 
 _CATALOG = frozenset(
     {"duckdb_columns", "duckdb_tables", "duckdb_views", "information_schema", "pg_catalog", "query", "query_table"}
 )
-"""Words of SQL that lists what there is, or that puts names together: it finds all."""
+"""Words of SQL that lists tables or builds names; such SQL gets all tables and views."""
 
 
 def _views_over(tables: set[str]) -> dict[str, Query]:
-    """Return the shared views whose tables are there, by name, each after those that it stands on."""
+    """Return the shared views whose tables exist, by name, each after the views that it depends on."""
     found: dict[str, Query] = {}
     for view in list_views():
         if tables.issuperset(view.tables) and found.keys() >= set(view.views):
@@ -193,17 +192,17 @@ def _views_over(tables: set[str]) -> dict[str, Query]:
 def connect_with_views(
     trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection of its own with the tables of `trace` and all shared views; tables of `also` may be empty."""
+    """Return a separate connection with the tables of `trace` and all shared views; tables of `also` may be empty."""
     return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
 
 
 def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
-    """Return what describes the Trace, by name: the statement that makes it, and its values."""
+    """Return the objects that describe the Trace, by name: the statement that creates each, and its values."""
     grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
     capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     listed = trace.manifest.format not in FROM_JOBS
-    # A list of machines beside such a log makes it as good as any other.
+    # With a list of machines next to it, such a log counts as any other.
     nodes = (
         "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
         " string_agg(DISTINCT source, ' and ' ORDER BY source) AS source FROM nodes"
@@ -217,7 +216,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
             "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
             [list(trace.tables)],
         ),
-        # One statement a table: a row at a time takes longer than most queries.
+        # One statement per table: inserting single rows takes longer than most queries.
         "trace_capabilities": (
             (
                 "CREATE TABLE trace_capabilities AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
@@ -243,22 +242,22 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
 
 
 _KEPT_ROWS = 1_000_000
-"""Most rows of a timeline that is kept for the next query."""
+"""Maximum rows of a timeline that is kept for the next query."""
 
 
 class Session:
-    """The databases and timelines that the queries of one Trace share.
+    """Databases and timelines shared by the queries of one Trace.
 
     Parameters
     ----------
     trace : Trace
-        What is asked.
+        The Trace.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Memory limit of DuckDB before it spills to disk, such as '2GB'.
     engine : Engine, optional
-        What answers queries; DuckDB by default. What others ask of `connect` is DuckDB's all the same.
+        Engine that answers queries; DuckDB by default. `connect` always returns a DuckDB connection.
     alone : bool
-        Have an instance of DuckDB that nothing else uses, so that it can be locked.
+        Whether to use a separate DuckDB instance, so that it can be locked.
     """
 
     def __init__(
@@ -277,23 +276,23 @@ class Session:
     def connect(self, also: Iterable[str] = (), sql: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a connection for one query, with the tables, views and descriptions of the Trace.
 
-        What the query makes for a moment ends with it. Close the connection, and keep the session until then.
+        Temporary objects of the query end with the connection. Keep the session open until you close the connection.
 
         Parameters
         ----------
         also : iterable of str
-            Tables that are there without rows if the Trace lacks them.
+            Tables that are present without rows if the Trace lacks them.
         sql : str, optional
-            What will be asked: only what it names is sure to be there. By default everything is.
+            The SQL to run: only objects that it names are sure to exist. By default all exist.
 
         Raises
         ------
         DamagedTraceError
-            A table's file is damaged.
+            The file of a table is damaged.
         UsageError
             The memory limit is not a size.
         """
-        # A query that forgot to name a table must not find it empty because another one did.
+        # A query that does not declare a table must not find it empty because another query declared it.
         empty = frozenset(also).difference(self._trace.tables)
         if empty not in self._databases:
             self._databases[empty] = TraceDatabase(
@@ -309,9 +308,9 @@ class Session:
         engine: Engine | None = None,
         also: Iterable[str] = (),
     ) -> TimelineRows:
-        """Return the rows of a timeline, which the engine computes unless they are known; `values` has its parameters.
+        """Return the rows of a timeline, computing them with the engine if needed; `values` has its parameters.
 
-        `con` is that of `connect(also)`; the engine is the session's own by default.
+        `con` comes from `connect(also)`; the engine is the session's by default.
         """
         params = {param.name: values[param.name] for param in timeline.params}
         key = (timeline.name, tuple(sorted(params.items())))

@@ -1,26 +1,26 @@
-"""Which nodes are suspect: their failures are more than chance explains, also without one user, and against good nodes.
+"""Find suspect nodes: nodes with more failures than chance explains, even without any one user.
 
-A node is tested against the nodes that are not suspect. All are tested against each other first; then the suspects are
-left out of what the others, and they themselves, are compared with, and all are tested again, until no further node is
-suspect. Otherwise bad nodes would hide each other, and the failures expected of them would hold a part of their own. As
-long as no node is bad, the first round alone decides how often one is named; with bad nodes among what a good one is
-compared with, the good one looks better than it is.
+A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
+are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
+Otherwise bad nodes would hide each other, and their own failures would raise the number expected of them. If no node is
+bad, only the first round decides how often a node is named. If bad nodes are among the nodes used for comparison, a
+good node looks better than it is.
 
-Attempts are no independent trials of a node. A job that is tried again fails again, and a user who submits a broken
-script loses all its jobs, on whatever nodes they land. One cause must not count as many failures, and a node must not
-be blamed for whose jobs it got. Hence two rules, of which neither looks at how an attempt ended:
+Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
+user's broken script fail, on whatever nodes they run. One cause must not count as many failures, and a node must not be
+blamed for the users whose jobs it ran. Hence two rules, which do not depend on how an attempt ended:
 
-- A user's attempts, of which each begins within an hour of the one before, are a session, which ends with the UTC
-  day. A trial is the first attempt of a session on a node; a job has one trial a node, its first there. Where the
-  start is unknown each job is a session.
+- A session is a sequence of a user's attempts, each of which begins within an hour of the one before; it ends with the
+  UTC day. A trial is the first attempt of a session on a node. A job has one trial per node, its first there. If the
+  start is unknown, each job is its own session.
 - Trials are compared within a stratum: the same cluster, tenant, size class and user, and the same job group (name and
-  group) where that has ten trials. The groups of a user with fewer are taken together, and so are the users of a tenant
-  with fewer than ten; there a job group, or a user, has one trial a node.
+  group) if that has ten trials. A user's smaller groups are combined, and so are the users of a tenant with fewer than
+  ten trials. In such a combination a job group, or a user, has one trial per node.
 
-Trials of a stratum may still end alike because they have one cause, such as one job on two nodes. A node has no more
-than one of them, so that its number of failures varies less than that of independent trials, and the test errs towards
-naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); units that
-are alike within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
+Trials of a stratum may still end in the same way because of a common cause, such as one job on two nodes. A node has at
+most one of these trials, so its number of failures varies less than with independent trials, and the test errs towards
+naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959). Correlated
+units within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
 
-# The trials of nodes.
+# Select the trials of nodes.
 
 
 SESSION_GAP_S = 3600
-"""Longest time from one start of a user's to the next within a session [s]; our choice."""
+"""Maximum time between two successive starts of a user within a session [s]; our choice."""
 
 LEAST_TRIALS = 10
-"""Fewest trials of a user, or of a job group, that make a stratum; our choice."""
+"""Minimum number of trials of a user or a job group for its own stratum; our choice."""
 
 _TRIALS = f"""
 WITH of_jobs AS (
@@ -131,39 +131,39 @@ ORDER BY node_id, stratum, "user" NULLS FIRST
 
 
 def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFrame:
-    """Return the trials of each node: node_id, stratum, user, tried, failed; one row for each of the first three.
+    """Return the trials of each node: node_id, stratum, user, tried, failed; one row for each node, stratum and user.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has the table node_attempt: node_id, job_id, attempt, cluster, vc, user, name, group, kind (order of the size
-        class), start_time, run_s, failed.
+        A connection with the table node_attempt: node_id, job_id, attempt, cluster, vc, user, name, group, kind (order
+        of the size class), start_time, run_s, failed.
     exposure : str
-        'trials': as told above. 'sized_attempts': every attempt is a trial, and each size class a stratum. Otherwise
-        every attempt is a trial, and all are in one stratum.
+        'trials': as defined above. 'sized_attempts': every attempt is a trial, and each size class a stratum. Otherwise
+        every attempt is a trial, and all trials are in one stratum.
     """
     attempts = _ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")
     frame: pl.DataFrame = pl.DataFrame(con.sql(_TRIALS if exposure == "trials" else attempts))
     return frame
 
 
-# Whether one of many has more failures than chance explains.
+# Test whether a node has more failures than chance explains.
 
 
 def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> float:
-    """Return the chance of at least `found` failures in one's own trials if all trials of a stratum had the same risk.
+    """Return the chance of at least `found` failures in a node's trials if all trials of a stratum had equal risk.
 
-    Given that F of the N trials of a stratum failed, those among n of them are hypergeometric(N, F, n) under one common
-    risk, whatever that risk is; one's failures are the sum over the strata, which are independent. With a single
-    stratum this is Fisher's exact test against all others, with several it is the exact form of Mantel and Haenszel's.
+    Given that F of the N trials of a stratum failed, the failures among n of them are hypergeometric(N, F, n) under any
+    common risk. The node's failures are the sum over the strata, which are independent. With a single stratum this is
+    Fisher's exact test against all other nodes; with several strata it is the exact form of Mantel and Haenszel's test.
     Source: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
 
     Parameters
     ----------
     found : int
-        Own failures, over all strata.
+        Failures of the node, over all strata.
     drawn, failed, tried : array of int, shape (strata,)
-        Own trials n, failures of all F, and trials of all N, one's own included in the latter two.
+        Trials of the node n, and failures F and trials N of all nodes, including the node itself.
 
     Returns
     -------
@@ -177,14 +177,14 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
     """
     told = (drawn > 0) & (failed > 0)
     certain = told & ((failed == tried) | (drawn == tried))
-    # Where all trials fail, or all are one's own, there is no chance in it.
+    # If all trials failed, or all belong to the node, the outcome is certain.
     found -= int(np.where(drawn == tried, failed, drawn)[certain].sum())
     told &= ~certain
     drawn, failed, tried = drawn[told], failed[told], tried[told]
     single = drawn == 1
     chances, least = np.ones(1), 0
     for risk in (failed[single] / tried[single]).tolist():
-        # The trial fails or not: what numpy.convolve does for two numbers, several times faster.
+        # A trial fails or not: the same as numpy.convolve with two numbers, but several times faster.
         longer = np.zeros(len(chances) + 1)
         longer[:-1] = chances * (1 - risk)
         longer[1:] += chances * risk
@@ -198,13 +198,14 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
 
 
 def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
-    """Return the chance of each number of marked ones among those drawn, and the number that comes first."""
+    """Return the probabilities of the number of marked items among those drawn, and the first such number."""
     from scipy.special import gammaln
 
     share = marked / total
     mean = drawn * share
-    # By Bernstein's inequality what lies farther out is less likely than 1e-40. It changes no p-value that matters, and
-    # would make the sums over strata slow. scipy.stats has these chances too, but takes seconds for a large node.
+    # By Bernstein's inequality, numbers farther out have probabilities below 1e-40. They do not change any relevant
+    # p-value and would slow down the sums over strata. scipy.stats also computes these probabilities, but takes seconds
+    # for a large node.
     reach = 20 * (mean * (1 - share)) ** 0.5 + 100
     low = max(0, drawn + marked - total, int(mean - reach))
     high = min(drawn, marked, int(mean + reach))
@@ -220,11 +221,10 @@ def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
 
 
 def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Floats) -> Floats:
-    """Return for each node the chance of at least so many failures if every node hour had the same risk.
+    """Return, for each node, the chance of at least its number of failures if every node-hour had the same risk.
 
-    Given that F failures came on all nodes, those of a node with the share w of the hours are binomial(F, w) when
-    failures are Poisson at one common rate, whatever that rate is. Source: Przyborowski and Wilenski,
-    Biometrika 31 (1940).
+    Given F failures on all nodes, the failures of a node with the share w of the hours are binomial(F, w), if failures
+    are Poisson at any common rate. Source: Przyborowski and Wilenski, Biometrika 31 (1940).
 
     Parameters
     ----------
@@ -233,12 +233,12 @@ def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Flo
     hours : array of float
         Exposure of each node [h], not negative.
     all_found, all_hours : array
-        Those of all nodes that each is compared with, its own included.
+        Failures and exposure of all nodes that each node is compared with, including itself.
 
     Returns
     -------
     array of float
-        P-values [0..1]; NaN where there are no hours.
+        P-values [0..1]; NaN without hours.
 
     Examples
     --------
@@ -256,10 +256,10 @@ def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Flo
 
 
 def adjust(p_values: Floats) -> Floats:
-    """Return p-values corrected for their number by Holm's step-down method.
+    """Return p-values adjusted for multiple testing by Holm's step-down method.
 
-    Naming the nodes with an adjusted value of at most a as bad has a chance of at most a of naming any good one,
-    however the nodes depend on each other. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    If nodes with an adjusted value of at most a are named, the chance of naming any good node is at most a, whatever
+    the dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 
     Examples
     --------
@@ -274,45 +274,46 @@ def adjust(p_values: Floats) -> Floats:
 
 
 LEVEL = 0.05
-"""Chance of naming any node where all are alike [0..1]."""
+"""Chance of naming any node if all nodes are equally good [0..1]."""
 _ROUNDS = 10
-"""Most times that suspects are left out and all are tested again: each costs as much as the first."""
+"""Maximum number of rounds in which suspects are removed and all nodes are tested again; each costs as much as the
+first."""
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """What is found of each node; all arrays have one value a node, NaN where it is unknown."""
+    """The result for each node; all arrays have one value per node, NaN if unknown."""
 
     expected: Floats
-    """Failures to be expected at the risk of the nodes that are not suspect."""
+    """Failures expected at the risk of the nodes that are not suspect."""
     p_values: Floats
     adjusted: Floats
-    """The p-values with regard to their number, by Holm's method."""
+    """The p-values adjusted for multiple testing by Holm's method."""
     without_one_user: Floats
-    """The same without the user with most failures there; NaN where `adjusted` is above 0.05, or no user is known."""
+    """The same without the user with the most failures there; NaN if `adjusted` is above 0.05 or no user is known."""
     suspect: Bools
 
 
 class Failures(Protocol):
-    """The failures of nodes, with what is to be expected of them if they are like the good ones."""
+    """The failures of nodes, and the failures expected if a node is as good as the good nodes."""
 
     nodes: int
 
     def expected(self, good: Bools) -> Floats:
-        """Return the failures to be expected of each node at the risk of the good ones."""
+        """Return the failures expected of each node at the risk of the good nodes."""
 
     def p_values(self, good: Bools) -> Floats:
-        """Return for each node the chance of at least its failures if its risk were that of the good ones."""
+        """Return, for each node, the chance of at least its failures at the risk of the good nodes."""
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same for some nodes without the user who has most failures there; NaN where no user is known."""
+        """Return the same for some nodes, without the user with the most failures there; NaN if no user is known."""
 
 
 def find_suspects(failures: Failures) -> Suspects:
-    """Return which nodes are suspect, and what the test says of each.
+    """Return which nodes are suspect, and the test result for each node.
 
-    A node is suspect where its adjusted p-value is at most 0.05, and also the one without the user who has most
-    failures there, as far as users are known.
+    A node is suspect if its adjusted p-value is at most 0.05, both with all users and, if users are known, without the
+    user with the most failures there.
     """
     suspect = np.zeros(failures.nodes, dtype=bool)
     for _ in range(_ROUNDS):
@@ -333,14 +334,14 @@ def find_suspects(failures: Failures) -> Suspects:
 
 
 class StratifiedFailures:
-    """Failures among the trials of strata: all trials of a stratum have the same risk, on whatever node they are.
+    """Failures among trials in strata: all trials of a stratum have the same risk, on any node.
 
     Parameters
     ----------
     node : array of int, shape (rows,)
-        Number of the node of each row of `trials`, rising.
+        Number of the node of each row of `trials`, in increasing order.
     trials : pl.DataFrame
-        As `tracekit.characterize.suspects.trials_of_nodes` returns them.
+        The trials, from `tracekit.characterize.suspects.trials_of_nodes`.
     nodes : int
         Number of nodes.
     """
@@ -357,9 +358,9 @@ class StratifiedFailures:
         self._rows_of_user = np.split(order, np.flatnonzero(np.diff(self._user[order])) + 1)
 
     def expected(self, good: Bools) -> Floats:
-        """Return the sum over the strata of F * n / N, F and N being those of the good nodes.
+        """Return the sum over the strata of F * n / N, with F and N of the good nodes.
 
-        Where no good node has trials of a stratum, nothing can be expected: the node's own failures stand for it.
+        If no good node has trials in a stratum, the node's own failures are used as the expected number.
         """
         tried, failed = self._totals(np.flatnonzero(good[self._row_node]))
         compared = tried[self._row_stratum] > 0
@@ -369,14 +370,14 @@ class StratifiedFailures:
         return sums
 
     def p_values(self, good: Bools) -> Floats:
-        """Return the exact chances, see `excess_among_trials`; a node that is not good stands against the good ones."""
+        """Return the exact chances (see `excess_among_trials`); nodes that are not good are compared with good ones."""
         totals = self._totals(np.flatnonzero(good[self._row_node]))
         return np.array([self._p_value(self._rows(node), totals, own=bool(good[node])) for node in range(self.nodes)])
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same without the trials, on all nodes, of the user with most failures on the one in question.
+        """Return the same without all trials of the user with the most failures on the node in question.
 
-        Of equals the user with more trials is left out. Trials of unknown users count as those of one user.
+        Among equals, the user with more trials is removed. Trials of unknown users count as those of one user.
         """
         p_values = np.full(len(nodes), np.nan)
         if not self._named:
@@ -407,7 +408,7 @@ class StratifiedFailures:
         return tried, failed
 
     def _p_value(self, rows: Ints, totals: tuple[Ints, Ints], *, own: bool) -> float:
-        """Return the p-value of the trials in these rows against `totals`, which hold them where `own` says so."""
+        """Return the p-value of the trials in these rows against `totals`, which include them if `own` is true."""
         strata, index = np.unique(self._row_stratum[rows], return_inverse=True)
         drawn, failed = (
             np.bincount(index, weights=values[rows], minlength=len(strata)).astype(np.int64)
@@ -420,14 +421,14 @@ class StratifiedFailures:
 
 
 class HourlyFailures:
-    """Failures in the hours of nodes: every node hour has the same risk.
+    """Failures per node-hour: every node-hour has the same risk.
 
     Parameters
     ----------
     failed : array of int
-        Of each node.
+        Number of failures of each node.
     hours : array of float
-        Of each node [h].
+        Exposure of each node [h].
     """
 
     def __init__(self, failed: Ints, hours: Floats) -> None:
@@ -435,22 +436,22 @@ class HourlyFailures:
         self._failed, self._hours = failed, hours
 
     def expected(self, good: Bools) -> Floats:
-        """Return F * h / H, F and H being those of the good nodes; NaN where these have no time."""
+        """Return F * h / H, with F and H of the good nodes; NaN if these have no hours."""
         hours = self._hours[good].sum()
         return self._hours * (self._failed[good].sum() / hours) if hours > 0 else np.full(self.nodes, np.nan)
 
     def p_values(self, good: Bools) -> Floats:
-        """Return the chances by the binomial, see `excess_over_time`; NaN where there is no time."""
+        """Return the binomial chances (see `excess_over_time`); NaN without hours."""
         failed = self._failed[good].sum() + np.where(good, 0, self._failed)
         return excess_over_time(
             self._failed, self._hours, failed, self._hours[good].sum() + np.where(good, 0, self._hours)
         )
 
-    def without_one_user(self, nodes: Ints, good: Bools) -> Floats:  # noqa: ARG002 -- hours are not told apart by user
-        """Return NaN: the hours are not told apart by user."""
+    def without_one_user(self, nodes: Ints, good: Bools) -> Floats:  # noqa: ARG002 -- hours are not recorded by user
+        """Return NaN, because hours are not recorded by user."""
         return np.full(len(nodes), np.nan)
 
 
 def _codes(values: pl.Series) -> Ints:
-    """Return a number for each value, from 0 on without gaps, equal ones alike; NULL is a value."""
+    """Return a code for each value, from 0 without gaps, equal for equal values; NULL counts as a value."""
     return np.unique(values.rank("dense").fill_null(0).to_numpy(), return_inverse=True)[1].astype(np.int64)

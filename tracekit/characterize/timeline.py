@@ -1,6 +1,6 @@
-"""Relations that follow a trace through time: computed in Python, used in SQL like any table.
+"""Timelines: relations over time, computed in Python and used in SQL like any table.
 
-Any query, shipped or a user's own, gets the rows of a timeline by naming it in SQL.
+Any query, shipped or a user's own, can name a timeline in its SQL to get its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TimelineRows:
 
     frame: pl.DataFrame
     notes: tuple[Note, ...] = ()
-    """Choices it made and what it left out; shown with every result that uses it."""
+    """Notes on choices made and data excluded; shown with every result that uses the timeline."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,24 @@ class TimelineTable:
     """A relation computed in Python."""
 
     name: str
-    """What SQL calls it."""
+    """The name of the timeline in SQL."""
     title: str
     tables: tuple[str, ...]
     """Tables that the Trace must have."""
     columns: tuple[AnswerColumn, ...]
     rule: str
-    """Formula, what is in and out, and the source, as free text."""
+    """Formula, what is included and excluded, and the source, as free text."""
     compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], TimelineRows]
-    """Given a connection with the tables and the shared views, and the value of each parameter."""
+    """Computes the rows from a connection with the tables and shared views, and the value of each parameter."""
     views: tuple[str, ...]
-    """Shared views, and tables that describe the Trace, that are read."""
+    """Shared views and tables describing the Trace that the timeline reads."""
     also: tuple[str, ...] = ()
-    """Tables that are read where the Trace has them, and are empty where it has not."""
+    """Tables that are read if the Trace has them, and are empty otherwise."""
     by_cluster: bool = False
-    """Whether the rows of a cluster follow from its own jobs and nodes, and the window of the whole trace alone; views
-    that tell more of the trace than that (`tracekit.characterize.engines.spark.by_cluster`) are handed in."""
+    """Whether a cluster's rows depend only on its own jobs and nodes and on the window of the whole trace. Views that
+    need more of the trace are passed in (`tracekit.characterize.engines.spark.by_cluster`)."""
     params: tuple[Param, ...] = ()
-    """A query may declare one of them too, with a default of its own."""
+    """Parameters. A query may declare the same parameter with its own default."""
 
 
 _MODULES = {
@@ -70,7 +70,7 @@ _MODULES = {
     "times_between_failures": "node_faults",
     "wait_causes": "queue",
 }
-"""The module in `tracekit.characterize.timelines` that has each timeline, as an object called like it in capitals."""
+"""The module in `tracekit.characterize.timelines` of each timeline, which is an object with its name in capitals."""
 
 
 @cache
@@ -83,6 +83,6 @@ def all_timelines() -> dict[str, TimelineTable]:
 def timelines_in(query: Query) -> tuple[TimelineTable, ...]:
     """Return the timelines that the SQL of a query names."""
     words = words_of(query.sql)
-    if words.isdisjoint(_MODULES):  # importing all of them takes longer than most queries
+    if words.isdisjoint(_MODULES):  # importing all timelines takes longer than most queries
         return ()
     return tuple(timeline for name, timeline in all_timelines().items() if name in words)

@@ -1,7 +1,7 @@
-"""A week of a cluster on one page for its operator, and on a short one for each user or account.
+"""A week of a cluster on one page for its operator, and on a short page for each user or account.
 
-weeks: ISO weeks of the log's time zone, and what happened in each. document: all of it as one structure, with what
-differs from the weeks before. make: the pages, and the call.
+weeks: ISO weeks in the log's time zone, and the figures of each. document: the digest as one structure, with the
+changes from the weeks before. make: the pages, and the call.
 """
 
 from __future__ import annotations

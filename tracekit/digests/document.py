@@ -1,4 +1,4 @@
-"""A digest as one structure, which digest.json holds and the pages show."""
+"""A digest as one structure, which is written to digest.json and shown on the pages."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
     from tracekit.report.structure import FaultInfo
 
 
-# What differs from the weeks before by more than these differ among themselves.
+# Find figures that differ from the weeks before by more than these differ among themselves.
 
 LEVEL = 0.05
-"""Most share of pages that name any change although nothing has changed."""
+"""Maximum share of pages that name any change although nothing has changed."""
 FEWEST_WEEKS = 4
-"""Fewest weeks whose scatter tells anything."""
+"""Minimum number of earlier weeks for a comparison."""
 FEWEST_JOBS = 5
-"""Fewest jobs a week behind a figure, in this week and in the mean of those before."""
+"""Minimum jobs per week behind a figure, in this week and on average in the weeks before."""
 _COVERED = 0.5
-"""Least share of the GPU-hours of each week that telemetry covers where their use is compared."""
+"""Minimum share of each week's GPU-hours with telemetry for comparing their use."""
 
 RULE = (
-    "A change is named where the week lies outside all the weeks before, and outside the range that their scatter"
-    " predicts for the next: mean ± t s √(1 + 1/k) of k weeks, with Student's t, of the logarithm of an amount (after"
-    " adding 1, or 60 s to a wait) and of the arcsine of the root of a share. s is at least what chance alone gives"
-    f" for so many jobs. Over all figures of a page the level is {level_percent(LEVEL)} (Bonferroni): where nothing has"
-    f" changed, at most {LEVEL * 100:.0f} pages in 100 name a change. It takes {FEWEST_WEEKS} weeks, and"
-    f" {FEWEST_JOBS} jobs a week."
+    "A change is named if the week lies outside the range of all weeks before, and outside the range that their scatter"
+    " predicts for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared by their"
+    " logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at least the"
+    f" scatter that chance alone gives for this number of jobs. Over all figures of a page the level is"
+    f" {level_percent(LEVEL)} (Bonferroni): if nothing has changed, at most {LEVEL * 100:.0f} pages in 100 name a"
+    f" change. At least {FEWEST_WEEKS} weeks and {FEWEST_JOBS} jobs per week are needed."
 )
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A figure that is held against the weeks before."""
+    """A figure that is compared with the weeks before."""
 
     name: str
     words: str
     unit: Literal["jobs", "GPU-hours", "s", "share"]
     count: str
-    """Figure with the number of jobs behind it."""
+    """Name of the figure with the number of jobs behind it."""
     empty: float | None
-    """Its value in a week without any; None where it has none then."""
+    """The value in a week without jobs; None if there is none."""
 
     @property
     def scale(self) -> Callable[[float], float]:
-        """The scale on which weeks scatter alike."""
+        """The transformation to a scale on which all weeks scatter equally."""
         if self.unit == "share":
             return lambda x: math.asin(math.sqrt(min(max(x, 0.0), 1.0)))
         shift = self._shift
@@ -68,14 +68,14 @@ class Judged:
 
     @property
     def inverse(self) -> Callable[[float], float]:
-        """Back from that scale."""
+        """The inverse of `scale`."""
         if self.unit == "share":
             return lambda y: math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
         shift = self._shift
         return lambda y: max(math.exp(min(y, 700.0)) - shift, 0.0)
 
     def chance(self, jobs: float) -> float:
-        """Return the least scatter of the scale with so many jobs a week."""
+        """Return the minimum scatter on this scale for this many jobs per week."""
         return (0.5 if self.unit == "share" else 1.0) / math.sqrt(jobs)
 
     @property
@@ -85,23 +85,23 @@ class Judged:
 
 JUDGED = (
     Judged("jobs", "jobs submitted", "jobs", "jobs", 0.0),
-    Judged("held_gpu_h", "GPU-hours held", "GPU-hours", "jobs", 0.0),
+    Judged("held_gpu_h", "GPU-hours allocated", "GPU-hours", "jobs", 0.0),
     Judged("wait_p50_s", "median wait", "s", "started", None),
     Judged("failed_share", "share of jobs that failed", "share", "ended", None),
-    Judged("used_share", "used share of GPU time", "share", "started", None),
+    Judged("used_share", "share of GPU time used", "share", "started", None),
 )
-"""The figures that are judged."""
+"""The figures that are compared."""
 
 
 def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[ChangeInfo]:
-    """Return every figure of a week beside those before, and whether it has changed.
+    """Return every figure of a week next to the weeks before, and whether it has changed.
 
     Parameters
     ----------
     now : mapping
         The figures of the week.
     before : sequence of mapping
-        The figures of each week before; those of a week in which nothing happened may be missing.
+        The figures of each week before; the figures of a week in which nothing happened may be missing.
     """
     enough = [_comparable(figure, now, before) for figure in JUDGED]
     judged = sum(values is not None for values in enough)
@@ -116,7 +116,7 @@ def _value(figure: Judged, week: Mapping[str, float | None]) -> float | None:
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
-    """Return the values of the weeks before where they tell anything, else None."""
+    """Return the values of the weeks before, or None if there is too little data."""
     weeks = [week for week in before if _value(figure, week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
@@ -142,7 +142,7 @@ def _change(
     if values is None or value is None:
         return _info(figure, value, known, (None, None), "too few")
     jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
-    # An amount grows with its jobs; a share or a wait of fewer jobs than usual scatters more.
+    # An amount grows with the number of jobs; a share or a wait scatters more with fewer jobs than usual.
     own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
     low, high = _range(figure, values, (jobs, own), LEVEL / judged)
     verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
@@ -166,7 +166,7 @@ def _info(
 
 
 def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
-    """Return the range in which the next value lies, but for the level; `jobs` a week before, and behind the next."""
+    """Return the prediction range of the next value; `jobs` are those per earlier week and of the next week."""
     from scipy.special import stdtrit
 
     scaled = [figure.scale(v) for v in values]
@@ -178,18 +178,18 @@ def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], l
     return figure.inverse(mean - reach), figure.inverse(mean + reach)
 
 
-# File names for users and accounts, whatever these are called.
+# File names for users and accounts with any names.
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}", flags=re.ASCII)
 _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
-"""Names that Windows keeps for devices."""
+"""Names that Windows reserves for devices."""
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a file name for each name, without an ending, no two alike on any file system.
+    """Return a file name without an ending for each name, unique on any file system.
 
-    A name of small letters, digits, '-' and '_' is its own file name. Any other has what is left of it, and 16 digits
-    of its SHA-256 behind a dot, which no plain name contains.
+    A name of lower-case letters, digits, '-' and '_' is its own file name. Any other file name consists of the allowed
+    characters of the name, a dot, which no plain name contains, and 16 digits of the name's SHA-256.
 
     Examples
     --------
@@ -210,11 +210,11 @@ def _file_name(name: str) -> str:
 
 
 Figures = dict[str, float | None]
-"""The figures of a week by name; see `COLUMNS`."""
+"""The figures of a week, by name; see `COLUMNS`."""
 
 
 class ChangeInfo(TypedDict):
-    """A figure beside the weeks before."""
+    """A figure compared with the weeks before."""
 
     figure: str
     words: str
@@ -232,19 +232,19 @@ class Part(TypedDict):
     """The week of one user or account, or of everyone."""
 
     name: str | None
-    """None for everyone, and for jobs of nobody that the log names."""
+    """None for everyone, and for jobs without a name in the log."""
     file: str | None
-    """Its page without the ending, relative to the digest."""
+    """The path of its page without the ending, relative to the digest."""
     figures: Figures
     changes: list[ChangeInfo]
     unmade: str | None
-    """Why the changes could not be made; None if they were."""
+    """Why the changes could not be computed; None if they were."""
     weeks: list[Figures]
     """The weeks before, in the order of `weeks_before` of the digest."""
 
 
 class Digest(TypedDict):
-    """Everything that the pages show."""
+    """All data that the pages show."""
 
     tracekit_version: str
     trace: str
@@ -257,16 +257,16 @@ class Digest(TypedDict):
     weeks_before: list[str]
     by: str
     jobs_are: str
-    """What the figures count: GPU jobs, or jobs where the log knows none."""
+    """The jobs that the figures count: 'GPU jobs', or 'jobs' if the log has no GPU jobs."""
     level: float
     rule: str
     columns: dict[str, str]
-    """What each figure means."""
+    """The meaning of each figure."""
     everyone: Part
     parts: list[Part]
-    """The most GPU-hours first."""
+    """One part for each user or account, most GPU-hours first."""
     nobody: Part | None
-    """Jobs of which the log does not say whose they are."""
+    """Jobs without a user or account in the log."""
     notes: list[str]
     faults: list[FaultInfo]
     """Parts that could not be made because of an error; the others are complete."""
@@ -316,7 +316,7 @@ def digest_document(
 
 
 def shown(name: str | None) -> str:
-    """Return a name as pages show it."""
+    """Return a name as shown on pages."""
     return "not named in the log" if name is None else text.shorten(name)
 
 
@@ -343,7 +343,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return whose part of a digest it is, for a sentence."""
+    """Return the owner of a part of a digest, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 

@@ -1,4 +1,4 @@
-"""The digest of a week, from a history to its folder."""
+"""Make the digest of a week, from the history to a folder of pages."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# What both kinds of pages show of a part of a digest: numbers as people read them, and sentences.
+# The contents of both kinds of pages for a part of a digest: formatted numbers and sentences.
 
 SERIES_HEADS = ("week", "jobs", "GPU-hours", "used", "median wait", "p90 wait", "failed", "timed out")
 OVERVIEW_HEADS = ("jobs", "GPU-hours", "used", "idle GPU-hours", "failed GPU-hours", "median wait", "changed")
-_VERDICTS = {"above": "more than usual", "below": "less than usual", "usual": "as usual", "too few": "cannot be told"}
+_VERDICTS = {"above": "more than usual", "below": "less than usual", "usual": "as usual", "too few": "too little data"}
 
 
 def part_view(digest: Digest, part: Part) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def part_view(digest: Digest, part: Part) -> dict[str, Any]:
 
 
 def overview_row(part: Part) -> list[str]:
-    """Return the cells of a part in the table of the operator's page, behind its name."""
+    """Return the cells of a part in the table of the operator's page, after its name."""
     f = part["figures"]
     changed = [f"{_arrow(c)} {c['words']}" for c in part["changes"] if c["verdict"] in {"above", "below"}]
     return [
@@ -79,19 +79,19 @@ def overview_row(part: Part) -> list[str]:
 
 
 def _cards(digest: Digest, f: Figures) -> list[dict[str, str]]:
-    idle = "no telemetry of these jobs"
+    idle = "no telemetry for these jobs"
     if f["idle_gpu_h"] is not None:
-        idle = f"{_hours(f['idle_gpu_h'])} GPU-hours idle; telemetry of {_percent(f['coverage_share'])} of the time"
-    waiting = f"90 % within {_duration(f['wait_p90_s'])}; {_count(f['waiting'])} waited at the end"
-    beside = f"{text.counted(f['cpu_jobs'], 'CPU jobs')} besides" if f["cpu_jobs"] else "submitted"
-    lost = f"{_hours(f['failed_gpu_h'])} in failed, {_hours(f['timeout_gpu_h'])} in timed out attempts"
+        idle = f"{_hours(f['idle_gpu_h'])} GPU-hours idle; telemetry covers {_percent(f['coverage_share'])} of the time"
+    waiting = f"90 % within {_duration(f['wait_p90_s'])}; {_count(f['waiting'])} still waiting at the end"
+    beside = f"plus {text.counted(f['cpu_jobs'], 'CPU jobs')}" if f["cpu_jobs"] else "submitted"
+    lost = f"{_hours(f['failed_gpu_h'])} in failed attempts, {_hours(f['timeout_gpu_h'])} in timed-out ones"
     if f["running_gpu_h"]:
         lost += f", {_hours(f['running_gpu_h'])} in jobs that still run"
-    ended = f"{_count(f['failed'])} of {_count(f['ended'])} that ended; {_count(f['timeout'])} timed out"
+    ended = f"{_count(f['failed'])} of {_count(f['ended'])} ended jobs; {_count(f['timeout'])} timed out"
     cards = (
         (digest["jobs_are"], _count(f["jobs"]), beside),
-        ("GPU-hours held", _hours(f["held_gpu_h"]), lost),
-        ("of them used", _percent(f["used_share"]), idle),
+        ("GPU-hours allocated", _hours(f["held_gpu_h"]), lost),
+        ("share used", _percent(f["used_share"]), idle),
         ("median wait", _duration(f["wait_p50_s"]), waiting),
         ("failed jobs", _percent(f["failed_share"]), ended),
     )
@@ -109,8 +109,8 @@ def _unchanged(digest: Digest, found: Sequence[ChangeInfo]) -> str:
     """Return the sentence for a week without a change."""
     judged = [c for c in found if c["verdict"] != "too few"]
     if not judged:
-        return "Too few jobs, or too few whole weeks before, to tell what has changed."
-    return f"No change beyond the usual scatter of the {len(digest['weeks_before'])} weeks before."
+        return "Too few jobs, or too few full weeks before, to find changes."
+    return f"No change beyond the usual variation of the {len(digest['weeks_before'])} weeks before."
 
 
 def _compared(change: ChangeInfo) -> list[str]:
@@ -168,14 +168,14 @@ def _duration(value: float | None) -> str:
 # The pages of a digest, as HTML and as Markdown.
 
 MOST_ROWS = 200
-"""Most users or accounts in the table of the operator's page; digest.json has all."""
+"""Maximum number of users or accounts in the table of the operator's page; digest.json has all."""
 _COMPARED = ("figure", "this week", "weeks before (median)", "usual", "")
 
 
 def pages(digest: Digest, faults: Faults) -> Iterator[tuple[str, str]]:
     """Return path and content of each page, the operator's last: it lists the pages that could not be made.
 
-    A page that fails says why, and is one of `faults`.
+    A page that fails shows the error and is added to `faults`.
     """
     for part in digest["parts"]:
         for ending, draw in _FORMS.items():
@@ -206,7 +206,7 @@ def _heading(digest: Digest, part: Part) -> str:
 
 
 def _overview(digest: Digest, faults: Faults) -> list[dict[str, Any]]:
-    """Return the rows of the table of all parts: name, address of the page, cells."""
+    """Return the rows of the table of all parts: name, address of the page, and cells."""
     rows = [
         {"name": shown(part["name"]), "file": part["file"], "cells": _row(part, faults)}
         for part in digest["parts"][:MOST_ROWS]
@@ -256,13 +256,13 @@ def _markdown(digest: Digest, part: Part, faults: Faults) -> str:
         rows = _overview(digest, faults)
         names = [_link(row["name"], row["file"]) for row in rows]
         body = table((digest["by"], *OVERVIEW_HEADS), [("", *row["cells"]) for row in rows])
-        # A link is the one cell that is not escaped as a whole.
+        # A link is the only cell that is not escaped as a whole.
         lines += [
             *body[:2],
             *(line.replace("|  |", f"| {name} |", 1) for name, line in zip(names, body[2:], strict=True)),
         ]
         if len(digest["parts"]) > MOST_ROWS:
-            lines += ["", f"{len(digest['parts']) - MOST_ROWS:,} more are in digest.json."]
+            lines += ["", f"digest.json lists {len(digest['parts']) - MOST_ROWS:,} more."]
         lines.append("")
     lines += ["## The weeks before", "", *table(SERIES_HEADS, view["series"]), ""]
     if overview and faults.found:
@@ -280,7 +280,7 @@ def _link(name: str, file: str | None) -> str:
 
 
 WEEKS = 8
-"""How many weeks before are compared with."""
+"""Number of earlier weeks used for comparison."""
 _DATA = "digest.json"
 
 
@@ -298,8 +298,8 @@ def digest(
 ) -> Digest:
     """Write the digest of a week: a page for the operator, and one for each user or account.
 
-    A page that fails stops no other page: it says that it could not be made, the operator's page counts it, and
-    `faults` of the digest lists it.
+    If a page fails, the other pages are still made: the failed page says that it could not be made, the operator's page
+    counts it, and `faults` of the digest lists it.
 
     >>> import tracekit
     >>> tracekit.digest("history", "digest", week="2026-W47")  # doctest: +SKIP
@@ -307,31 +307,31 @@ def digest(
     Parameters
     ----------
     history : Trace or path
-        Trace of the weeks so far.
+        Trace of all weeks so far.
     out : path
-        Folder that is written: index.html, index.md, digest.json, and users/ or accounts/ with two files a name.
+        Folder to write: index.html, index.md, digest.json, and users/ or accounts/ with two files per name.
     week : str, optional
-        ISO week in the time zone of the Trace; the last whole one by default.
+        ISO week in the time zone of the Trace; by default the last full week.
     by : str
         user or account.
     anonymize : bool
-        Whether names are replaced by pseudonyms, those of files and of the history itself too.
+        Whether to replace names by pseudonyms, including the names of files and of the history itself.
     salt_file : str or Path, optional
-        Where the salt of the pseudonyms is, or is kept where there is no such file.
+        File with the salt of the pseudonyms; it is created if it does not exist.
     force : bool
-        Replace an earlier digest.
+        Whether to replace an earlier digest.
     memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+        Memory limit for joins before they spill to disk, such as '2GB'.
     progress : Progress, optional
-        Is given each part that fails.
+        Reports each part that fails.
 
     Raises
     ------
     UsageError
-        There is no such week, or the log ends before it; the log does not name users or accounts; there is a file of
-        a salt and nothing to anonymize, or it cannot be used.
+        The week does not exist, or the log ends before it; the log does not name users or accounts; a salt file is
+        given without `anonymize`, or it cannot be used.
     QueryError
-        The log does not tell when jobs were submitted.
+        The log does not record when jobs were submitted.
     OutputError
         The folder exists, or cannot be written.
     """
@@ -368,7 +368,7 @@ def digest_of(
     """Return the digest of a week without writing it; see `digest`. `faults` records changes that fail."""
     faults = Faults() if faults is None else faults
     if by not in {"user", "account"}:
-        raise UsageError(f"'{by[:60]}' is neither user nor account", where="--by", hint="choose one of them")
+        raise UsageError(f"'{by[:60]}' is neither 'user' nor 'account'", where="--by", hint="choose one of them")
     if not history.has("jobs"):
         raise QueryError("the trace has no jobs", where=history.path)
     with Session(history, memory_limit).connect(USE_TABLES) as con:
@@ -384,8 +384,8 @@ def digest_of(
         if week is None and chosen.until <= begin:  # a history of a few days
             chosen = week_at(end, zone)
         if chosen.since > end or chosen.until <= begin:
-            what = f"the history has nothing of {chosen.name}"
-            hint = f"it reaches from {begin:%Y-%m-%d} to {end:%Y-%m-%d} (UTC)"
+            what = f"the history does not cover {chosen.name}"
+            hint = f"it covers {begin:%Y-%m-%d} to {end:%Y-%m-%d} (UTC)"
             raise UsageError(what, where="--week", hint=hint)
         before = weeks_before(chosen, WEEKS, begin)
         gpu_only = has_gpu_jobs(con)
@@ -411,14 +411,14 @@ def digest_of(
 
 
 def _notes(week: Week, begin: dt.datetime, end: dt.datetime, *, gpu_only: bool) -> list[str]:
-    """Return what a reader should know before the figures."""
+    """Return caveats that a reader should know before the figures."""
     notes = []
     if end < week.until - SLACK:
         missing = duration((week.until - end).total_seconds())
-        notes.append(f"the history ends {missing} before the week does, so that its figures are too small")
+        notes.append(f"the history ends {missing} before the end of the week, so the figures are too small")
     if begin > week.since + SLACK:
         missing = duration((begin - week.since).total_seconds())
-        notes.append(f"the history begins {missing} after the week does, so that its figures are too small")
+        notes.append(f"the history begins {missing} after the start of the week, so the figures are too small")
     if not gpu_only:
-        notes.append("the log knows of no job with GPUs: all jobs count")
+        notes.append("the log has no jobs with GPUs, so all jobs count")
     return notes

@@ -1,4 +1,4 @@
-"""ISO weeks, from Monday to Sunday in the time zone of a log, and what happened in each."""
+"""ISO weeks, from Monday to Sunday in the time zone of a log, and the figures of each week."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import duckdb
 
 SLACK = dt.timedelta(days=1)
-"""A log that begins or ends so short a time within a week still counts as holding all of it: nights are quiet."""
+"""A log that begins or ends at most this far inside a week still counts as covering it: nights are quiet."""
 
 _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
-"""Weeks lie between; a time outside is a mistake of a log, near whose ends no calendar reaches."""
+"""Bounds of all weeks; a time outside is an error in the log, and calendars do not reach much further."""
 
 
 @dataclass(frozen=True)
 class Week:
-    """A week, whose length is 167 or 169 hours where clocks change."""
+    """A week; its length is 167 or 169 hours if clocks change."""
 
     year: int
     number: int
@@ -35,27 +35,27 @@ class Week:
 
     @property
     def name(self) -> str:
-        """Such as '2026-W47'."""
+        """The name of the week, such as '2026-W47'."""
         return f"{self.year:04}-W{self.number:02}"
 
     @property
     def monday(self) -> dt.date:
-        """Its first day."""
+        """The first day of the week."""
         return dt.date.fromisocalendar(self.year, self.number, 1)
 
     @property
     def since(self) -> dt.datetime:
-        """Where it begins [UTC, without a zone]."""
+        """The start of the week [UTC, without a zone]."""
         return self._midnight(self.monday)
 
     @property
     def until(self) -> dt.datetime:
-        """Where it ends, exclusive [UTC, without a zone]."""
+        """The end of the week, exclusive [UTC, without a zone]."""
         return self._midnight(self.monday + dt.timedelta(days=7))
 
     @property
     def words(self) -> str:
-        """Such as '16 to 22 November 2026'."""
+        """The dates of the week, such as '16 to 22 November 2026'."""
         first, last = self.monday, self.monday + dt.timedelta(days=6)
         begin = f"{first.day} {first:%B %Y}" if first.year != last.year else f"{first.day} {first:%B}"
         begin = str(first.day) if first.month == last.month else begin
@@ -67,12 +67,12 @@ class Week:
 
 
 def week_of(text: str, zone: str) -> Week:
-    """Return the week of a text such as '2026-W47'.
+    """Return the week named by a text such as '2026-W47'.
 
     Raises
     ------
     UsageError
-        It is no week, or that year has no such week.
+        The text is not a week, or the year has no such week.
     """
     hint = "write it like 2026-W47, as 'date +%G-W%V' prints it"
     found = re.fullmatch(r"(\d{4})-?W(\d{2})", text.strip(), flags=re.ASCII)
@@ -89,17 +89,17 @@ def week_of(text: str, zone: str) -> Week:
 
 
 def last_whole_week(end: dt.datetime, zone: str) -> Week:
-    """Return the last week that a log holds which ends at `end` [UTC, without a zone]."""
+    """Return the last full week of a log that ends at `end` [UTC, without a zone]."""
     return _week(_local_day(min(end, _LAST) + SLACK, zone) - dt.timedelta(days=7), zone)
 
 
 def week_at(moment: dt.datetime, zone: str) -> Week:
-    """Return the week of a moment [UTC, without a zone]."""
+    """Return the week that contains a moment [UTC, without a zone]."""
     return _week(_local_day(moment, zone), zone)
 
 
 def weeks_before(week: Week, number: int, begin: dt.datetime) -> list[Week]:
-    """Return up to so many weeks before one, the oldest first, that a log holds which begins at `begin` [UTC]."""
+    """Return up to `number` weeks before a week, oldest first, that a log beginning at `begin` [UTC] covers."""
     found = [_week(week.monday - dt.timedelta(days=7 * back), week.zone) for back in range(number, 0, -1)]
     return [one for one in found if one.since + SLACK >= begin]
 
@@ -115,44 +115,44 @@ def _week(day: dt.date, zone: str) -> Week:
 
 
 USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
-"""Tables that are read where the Trace has them."""
+"""Tables that are read if the Trace has them."""
 
 
 COLUMNS = {
     "jobs": "jobs submitted in the week",
-    "held_gpu_h": "GPU-hours held in the week, runs that began before or go on after it cut at its ends",
-    "running_gpu_h": "part of held_gpu_h of attempts that still run at the end of the log",
-    "used_gpu_h": "the used part of these, where telemetry tells: SM activity where it was sampled, else utilization",
-    "idle_gpu_h": "the rest of these, where telemetry tells",
-    "coverage_share": "share of held_gpu_h of which telemetry tells how much was used",
+    "held_gpu_h": "GPU-hours allocated in the week; runs across its start or end count in part",
+    "running_gpu_h": "part of held_gpu_h from attempts that still run at the end of the log",
+    "used_gpu_h": "the used part of held_gpu_h, if known: by SM activity if sampled, otherwise by utilization",
+    "idle_gpu_h": "the idle part of held_gpu_h, if known",
+    "coverage_share": "share of held_gpu_h covered by telemetry",
     "used_share": "used_gpu_h / (used_gpu_h + idle_gpu_h)",
-    "failed_gpu_h": "part of held_gpu_h of attempts that failed, by an error, a node or memory",
-    "timeout_gpu_h": "part of held_gpu_h of attempts that ran into their time limit",
+    "failed_gpu_h": "part of held_gpu_h from attempts that failed because of an error, a node or memory",
+    "timeout_gpu_h": "part of held_gpu_h from attempts that hit their time limit",
     "started": "jobs that started in the week",
-    "wait_p50_s": "median time from submission to start of these [s]",
-    "wait_p90_s": "90th percentile of it [s]",
-    "waiting": "jobs that waited when the week ended",
+    "wait_p50_s": "median wait of the jobs that started in the week, from submission to start [s]",
+    "wait_p90_s": "90th percentile of these waits [s]",
+    "waiting": "jobs that were waiting when the week ended",
     "ended": "jobs that ended in the week, with a known status",
-    "failed": "those that failed, by an error, a node or memory",
-    "timeout": "those that ran into their time limit",
+    "failed": "of the ended jobs, those that failed because of an error, a node or memory",
+    "timeout": "of the ended jobs, those that hit their time limit",
     "failed_share": "failed / ended",
-    "cpu_jobs": "jobs without GPUs submitted in the week, which are in no other figure",
+    "cpu_jobs": "jobs without GPUs submitted in the week; no other figure counts them",
 }
-"""The figures of a week, with what each means."""
+"""The figures of a week and their meanings."""
 
 
 def has_gpu_jobs(con: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether any job of the log has GPUs; else the figures are of all jobs."""
+    """Return whether any job of the log has GPUs; if none has, the figures cover all jobs."""
     return bool(con.execute("SELECT count(*) FROM jobs WHERE gpu_count > 0").fetchall()[0][0])
 
 
 def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: str, *, gpu_only: bool) -> pl.DataFrame:
-    """Return one row for each week and name that has anything in it, and one a week for all (`everyone`).
+    """Return one row for each week and name with any data, and one row per week for all names (`everyone`).
 
     Parameters
     ----------
     con : duckdb.DuckDBPyConnection
-        The Trace with the shared views; tables of `USE_TABLES` that it lacks are there and empty.
+        A connection with the Trace and the shared views; tables of `USE_TABLES` that the Trace lacks are empty.
     weeks : sequence of Week
         The weeks.
     key : str
@@ -163,7 +163,7 @@ def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: s
     Returns
     -------
     polars.DataFrame
-        week, everyone, name (NULL where the log names nobody), and COLUMNS.
+        week, everyone, name (NULL if the log has no name), and COLUMNS.
     """
     frame = pl.DataFrame(
         {"week": [w.name for w in weeks], "since": [w.since for w in weeks], "until": [w.until for w in weeks]},
@@ -190,15 +190,15 @@ log_end AS (
     SELECT greatest(max(submit_time), max(start_time), max(end_time)) AS moment FROM jobs
 ),
 
--- A week that holds a part of an attempt has that part of its covered and used GPU time, as if the use were even. Weeks
--- that hold all of it add up to its figures in utilization/efficiency. Unknown is not idle.
+-- A week with a part of an attempt gets that part of its covered and used GPU time, as if the use were even. All weeks
+-- of the attempt add up to its figures in utilization/efficiency. Unknown is not idle.
 use_of_attempts AS (
     SELECT job_id, attempt, covered_gpu_s / gpu_s AS covered_share, used_gpu_s / gpu_s AS used_share
     FROM attempt_use
     WHERE used_gpu_s IS NOT NULL AND gpu_s > 0
 ),
 
--- An attempt that still runs holds its GPUs as long as the view open_attempts says.
+-- An attempt that still runs keeps its GPUs as long as the view open_attempts says.
 runs AS (
     SELECT k.name, a.gpu_count, a.status, u.covered_share, u.used_share, a.start_time,
            coalesce(a.end_time, make_timestamp(o.until_us)) AS end_time, o.job_id IS NOT NULL AS open
@@ -216,7 +216,7 @@ held AS (
     FROM runs AS r INNER JOIN digest_weeks AS w ON r.start_time < w.until AND r.end_time > w.since
 ),
 
--- One row for each job and what it did in a week.
+-- One row for each event of a job in a week.
 events AS (
     SELECT w.week, k.name, 'submitted' AS what, k.counts, NULL AS queue_s, k.status
     FROM known AS k INNER JOIN digest_weeks AS w ON k.submit_time >= w.since AND k.submit_time < w.until

@@ -1,1 +1,1 @@
-"""GPU-hours: who holds them, how many are used, idle or lost, and what they cost."""
+"""GPU-hours: who is allocated them, how many are used, idle or lost, and what they cost."""

@@ -1,4 +1,4 @@
-"""The bill: GPU-hours held, idle, failed and waited for, by account and month, and what they cost."""
+"""The bill: GPU-hours allocated, idle, failed and waited for, by account and month, and their cost."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The months of a log, cut where prices change: in each period every GPU-hour of one kind has one price.
+# The months of a log, split where prices change: within a period, GPU-hours of one kind have one price.
 
 
 @dataclass(frozen=True)
 class Period:
-    """A time in which no month and no price begins."""
+    """A period within which no month and no price begins."""
 
     since: dt.datetime
     """First moment [UTC]."""
     until: dt.datetime
-    """First moment after it [UTC]."""
+    """The end of the period, exclusive [UTC]."""
     month: str
-    """Such as '2026-11', in the time zone of the Trace."""
+    """The month, such as '2026-11', in the time zone of the Trace."""
 
 
 def periods_between(
@@ -50,9 +50,9 @@ def periods_between(
     first, last : datetime
         Ends of the log.
     changes : collection of datetime
-        Where a period begins too, such as those of prices [UTC].
+        Times at which a period also begins, such as changes of prices [UTC].
     timezone : str
-        Zone in which months begin.
+        Time zone of the months.
     """
     zone = ZoneInfo(timezone)
     year, month = _local(first, zone)
@@ -69,24 +69,24 @@ def periods_between(
 
 
 def _local(time: dt.datetime, zone: ZoneInfo) -> tuple[int, int]:
-    """Return year and month of a time [UTC] in a zone."""
+    """Return the year and month of a time [UTC] in a zone."""
     there = time.replace(tzinfo=dt.UTC).astimezone(zone)
     return there.year, there.month
 
 
-# Exact amounts as rounded ones that add up to the rounded total.
+# Round exact amounts so that they add up to the rounded total.
 
 
 def rounded(amount: Fraction, digits: int) -> Decimal:
-    """Return an amount of 0 or more with so many digits after the point, halves up."""
+    """Return a nonnegative amount rounded to `digits` decimal places, halves up."""
     return Decimal((amount * 10**digits + Fraction(1, 2)).__floor__()).scaleb(-digits)
 
 
 def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
-    """Return amounts of 0 or more with so many digits after the point, whose sum is that of the exact ones, rounded.
+    """Return nonnegative amounts rounded to `digits` decimal places so that their sum is the rounded exact sum.
 
-    Each is rounded down; the units that the total lacks go to those with the largest remainders, the earlier ones first
-    where these are equal (Hamilton's method). None is off by a whole unit.
+    Each amount is rounded down. The units missing from the total go to the amounts with the largest remainders, earlier
+    ones first among equals (Hamilton's method). No amount is off by a whole unit.
 
     Examples
     --------
@@ -103,27 +103,27 @@ def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
 
 
 _TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
-"""Tables that are empty where the Trace lacks them."""
+"""Tables that are empty if the Trace lacks them."""
 
 _KINDS = ("held", "idle", "failed", "waiting")
 
 _HOURS = 6
-"""Digits after the point of GPU-hours."""
+"""Decimal places of GPU-hours."""
 
 _UNITS = 3_600_000_000
-"""GPU*microseconds in a GPU-hour."""
+"""Number of GPU*microseconds in a GPU-hour."""
 
-_NO_DATES = "the Trace has no real dates, so that months and prices that begin or end are by its own calendar"
+_NO_DATES = "the Trace has no real dates, so months and the dates of prices follow its own calendar"
 
 _MOST_NAMED = 5
-"""Most kinds of GPU-hours without a price that a note names."""
+"""Maximum number of kinds of GPU-hours without a price named in a note."""
 
 _FAILED = {"stated": "a.failed", "retried": "a.failed_or_retried"}
-"""What tells whether an attempt failed, by the rule of utilization/efficiency."""
+"""The column that shows whether an attempt failed, by the rule of utilization/efficiency."""
 
 _KEY = {"user": 'j."user"', "partition": 'j."partition"', "gpu_model": "m.gpu_model"}
 
-# Attempts and waits are cut where a period begins. GPU time is a whole number of GPU*microseconds times 1e-6 of a GPU.
+# Attempts and waits are split where a period begins. GPU time is a multiple of 1e-6 GPU*microseconds.
 _SQL = """
 WITH timed AS (
     SELECT
@@ -159,7 +159,7 @@ pieces AS (
     INNER JOIN bill_periods AS p ON t.since < p.until AND t.until > p.since
 ),
 
--- What has no dates is in no month.
+-- Attempts without dates belong to no month.
 undated AS (
     SELECT
         a.job_id,
@@ -204,25 +204,23 @@ GROUP BY ALL
 """
 
 _RULE = """\
-Held: run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are cut where a month or a
-price begins, months by the time zone of the Trace. The price is the most specific one of the file that fits the GPU
-model (view job_gpu_models), the partition and the time. GPU-hours without a price have a line of their own, without a
-cost; those without dates are in no month and have no price either.
-Idle: as in utilization/efficiency, spread evenly over the attempt; GPU-hours that nobody watched are not idle. Failed:
-held by attempts that failed, time limits apart. Both are NULL where nothing tells, and parts of what is held, so that
-their costs are parts of its cost.
-Waiting: the waits of attempts that started, times their GPUs, at the price of the GPU-hours that they waited for; it is
-no part of the cost.
-Amounts are computed exactly. Each column of costs is rounded so that its lines add up to the exact total, rounded (the
-largest remainders are rounded up); GPU-hours the same, to six digits."""
+Held: run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are split where a month or
+a price begins; months are in the time zone of the Trace. The price is the most specific one in the file that fits the
+GPU model (view job_gpu_models), the partition and the time. GPU-hours without a price have their own line, without a
+cost; those without dates belong to no month and have no price. Idle: as in utilization/efficiency, spread evenly over
+the attempt; GPU-hours without telemetry do not count as idle. Failed: allocated to attempts that failed, except by time
+limit. Both are NULL if unknown. They are parts of the held GPU-hours, so their costs are parts of that cost. Waiting:
+the waits of attempts that started, times their GPUs, at the price of the GPU-hours that they waited for; it is not part
+of the cost. Amounts are computed exactly. Each cost column is rounded so that its lines add up to the rounded exact
+total (the largest remainders are rounded up). GPU-hours are rounded in the same way, to six digits."""
 
 _WORDS = {
-    "held": ("gpu_hours", "cost", "held"),
-    "idle": ("idle_gpu_hours", "idle_cost", "of them, idle as far as anybody watched"),
-    "failed": ("failed_gpu_hours", "failed_cost", "of them, held by attempts that failed"),
-    "waiting": ("waiting_gpu_hours", "waiting_cost", "waited for, on top"),
+    "held": ("gpu_hours", "cost", "allocated"),
+    "idle": ("idle_gpu_hours", "idle_cost", "allocated but idle, as far as measured"),
+    "failed": ("failed_gpu_hours", "failed_cost", "allocated to attempts that failed"),
+    "waiting": ("waiting_gpu_hours", "waiting_cost", "waited for, not part of the cost"),
 }
-"""Columns of hours and costs of each kind, and what it is."""
+"""The hour and cost columns of each kind, and its meaning."""
 
 
 @dataclass(frozen=True)
@@ -230,16 +228,16 @@ class Bill:
     """GPU-hours and their cost, one line for each key, month, GPU model and price."""
 
     by: str
-    """The dimension of the first column."""
+    """The dimension in the first column."""
     currency: str
     total: Decimal
     """Sum of the costs."""
     frame: pl.DataFrame
     notes: tuple[str, ...]
-    """The total, and what has no price or no dates, one sentence each."""
+    """The total, and GPU-hours without a price or dates, one sentence each."""
 
     def answer(self) -> Answer:
-        """Return the bill as the answer to a question, with costs as plain numbers."""
+        """Return the bill as an Answer, with costs as plain numbers."""
         import polars as pl
 
         shown = self.frame.with_columns(pl.selectors.decimal().cast(pl.Float64))
@@ -256,25 +254,25 @@ def make_bill(
     session: Session | None = None,
     memory_limit: str | None = None,
 ) -> Bill:
-    """Return what the GPU-hours of a Trace cost.
+    """Return the cost of the GPU-hours of a Trace.
 
     Parameters
     ----------
     trace : Trace
-        Its jobs and attempts.
+        The Trace with jobs and attempts.
     prices : Prices
-        See `read_prices`.
+        The prices; see `read_prices`.
     by : str
-        The dimension that the lines are of, one of `DIMENSIONS`.
+        The dimension of the lines, one of `DIMENSIONS`.
     month : str, optional
-        Only this month, such as '2026-11'; the lines of that month add up to its own exact total.
+        Only this month, such as '2026-11'; its lines add up to the exact total of the month.
     rule : str
-        Whether only attempts whose status says so failed ('stated'), or also those of unknown end that were tried again
-        ('retried').
+        Which attempts count as failed: those with a failure status ('stated'), or also those of unknown end that were
+        tried again ('retried').
     session : Session, optional
-        What this shares with queries of the same Trace.
+        Databases and timelines shared with queries of the same Trace.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Memory limit of DuckDB before it spills to disk, such as '2GB'.
 
     Raises
     ------
@@ -301,7 +299,7 @@ def make_bill(
 def _groups(
     con: duckdb.DuckDBPyConnection, periods: Sequence[Period], prices: Prices, by: str, rule: str
 ) -> Iterator[dict[str, Any]]:
-    """Return GPU time by key, period, GPU model, and those partitions that have a price of their own."""
+    """Return GPU time by key, period, GPU model, and partition if it has its own price."""
     import polars as pl
 
     times = pl.DataFrame(
@@ -321,13 +319,13 @@ _Line = tuple[str | None, str | None, str | None, Decimal | None]
 """Key, month, GPU model and price."""
 
 _Hours = list[Fraction | None]
-"""GPU-hours of each kind; None where nothing tells."""
+"""GPU-hours of each kind; None if unknown."""
 
 
 def _lines(
     groups: Iterator[dict[str, Any]], periods: Sequence[Period], prices: Prices, month: str | None
 ) -> dict[_Line, _Hours]:
-    """Return the GPU-hours of each kind, by line."""
+    """Return the GPU-hours of each kind for each line."""
     found: dict[_Line, _Hours] = {}
     for group in groups:
         period = None if group["period"] is None else periods[group["period"]]
@@ -358,7 +356,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
         by: pl.Series([line[0] for line in ordered], dtype=pl.String),
         "month": pl.Series([line[1] for line in ordered], dtype=pl.String),
     }
-    # Where the lines are of GPU models already, these are not named twice.
+    # If the lines are by GPU model, models are not named twice.
     if by != "gpu_model":
         columns["gpu_model"] = pl.Series([line[2] for line in ordered], dtype=pl.String)
     amounts = [None if line[3] is None else f"{line[3].normalize():f}" for line in ordered]
@@ -381,7 +379,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
 
 
 def _apportioned(amounts: Sequence[Fraction | None], digits: int) -> list[Decimal | None]:
-    """Return amounts rounded so that they add up; those that are unknown stay so."""
+    """Return amounts rounded so that they add up; unknown amounts stay unknown."""
     parts = iter(apportion([amount for amount in amounts if amount is not None], digits))
     return [None if amount is None else next(parts) for amount in amounts]
 
@@ -404,29 +402,29 @@ def _notes(lines: dict[_Line, _Hours], prices: Prices, total: Decimal, month: st
         more = f" and {len(largest) - _MOST_NAMED} more" if len(largest) > _MOST_NAMED else ""
         total_hours = float(sum(missing.values(), Fraction(0)))
         found.append(
-            f"no price fits {total_hours:,.2f} further GPU-hours, which cost nothing here: {', '.join(named)}{more}"
+            f"another {total_hours:,.2f} GPU-hours have no price and cost nothing here: {', '.join(named)}{more}"
         )
     return tuple(found)
 
 
 def bill_question(by: str, currency: str) -> Question:
-    """Return what a bill by a dimension answers."""
+    """Return the question that a bill by a dimension answers."""
     word = by.replace("_", " ")
     columns = [
         AnswerColumn(by, "text", f"the {word} of the jobs; NULL when unknown"),
-        AnswerColumn("month", "text", "in the time zone of the Trace; NULL for GPU-hours without dates"),
-        *([] if by == "gpu_model" else [AnswerColumn("gpu_model", "text", "the model they ran on; NULL when unknown")]),
-        AnswerColumn("price_per_gpu_hour", "text", "the price, as the file states it; NULL where none fits"),
+        AnswerColumn("month", "text", "the month in the time zone of the Trace; NULL for GPU-hours without dates"),
+        *([] if by == "gpu_model" else [AnswerColumn("gpu_model", "text", "the GPU model; NULL when unknown")]),
+        AnswerColumn("price_per_gpu_hour", "text", "the price as written in the file; NULL if none fits"),
     ]
     for hours, cost, what in _WORDS.values():
         columns.append(AnswerColumn(hours, "GPU-hours", what))
-        columns.append(AnswerColumn(cost, currency, f"what these cost, {what}; NULL without a price"))
-    columns.append(AnswerColumn("currency", "text", "of the costs"))
+        columns.append(AnswerColumn(cost, currency, f"cost of the GPU-hours {what}; NULL without a price"))
+    columns.append(AnswerColumn("currency", "text", "currency of the costs"))
     return Question(
         name="money/bill",
         kind="bill",
         title=f"Bill by {word} and month",
-        question="What did GPU-hours cost, and what those that were idle, failed or waited for?",
+        question="What did the GPU-hours cost, including those that were idle, failed or waited for?",
         columns=tuple(columns),
         rule=_RULE,
     )

@@ -1,4 +1,4 @@
-"""The dimensions of jobs: by what GPU-hours are told apart."""
+"""The dimensions by which GPU-hours of jobs can be broken down."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["DIMENSIONS", "check_dimension", "first_known"]
 
 DIMENSIONS = ("user", "account", "partition", "qos", "gpu_model", "vc", "cluster")
-"""Columns of jobs by which GPU-hours can be told apart."""
+"""Columns of jobs by which GPU-hours can be broken down."""
 
 
 def known_dimensions(trace: Trace) -> tuple[str, ...]:
-    """Return the dimensions that the Trace knows of some job."""
+    """Return the dimensions that the Trace records for at least one job."""
     import polars as pl
 
     if not trace.has("jobs"):
@@ -26,19 +26,19 @@ def known_dimensions(trace: Trace) -> tuple[str, ...]:
     )
     known = {name for name in DIMENSIONS if found[name][0]}
     if trace.has("nodes") and trace.has("placements"):
-        # The model of a job can be that of its nodes.
+        # The GPU model of a job can come from its nodes.
         models = trace.scan("nodes").select(pl.col("gpu_model").is_not_null().any()).collect(engine="streaming")
         known |= {"gpu_model"} if models.item() else set()
     return tuple(name for name in DIMENSIONS if name in known)
 
 
 def check_dimension(trace: Trace, by: str) -> None:
-    """Refuse a dimension that does not exist, or that the Trace does not know of any job.
+    """Reject a dimension that does not exist, or that the Trace does not record for any job.
 
     Raises
     ------
     UsageError
-        See above.
+        The dimension does not exist or is not recorded.
     """
     if by not in DIMENSIONS:
         raise UsageError(f"'{by[:80]}' is not a dimension of GPU-hours", where="by", hint=nearest(by[:80], DIMENSIONS))
@@ -49,6 +49,6 @@ def check_dimension(trace: Trace, by: str) -> None:
 
 
 def first_known(trace: Trace, *wanted: str) -> str:
-    """Return the first of some dimensions that the Trace knows; the last one where it knows none."""
+    """Return the first of the dimensions that the Trace records; the last one if it records none."""
     known = known_dimensions(trace)
     return next((name for name in wanted if name in known), wanted[-1])

@@ -1,4 +1,4 @@
-"""Efficiency and cost of GPU-hours, in one call."""
+"""The efficiency and cost of GPU-hours in one call."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _LIST = "utilization/jobs_to_look_at"
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Who holds GPU-hours, which jobs waste them, and what they cost."""
+    """Who is allocated GPU-hours, which jobs waste them, and what they cost."""
 
     by: str
-    """The dimension that tells the rows of `frame` apart, which names its first column."""
+    """The dimension of the rows of `frame`, which is also the name of its first column."""
     frame: pl.DataFrame
-    """The other columns are those of the query utilization/efficiency; worst first."""
+    """One row per value of the dimension, worst first; the other columns are those of utilization/efficiency."""
     jobs: pl.DataFrame | None
-    """Jobs to look at: the columns of the query utilization/jobs_to_look_at; None when none was asked for."""
+    """Jobs to look at, with the columns of utilization/jobs_to_look_at; None if not requested."""
     bill: Bill | None = None
-    """What the GPU-hours cost; None without prices."""
+    """The bill; None without prices."""
     notes: tuple[str, ...] = field(default=())
-    """What a reader has to know, one sentence each."""
+    """Caveats for the reader, one sentence each."""
 
 
 @explain_damage()
@@ -56,34 +56,35 @@ def efficiency(
     salt_file: str | Path | None = None,
     memory_limit: str | None = None,
 ) -> Efficiency:
-    """Tell who holds GPU-hours, how many of them are used, idle, failed or preempted, and what they cost.
+    """Find out who is allocated GPU-hours, how many are used, idle, failed or preempted, and what they cost.
 
     Parameters
     ----------
     trace : Trace, str or Path
-        What to ask: a Trace, or its folder.
+        The Trace, or its folder.
     by : str, optional
-        user, account, partition, qos, gpu_model, vc or cluster. By default user, with prices account, or else the next
-        of account, vc, user and cluster that the Trace knows.
+        user, account, partition, qos, gpu_model, vc or cluster. By default user; with prices, the first of account, vc,
+        user and cluster that the Trace records.
     jobs : int
-        Most jobs to look at; 0 looks for none.
+        Maximum number of jobs to look at; 0: none.
     prices : str or Path, optional
-        Prices of GPU-hours (TOML), for the bill.
+        Price file for the bill (TOML).
     month : str, optional
         The month of the bill, such as '2026-11'; all months by default.
     anonymize : bool
-        Whether names are replaced by pseudonyms.
+        Whether to replace names by pseudonyms.
     salt_file : str or Path, optional
-        Where the salt of the pseudonyms is, or is kept where there is no such file.
+        File with the salt of the pseudonyms; it is created if it does not exist.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Memory limit of DuckDB before it spills to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        There is no such dimension or the Trace does not know it of any job, the prices or the month cannot be used.
+        The dimension does not exist or the Trace does not record it for any job, or the prices or the month cannot be
+        used.
     QueryError
-        The Trace has no attempts, so that nothing tells who held GPUs.
+        The Trace has no attempts, so it is unknown who was allocated GPUs.
     """
     if jobs < 0:
         raise UsageError("is below 0", where="jobs", hint="give a number of jobs")
@@ -108,7 +109,7 @@ def _measured(
         check_dimension(trace, by)
     session = Session(trace, memory_limit)
     rows = answer_query(trace, "utilization/efficiency", {"by": by}, session=session)
-    # Nobody waits for a list that nobody asked for.
+    # Do not compute a list that was not requested.
     listed = answer_query(trace, _LIST, {"n": jobs}, session=session) if jobs else None
     bill = None if stated is None else make_bill(trace, stated, by=by, month=month, session=session)
     notes = dict.fromkeys((*rows.notes, *(listed.notes if listed else ()), *(bill.notes if bill else ())))

@@ -1,21 +1,21 @@
 """Prices of GPU-hours in TOML files.
 
     currency = "EUR"
-    decimals = 2              # digits after the point of an amount; 2 when not given
+    decimals = 2              # decimal places of amounts; 2 by default
 
-    [[price]]                 # of every GPU-hour that no other price is more specific about
-    per_gpu_hour = "1.20"     # in quotes, since 1.20 without them is not exact
+    [[price]]                 # for every GPU-hour without a more specific price
+    per_gpu_hour = "1.20"     # in quotes, because 1.20 without quotes is not exact
 
     [[price]]
     per_gpu_hour = "2.50"
-    gpu_model = "a100"        # as the Trace spells it, but for capital letters
+    gpu_model = "a100"        # as in the Trace, ignoring case
     partition = "gpu"
-    from = 2026-01-01         # a day in the time zone of the Trace, or a time; included
-    to = 2027-01-01           # not included
+    from = 2026-01-01         # a day in the time zone of the Trace, or a time; inclusive
+    to = 2027-01-01           # exclusive
 
-Each of gpu_model, partition and time (from, to or both) that a price names makes it more specific. Of the prices that
-fit, the one that names most holds. Two that name equally many and may both fit one GPU-hour are an error, unless prices
-that name more cover all that they share.
+A price is more specific if it names more of gpu_model, partition and time (from, to or both). Of the prices that fit a
+GPU-hour, the most specific one applies. Two equally specific prices that fit the same GPU-hour are an error, unless
+more specific prices cover all GPU-hours that both fit.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["Price", "Prices", "prices_of", "read_prices"]
 
 _MOST = 1_000_000
-"""Highest price: more is a slip of the pen."""
+"""Maximum price; a higher one must be a typing error."""
 _DIGITS = 6
-"""Most digits after the point of a price."""
+"""Maximum decimal places of a price."""
 _FIRST, _LAST = dt.datetime.min, dt.datetime.max
 
 
@@ -65,67 +65,67 @@ class _PricesFile:
 
 @dataclass(frozen=True)
 class Price:
-    """What a GPU-hour costs, and of which GPU-hours."""
+    """The price of a GPU-hour, and the GPU-hours that it applies to."""
 
     amount: Decimal
     gpu_model: str | None = None
     """In small letters."""
     partition: str | None = None
     since: dt.datetime = _FIRST
-    """From then on [UTC]."""
+    """Start of the price, inclusive [UTC]."""
     until: dt.datetime = _LAST
     """Before then [UTC]."""
 
     @property
     def names(self) -> int:
-        """How many of model, partition and time it names."""
+        """How many of GPU model, partition and time the price names."""
         timed = self.since != _FIRST or self.until != _LAST
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
     def fits(self, gpu_model: str | None, partition: str | None) -> bool:
-        """Return whether it may be the price of GPU-hours of a model, in small letters, in a partition."""
+        """Return whether the price fits GPU-hours of a model, in lower case, in a partition."""
         return self.gpu_model in (None, gpu_model) and self.partition in (None, partition)
 
 
 @dataclass(frozen=True)
 class Prices:
-    """The prices of a file."""
+    """The prices in a file."""
 
     currency: str
     decimals: int
-    """Digits after the point of an amount."""
+    """Decimal places of amounts."""
     prices: tuple[Price, ...]
 
     def at(self, gpu_model: str | None, partition: str | None, time: dt.datetime) -> Price | None:
-        """Return the price of a GPU-hour, the most specific one that fits; None where none does.
+        """Return the most specific price that fits a GPU-hour; None if none fits.
 
         Parameters
         ----------
         gpu_model : str or None
-            In small letters; None for a model that is unknown.
+            The GPU model in lower case; None if unknown.
         partition : str or None
-            As the Trace spells it.
+            The partition as spelled in the Trace.
         time : datetime
-            When it was held [UTC].
+            When the GPU-hour was allocated [UTC].
         """
         fitting = [p for p in self.prices if p.fits(gpu_model, partition) and p.since <= time < p.until]
         return max(fitting, key=lambda p: p.names, default=None)
 
     def with_partitions(self, rename: Callable[[str], str]) -> Prices:
-        """Return the prices with other names of the partitions."""
+        """Return the prices with renamed partitions."""
         named = (p if p.partition is None else replace(p, partition=rename(p.partition)) for p in self.prices)
         return replace(self, prices=tuple(named))
 
 
 def read_prices(path: Path, timezone: str) -> Prices:
-    """Return the prices that a TOML file states (see the module for its keys).
+    """Read the prices from a TOML file (see the module for its keys).
 
     Parameters
     ----------
     path : Path
-        The file.
+        The price file.
     timezone : str
-        Zone of its days, and of its times without an offset.
+        Time zone of the file's days, and of its times without an offset.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def read_prices(path: Path, timezone: str) -> Prices:
         The file cannot be read, is not TOML, has a key or value that cannot be used, or two prices fit the same
         GPU-hours equally well; the error names the line.
     """
-    text = TomlText(path, "prices", "docs/efficiency.md shows such a file")
+    text = TomlText(path, "prices", "see docs/efficiency.md for an example")
     file = text.decode(_PricesFile)
     prices = [_price(text, number, price, timezone) for number, price in enumerate(file.price)]
     for (first, one), (second, other) in combinations(enumerate(prices), 2):
@@ -141,14 +141,14 @@ def read_prices(path: Path, timezone: str) -> Prices:
             line = text.line(("price", first))
             raise text.error(
                 ("price", second),
-                f"fits GPU-hours that the price on line {line} fits too, and neither is more specific",
-                "name a gpu_model, a partition, from or to, so that one of them is",
+                f"fits GPU-hours that the price on line {line} also fits, and neither is more specific",
+                "add a gpu_model, a partition, from or to, so that one is more specific",
             )
     return Prices(file.currency, file.decimals, tuple(prices))
 
 
 def prices_of(path: Path, hidden: HiddenTrace) -> Prices:
-    """Return the prices of a file as they fit a Trace: in its time zone, and of its pseudonyms where it has them.
+    """Return the prices of a file adapted to a Trace: in its time zone, and with its pseudonyms if it has any.
 
     Raises
     ------
@@ -170,17 +170,19 @@ def _price(text: TomlText, number: int, price: _Price, timezone: str) -> Price:
     except InvalidOperation:
         raise wrong("per_gpu_hour", f"{abbreviated(given)} is not a number", 'write it like "2.50"') from None
     if not amount.is_finite() or not 0 <= amount <= _MOST:
-        raise wrong("per_gpu_hour", f"{abbreviated(given)} is out of range", f"it may be from 0 to {_MOST:,}")
+        raise wrong("per_gpu_hour", f"{abbreviated(given)} is out of range", f"give a number from 0 to {_MOST:,}")
     if round(amount, _DIGITS) != amount:
         raise wrong(
-            "per_gpu_hour", f"{abbreviated(given)} has too many digits", f"write at most {_DIGITS} after the point"
+            "per_gpu_hour",
+            f"{abbreviated(given)} has too many digits",
+            f"write at most {_DIGITS} after the decimal point",
         )
     since, until = (_moment(time, timezone) for time in (price.from_, price.to))
     model = None if price.gpu_model is None else price.gpu_model.lower()
     found = Price(amount, model, price.partition, since or _FIRST, until or _LAST)
     if found.since >= found.until:
         raise wrong(
-            "to", f"{price.to} is not after {price.from_}", "write a later day: the first day without this price"
+            "to", f"{price.to} is not after {price.from_}", "give a later day: the first day without this price"
         )
     return found
 
@@ -193,12 +195,12 @@ def _moment(time: dt.date | None, timezone: str) -> dt.datetime | None:
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(timezone))
     try:
         return zoned.astimezone(dt.UTC).replace(tzinfo=None)
-    except OverflowError:  # the first or the last day that there is
+    except OverflowError:  # the first or the last possible day
         return moment.replace(tzinfo=None)
 
 
 def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
-    """Return whether two prices fit some GPU-hours equally well, and no other fits these better."""
+    """Return whether two prices fit some GPU-hours equally well and no other price fits these better."""
     since, until = max(one.since, other.since), min(one.until, other.until)
     if one.names != other.names or since >= until:
         return False

@@ -166,7 +166,7 @@ def test_command_prints_the_same_row(history: Trace, golden: Golden) -> None:
     assert json.loads(run(*options, "-f", "json").stdout) == row
     (told,) = csv.DictReader(io.StringIO(run(*options, "-f", "csv").stdout))
     assert float(told["p50_s"]) == pytest.approx(row["p50_s"])
-    assert told["given_up"] == row["given_up"] == "class of time limit"
+    assert told["given_up"] == row["given_up"] == "time limit class"
     shown = run(*options)
     assert shown.returncode == 0
     assert re.findall(r"(?m)^ *(\d+ ?%) {2}", shown.stdout) == [f"{p} %" for p in (80, 10, 25, 50, 75, 90)]

@@ -89,7 +89,7 @@ def test_a_sinfo_table_lists_machines(ingest: Ingest, rows: Rows, found_checks: 
     assert [(f.path, f.records, f.kept) for f in trace.manifest.files if f.path == "whatever"] == [("whatever", 3, 3)]
     found = capacity(trace)
     assert (found.gpus, found.word) == (10, "stated by sinfo")
-    assert found.note == "the node list stated by sinfo, 4 nodes; 1 of them only the log names"
+    assert found.note == "the node list from sinfo, 4 nodes; 1 of them only in the log"
 
 
 @pytest.mark.parametrize(

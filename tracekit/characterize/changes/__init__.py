@@ -1,9 +1,9 @@
-"""What changed between two periods, and whether that is more than noise.
+"""Find what changed between two periods, and whether the changes are more than noise.
 
 changes(before, after)                  two Traces
 changes_since(trace, "2017-10-31")      one Trace, before that day and since
 
-`compare_periods` and `compare_since` return the notes of the comparison too.
+`compare_periods` and `compare_since` also return the notes on the comparison.
 """
 
 from __future__ import annotations

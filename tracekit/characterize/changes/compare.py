@@ -1,4 +1,4 @@
-"""Two periods side by side, measure by measure."""
+"""Compare two periods, measure by measure."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Resampled:
 
     @cached_property
     def telemetry(self) -> DayResamples:
-        """Draws of the days with telemetry, which need not be those with submissions."""
+        """Resamples of the days with telemetry, which may differ from the days with submissions."""
         days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
 
 class Scoped:
-    """Some jobs of a period: those whose column `of` is `name`, or all; or of these the ones with GPUs."""
+    """Some jobs of a period: all, or those whose column `of` is `name`; optionally only those with GPUs."""
 
     def __init__(
         self, resampled: Resampled, of: str | None = None, name: str | None = None, *, gpu_only: bool = False
@@ -87,7 +87,7 @@ class Scoped:
         return int(self._sums["jobs"].sum())
 
     def estimate(self, measure: PeriodMeasure) -> Estimate:
-        """Return a measure of these jobs."""
+        """Return the estimate of a measure for these jobs."""
         if measure.kind == "quantile":
             return self._quantile(measure)
         draws = self._resampled.telemetry if measure.top in _TELEMETRY else self._resampled.draws
@@ -112,7 +112,7 @@ class Scoped:
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
-        """Return the days and values of a column of sums; a day may occur several times."""
+        """Return the days and values of a column of daily sums; a day may occur several times."""
         period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
@@ -128,17 +128,17 @@ def _ints(days: pl.Series) -> Ints:
     return days.cast(pl.Int64).to_numpy()
 
 
-# The notes of a comparison: the periods, their weekdays and time zones, and what is left out.
+# The notes of a comparison: the periods, their weekdays and time zones, and the excluded data.
 
 _ALIKE = 0.02
-"""Up to this difference of the shares of weekend days the two mixes of days count as the same."""
+"""Maximum difference between the two shares of weekend days for which the mixes of days count as the same."""
 
 
 def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
     """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
 
-    Two groups need five days of each kind in both periods, and about the same share of weekend days: where the shares
-    differ, so would the sums, and the resamples have to reflect that.
+    Two groups require five days of each kind in both periods, and about the same share of weekend days. If the shares
+    differ, the sums differ too, and the resamples must reflect that.
     """
     kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
@@ -153,7 +153,7 @@ def _weekend(period: Period) -> Bools:
 
 
 def _dated(before: Period, after: Period) -> bool:
-    """Return whether days of the week are known."""
+    """Return whether the days of the week are known."""
     return "relative" not in {before.time_base, after.time_base}
 
 
@@ -162,14 +162,14 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
     notes = [f"{_period('before', before)}; {_period('after', after)}"]
     notes += _time_base(before, after, split=split)
     if before.timezone != after.timezone:
-        notes.append(f"days are those of {before.timezone} before and of {after.timezone} after")
+        notes.append(f"days are in the time zone {before.timezone} before and {after.timezone} after")
     if _dated(before, after):
         notes += _weekends(before, after, groups)
     if not split:
         notes += _order(before, after)
     notes += _left_out(before, after)
     if vcs_left:
-        notes.append(f"{vcs_left} virtual clusters with fewer jobs are left out")
+        notes.append(f"{vcs_left} virtual clusters with fewer jobs are excluded")
     return tuple(notes)
 
 
@@ -182,13 +182,13 @@ def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
     notes = []
     if "relative" in bases:
         notes.append(
-            "times count from the start of a trace, laid on 1970-01-01: a day is 24 h from that start, and the day of"
+            "times count from the start of a trace, placed at 1970-01-01: a day is 24 h from that start, and the day of"
             " the week is unknown"
         )
     if "shifted" in bases:
-        notes.append("dates are shifted: hours and days of the week hold, the dates do not")
+        notes.append("dates are shifted: hours and days of the week are right, the dates are not")
     if bases != {"absolute"} and not split:
-        notes.append("which of the two periods came first cannot be told from their times")
+        notes.append("the times do not show which of the two periods came first")
     return notes
 
 
@@ -198,7 +198,7 @@ def _weekends(before: Period, after: Period, groups: int) -> list[str]:
         return ["days are resampled within weekdays and within weekends"]
     if abs(mixes[0] - mixes[1]) > _ALIKE:
         shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
-        return [f"Saturdays and Sundays are {shares} of the days before and after, which alone may change the numbers"]
+        return [f"weekend days are {shares} of the days before and after, which alone may change the numbers"]
     return []
 
 
@@ -206,14 +206,14 @@ def _order(before: Period, after: Period) -> list[str]:
     if not {before.time_base, after.time_base} <= {"absolute"}:
         return []
     if before.days[0] > after.days[-1]:
-        return ["the period compared with, called before, is the later one"]
+        return ["the period called 'before' is the later one"]
     if before.days[-1] >= after.days[0]:
         return ["the two periods share days"]
     return []
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
-    """Return which measures are missing and why, those with the same reason in one note."""
+    """Return which measures are missing and why, one note for each reason."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
         periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
@@ -222,14 +222,14 @@ def _left_out(before: Period, after: Period) -> list[str]:
             continue
         where = " and ".join(name for name, _ in lacking)
         reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)
-    return [f"left out: {', '.join(names)}, since {why}" for why, names in reasons.items()]
+    return [f"excluded: {', '.join(names)}, because {why}" for why, names in reasons.items()]
 
 
 VCS = 50
-"""Most virtual clusters that are compared, those with the most jobs."""
+"""Maximum number of virtual clusters to compare; those with the most jobs are taken."""
 
 ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
-"""Scopes of the rows that are of no size class and no virtual cluster."""
+"""Scopes of the rows for neither a size class nor a virtual cluster."""
 
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -264,51 +264,50 @@ class Changes:
     frame: pl.DataFrame
     """See `changes`."""
     notes: tuple[str, ...]
-    """The two periods, choices made and things left out, one sentence each."""
+    """The two periods, the choices made and the data excluded, one sentence each."""
 
 
 def changes(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> pl.DataFrame:
-    """Return what differs between two Traces, one row a measure and scope.
+    """Return what differs between two Traces, one row for each measure and scope.
 
     measure, unit
-        See `measures.MEASURES`; unit is that of the next five columns.
+        See `periods.MEASURES`; the next five columns are in this unit.
     of, scope
-        'all' and 'all jobs', or 'GPU jobs' where there are CPU jobs too, which are then a size class alone;
-        'gpu_class' and a size class with at least 30 jobs in both periods, or in one of them for
-        its share of the jobs; 'vc' and a virtual cluster with at least 30 jobs in both, of those the 50 with the
-        most jobs.
+        'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class; 'gpu_class'
+        and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
+        virtual cluster with at least 30 jobs in both periods (the 50 with the most jobs).
     before, after, difference
         The values, and after - before.
     difference_low, difference_high
         Its 95 % interval by resampling whole days.
     relative_change, relative_change_low, relative_change_high
-        difference / before [1] with its interval; NULL where before is 0.
+        difference / before [1] with its interval; NULL if before is 0.
     n_before, n_after
-        Observations: jobs, waits or samples; for a sum by day, the jobs.
+        Number of observations: jobs, waits or samples; for a daily sum, the jobs.
     days_before, days_after
-        Days that the value is computed from: all calendar days for a sum by day, else the days with an observation.
+        Number of days used for the value: all calendar days for a daily sum, otherwise the days with an observation.
     p_value, p_adjusted
         p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
     verdict
-        changed, noise or too little data; see `verdicts.RULE`.
+        changed, noise or too little data; see `differences.RULE`.
 
-    Measures that one of the two Traces lacks have no row.
+    A measure that either Trace lacks has no row.
 
     Parameters
     ----------
     before, after : Trace, str or Path
         The two periods: Traces, or their folders.
     memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+        Memory limit for joins before they spill to disk, such as '2GB'.
     seed : int
-        Of the resampling; the same seed gives the same rows.
+        Seed of the resampling; the same seed gives the same rows.
 
     Raises
     ------
     QueryError
-        A Trace has no job with a time of submission.
+        A Trace has no job with a submission time.
     """
     return compare_periods(before, after, memory_limit=memory_limit, seed=seed).frame
 
@@ -316,12 +315,12 @@ def changes(
 def changes_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> pl.DataFrame:
-    """Return what differs in a Trace since a day, as `changes` does.
+    """Return what changed in a Trace since a day, as `changes` does.
 
     Parameters
     ----------
     trace : Trace, str or Path
-        Both periods: a Trace, or its folder.
+        A Trace that covers both periods, or its folder.
     day : str or date
         First day of the later period, in the Trace's time zone.
     memory_limit, seed
@@ -330,7 +329,7 @@ def changes_since(
     Raises
     ------
     UsageError
-        There is no such day, or it leaves one period without a day.
+        The day does not exist, or leaves one period without a day.
     QueryError
         As for `changes`.
     """
@@ -358,14 +357,14 @@ def compare_since(
 
 
 def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
-    """Return what differs between two periods; `split` says that both are parts of one Trace."""
+    """Return what differs between two periods; `split` means that both are parts of one Trace."""
     measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m)) and _seen(m, before, after)]
     groups = groups_of_days(before, after)
     periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
     gpu_only = _mixed(before, after)
     every, gpu = ([Scoped(period, gpu_only=only) for period in periods] for only in (False, True))
     rows = [
-        # Users and samples of telemetry are no jobs of a size.
+        # Users and telemetry samples have no job size.
         _row(m, "all", GPU_JOBS, gpu) if gpu_only and m.by_class else _row(m, "all", ALL_JOBS, every)
         for m in measures
     ]
@@ -380,7 +379,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
 
 
 def _mixed(*periods: Period) -> bool:
-    """Return whether there are jobs with GPUs and others: those with GPUs are then what is compared first."""
+    """Return whether there are jobs with and without GPUs; if so, jobs with GPUs are compared first."""
     classes = {name for period in periods for name in period.sums["gpu_class"].drop_nulls().unique()}
     return "0" in classes and len(classes) > 1
 
@@ -402,7 +401,7 @@ def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled])
 
 
 def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
-    """Return the virtual clusters to compare, most jobs first, and how many are left out."""
+    """Return the virtual clusters to compare, most jobs first, and how many are excluded."""
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
     old, new = (p.sums.drop_nulls("vc").group_by("vc").agg(pl.col("jobs").sum()) for p in (before, after))
@@ -434,7 +433,7 @@ def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped])
 
 
 def _apart(row: dict[str, Any]) -> bool:
-    """Return whether the interval of a difference holds no 0; a p-value alone makes no change."""
+    """Return whether the interval of a difference excludes 0; a small p-value alone does not make a change."""
     low, high = row["difference_low"], row["difference_high"]
     return bool(low is not None and high is not None and (low > 0 or high < 0))
 

@@ -1,7 +1,7 @@
-"""Whether two periods differ by more than noise: a bootstrap over whole days, intervals and p-values.
+"""Test whether two periods differ by more than noise: bootstrap over whole days, intervals and p-values.
 
-Jobs of one day meet in the queue, come from the same users and fail for the same reasons: days are resampled, not
-jobs. All measures of a period share its resamples.
+Jobs of one day share the queue, come from the same users and fail for the same reasons, so we resample days, not jobs.
+All measures of a period use the same resamples.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
 
-# Resamples of the days of a period.
+# Resample the days of a period.
 
 
 RESAMPLES = 1000
 
 _CELLS = 20_000_000
-"""Most numbers in one table, so that memory is bounded whatever the period."""
+"""Maximum numbers in one table, which bounds memory for a period of any length."""
 _GRID = 4096
-"""Most distinct values of a resampled quantile."""
+"""Maximum distinct values used for a resampled quantile."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class DayResamples:
     Attributes
     ----------
     used : int array, shape (n,)
-        The days with anything on them, rising.
+        Days with a job or sample, in increasing order.
     weights : float array, shape (r, n)
-        How often each is drawn in each resample.
+        How often each of these days is drawn in each resample.
     days : int
-        All days, those with nothing on them too.
+        Number of all days, including empty ones.
     groups : int
-        Groups of days within which days are drawn.
+        Number of groups of days within which days are drawn.
     """
 
     used: Ints
@@ -53,7 +53,7 @@ class DayResamples:
         return np.searchsorted(self.used, days)
 
     def sums(self, days: Ints, values: Floats) -> tuple[float, Floats]:
-        """Return the sum of `values`, and that of each resample."""
+        """Return the sum of `values`, and their sum in each resample."""
         by_day = np.bincount(self.place(days), weights=values, minlength=len(self.used))
         return float(by_day.sum()), self.weights @ by_day
 
@@ -66,10 +66,9 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
     days : int array
         All days of the period.
     used : int array
-        Days with a job or sample. Empty days are drawn too, but as one, so that a period of many empty days costs
-        nothing.
+        Days with a job or sample. Empty days are drawn too, but all as one, so many empty days cost no extra time.
     groups : sequence of bool arrays, one value for each of `days`
-        Which days may replace each other.
+        Days that may replace each other.
     seed : sequence of int
         The same seed gives the same draws.
     """
@@ -87,15 +86,15 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile, interpolated linearly between the two nearest values; NaN of nothing."""
+    """Return a quantile, interpolated linearly between the two nearest values; NaN if there are no values."""
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
 def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
-    """Return a quantile of the values on the days of each resample; NaN where it holds none.
+    """Return a quantile of the values on the days of each resample; NaN for a resample without values.
 
-    Up to 4,096 different values the result is exact. Beyond that values are first replaced by the mean of about one
-    4,096th of them, their neighbours by rank: the rank of a quantile is then off by at most 0.025 %.
+    With up to 4,096 different values the result is exact. With more, each value is first replaced by the mean of its
+    neighbours by rank, about one 4,096th of all values. The rank of a quantile is then off by at most 0.025 %.
 
     Parameters
     ----------
@@ -104,7 +103,7 @@ def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: f
     days, values : arrays, shape (n,)
         The day of each value, and the value.
     share : float
-        Which quantile [0..1].
+        The quantile to compute [0..1].
     """
     if not len(values):
         return np.full(len(draws.weights), np.nan)
@@ -120,11 +119,12 @@ def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: f
 
 
 def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
-    """Return the level of each value and what each level stands for, at most `most` of them."""
+    """Return the level of each value, and the value of each of at most `most` levels."""
     ordered = np.sort(values)
     levels = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(levels) > most:
-        # The first value of each slice of about equal size; values that fill several slices are levels of their own.
+        # The first value of each of several slices of about equal size; a value that fills several slices is its own
+        # level.
         firsts = np.unique(ordered[np.arange(most) * len(ordered) // most])
         codes = np.searchsorted(firsts, values, side="right") - 1
         return codes, np.bincount(codes, weights=values) / np.bincount(codes)
@@ -143,52 +143,52 @@ def _level_of(upto: Floats, weights: Floats, ranks: Floats) -> Ints:
     return low
 
 
-# Whether a difference is more than noise.
+# Decide whether a difference is more than noise.
 
 
 FEWEST_DAYS = 5
-"""With fewer days in a period there is no verdict: too few blocks to resample, as in the comparison of policies."""
+"""Minimum days in a period for a verdict: fewer are too few blocks to resample, as in the comparison of policies."""
 
 _LOST = 0.1
-"""Largest share of resamples without a value."""
+"""Maximum share of resamples without a value."""
 
 _DUST = 1e-9
-"""A smaller relative change is rounding error."""
+"""Relative changes below this are rounding errors."""
 
 RULE = (
-    "The 95 % interval of the difference draws whole days again on each side, 1,000 times, and runs from the 2.5th to"
-    " the 97.5th percentile of the differences; that of the relative change likewise. With few days it is somewhat too"
-    " narrow, which the p-value corrects: it sets the difference against its spread over these draws by Student's t,"
-    " one observation a day, once with a variance for each side (Welch) and once with one for both, and takes the"
-    " larger. All rows together, those of size classes and virtual clusters too, are held to a false discovery rate of"
-    " 5 % (Benjamini and Hochberg, 1995): changed says that the adjusted p-value is at most 0.05 and that the interval"
-    " of the difference holds no 0, noise that the difference may be chance, too little data that a side has fewer than"
-    " five days or 30 observations. Days are"
-    " taken as independent: a backlog of several days, or a trend, makes p-values too small."
+    "For the 95 % interval of the difference, whole days are resampled on each side, 1,000 times. It runs from the"
+    " 2.5th to the 97.5th percentile of the differences; the interval of the relative change is computed in the same"
+    " way. With few days it is somewhat too narrow, and the p-value corrects for that. The p-value compares the"
+    " difference with its spread over the resamples by Student's t, with one observation per day: once with a variance"
+    " for each side (Welch) and once with one variance for both. The larger p-value counts. The false discovery rate"
+    " over all rows, including size classes and virtual clusters, is limited to 5 % (Benjamini and Hochberg, 1995)."
+    " changed means that the adjusted p-value is at most 0.05 and that the interval of the difference excludes 0. noise"
+    " means that the difference may be chance. too little data means that a side has fewer than five days or 30"
+    " observations. Days are assumed independent: a backlog of several days, or a trend, makes p-values too small."
 )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measure in one period."""
+    """The value of a measure in one period, with its resamples."""
 
     value: float
-    """NaN where there is none."""
+    """The value; NaN if there is none."""
     resampled: Floats
-    """Its value in each resample, NaN where it has none."""
+    """The value in each resample; NaN if there is none."""
     n: int
     """Observations."""
     days: int
-    """Days that it is computed from."""
+    """Number of days used."""
     groups: int = 1
-    """Groups of days within which days were drawn."""
+    """Number of groups of days within which days were drawn."""
 
 
 def difference(before: Estimate, after: Estimate) -> dict[str, float | None]:
     """Return the difference between two periods, with intervals and p-value, as the columns of `compare.changes`.
 
-    difference, relative_change (to the value before; None if that is 0), their ends (_low and _high), and p_value; None
-    if there is too little data.
+    The keys are difference, relative_change (relative to the value before; None if that is 0), the ends of their
+    intervals (_low and _high), and p_value. All are None if there is too little data.
     """
     value = _known(after.value - before.value)
     if value is not None and abs(value) <= _DUST * max(abs(before.value), abs(after.value)):
@@ -234,7 +234,7 @@ def _p(value: float, before: Estimate, after: Estimate) -> float:
         return 1.0
     estimates = (before, after)
     freedoms = [e.days - e.groups for e in estimates]
-    # n days drawn out of n spread by (n - 1) / n too little.
+    # The variance of n days drawn from n is too small by the factor (n - 1) / n.
     variances = [
         float(np.nanvar(estimate.resampled)) * estimate.days / freedom
         for estimate, freedom in zip(estimates, freedoms, strict=True)
@@ -255,7 +255,7 @@ def _tails(value: float, variance: float, freedom: float) -> float:
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for their number by Benjamini and Hochberg; those that are None do not count."""
+    """Return p-values adjusted for multiple testing (Benjamini and Hochberg); None values are ignored."""
     known = np.array([p for p in p_values if p is not None], dtype=np.float64)
     order = np.argsort(known, kind="stable")[::-1]
     ranks = np.arange(len(known), 0, -1)

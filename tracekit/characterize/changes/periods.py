@@ -1,7 +1,7 @@
-"""What is compared of a period: measures with their definitions, from jobs summed by day and values of single jobs.
+"""The measures compared between periods, computed from daily sums over jobs and from values of single jobs.
 
-A job belongs to the day of its submission with all that it did later; a telemetry sample to the day of its time. Days
-are calendar days in the Trace's own time zone, counted from 1970-01-01.
+A job belongs to the day of its submission, with everything that it did later. A telemetry sample belongs to the day of
+its time. Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-# What is compared.
+# The measures to compare.
 
 
 LONG_WAIT_S = 600
-"""A wait above this is a long one [s]; the limit is ours."""
+"""Waits above this limit are long [s]; the limit is our choice."""
 
 Kind = Literal["a day", "ratio", "quantile"]
 
 
 @dataclass(frozen=True)
 class PeriodMeasure:
-    """One number of a period."""
+    """A measure: one number that describes a period."""
 
     name: str
     unit: str
     kind: Kind
-    """a day: sum of `top` over the calendar days; ratio: sum of `top` over sum of `bottom`; quantile: of `top`."""
+    """a day: sum of `top` / calendar days; ratio: sum of `top` / sum of `bottom`; quantile: quantile of `top`."""
     top: str
     definition: str
     source: str
-    """The query or view whose definition it is."""
+    """The query or view that defines the measure."""
     bottom: str = ""
-    """The divisor of a ratio."""
+    """The column whose sum divides a ratio."""
     counts: str = "jobs"
-    """The observations of a sum or a ratio; a quantile counts its values."""
+    """The column that counts the observations of a sum or a ratio; a quantile counts its values."""
     share: float = 0.5
-    """Which quantile [0..1]."""
+    """The quantile to compute [0..1]."""
     needs: tuple[str, ...] = ("arrivals",)
     """Capabilities that both Traces must have."""
     tables: tuple[str, ...] = ()
-    """Tables that both must have."""
+    """Tables that both Traces must have."""
     by_class: bool = True
-    """Whether it is computed for each size class too."""
+    """Whether it is also computed for each size class."""
     by_vc: bool = False
-    """Whether it is computed for each virtual cluster too."""
+    """Whether it is also computed for each virtual cluster."""
     for_cpu_jobs: bool = True
     """Whether it applies to jobs without GPUs."""
     where_seen: bool = False
-    """Whether it is left out where its sum is 0 in both periods."""
+    """Whether it is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether so few sources state it that no note is made where neither period has it."""
+    """Whether few sources record it, so that there is no note if neither period has it."""
 
 
 _STATUSES = ("arrivals", "statuses")
@@ -72,7 +72,7 @@ MEASURES = (
         "jobs/day",
         "a day",
         "jobs",
-        "jobs submitted / calendar days, days without a submission too",
+        "jobs submitted / calendar days, including days without a submission",
         "overview/arrivals_by_hour",
         by_vc=True,
     ),
@@ -81,7 +81,7 @@ MEASURES = (
         "GPU-hours/day",
         "a day",
         "gpu_hours",
-        "GPU-hours of the jobs submitted, summed over their attempts whenever these ran, / calendar days",
+        "GPU-hours of the jobs submitted, over all their attempts whenever they ran / calendar days",
         "view job_gpu_hours",
         needs=("arrivals", "gpu_count"),
         by_vc=True,
@@ -131,7 +131,7 @@ MEASURES = (
         "share",
         "ratio",
         "long_waits",
-        "jobs whose queue_s is above 600 s / jobs whose queue_s is known; the limit is ours",
+        "jobs whose queue_s is above 600 s / jobs whose queue_s is known; the limit is our choice",
         "overview/summary, queue_s",
         bottom="waits",
         counts="waits",
@@ -143,7 +143,7 @@ MEASURES = (
         "share",
         "ratio",
         "completed",
-        "jobs with the status completed / all jobs, those that still run or wait too",
+        "jobs with the status completed / all jobs, including running and waiting ones",
         "overview/status, jobs_share",
         bottom="jobs",
         needs=_STATUSES,
@@ -153,7 +153,7 @@ MEASURES = (
         "share",
         "ratio",
         "failed",
-        "jobs that ended failed, node_fail or out_of_memory / all jobs; those that timed out are apart",
+        "jobs with the status failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
         "overview/status, jobs_share",
         bottom="jobs",
         needs=_STATUSES,
@@ -164,7 +164,7 @@ MEASURES = (
         "share",
         "ratio",
         "timeout",
-        "jobs with the status timeout / all jobs; left out where neither period has one",
+        "jobs with the status timeout / all jobs; omitted if neither period has any",
         "overview/status, jobs_share",
         bottom="jobs",
         needs=_STATUSES,
@@ -186,7 +186,7 @@ MEASURES = (
         "share",
         "ratio",
         "gpu_hours_lost",
-        "GPU-hours of jobs that failed or timed out as above, were cancelled or preempted / all known GPU-hours",
+        "GPU-hours of jobs that failed, timed out, were cancelled or were preempted / all known GPU-hours",
         "overview/status, gpu_hours_share",
         bottom="gpu_hours",
         needs=(*_STATUSES, "gpu_count"),
@@ -197,7 +197,7 @@ MEASURES = (
         "percent",
         "ratio",
         "busy_pct",
-        "mean of all GPU samples by their time, whether or not a job held the GPU; offline GPUs are out",
+        "mean of all GPU samples by their time, whether or not the GPU was allocated; offline GPUs are excluded",
         "utilization/cluster_by_hour, gpu_util_pct",
         bottom="samples",
         counts="samples",
@@ -210,7 +210,7 @@ MEASURES = (
         "percent",
         "ratio",
         "used_pct",
-        "mean over the jobs of the mean use of their GPUs as the source reports it",
+        "mean over jobs of the mean use of a job's GPUs, as reported by the source",
         "view job_reported_use",
         bottom="measured_jobs",
         counts="measured_jobs",
@@ -219,20 +219,20 @@ MEASURES = (
         rare=True,
     ),
 )
-"""What is compared over all jobs, in the order of reading."""
+"""The measures over all jobs, in the order in which they are listed."""
 
 CLASS_SHARE = PeriodMeasure(
     "share of all jobs",
     "share",
     "ratio",
     "jobs",
-    "jobs of the size class / all jobs, those of unknown size too",
+    "jobs of the size class / all jobs, including jobs of unknown size",
     "overview/job_size, jobs_share",
     bottom="all_jobs",
     counts="all_jobs",
     needs=("arrivals", "gpu_count"),
 )
-"""What is compared for the size classes alone."""
+"""The measure that only size classes have."""
 
 
 def rule() -> str:
@@ -241,7 +241,7 @@ def rule() -> str:
     return " ".join(t[:1].upper() + t[1:] for t in definitions)
 
 
-# The jobs and samples of a period.
+# Read the jobs and samples of a period.
 
 
 _DAY = "date_diff('day', DATE '1970-01-01', CAST({time} AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE))"
@@ -301,7 +301,7 @@ FROM gpu_utilization
 GROUP BY ALL
 """
 
-# A part of a GPU (MIG) weighs as the part, as in utilization/cluster_by_hour.
+# A sample of a part of a GPU (MIG) weighs as that part, as in utilization/cluster_by_hour.
 _TELEMETRY = f"""
 SELECT
     u.day,
@@ -316,14 +316,14 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class Period:
-    """What a Trace states about a period."""
+    """The jobs and samples of a Trace in a period."""
 
     days: pl.Series
-    """Its calendar days, rising; days without a job too."""
+    """Its calendar days in increasing order, including days without a job."""
     sums: pl.DataFrame
-    """day, gpu_class, vc, and the columns of sums that measures name."""
+    """day, gpu_class, vc, and the columns of daily sums that measures name."""
     values: pl.DataFrame
-    """day, gpu_class, vc, run_s, queue_s; one row a job."""
+    """day, gpu_class, vc, run_s, queue_s; one row per job."""
     users: pl.DataFrame
     """day, users."""
     telemetry: pl.DataFrame
@@ -340,15 +340,15 @@ class Period:
 
     @property
     def dates(self) -> str:
-        """First and last day in words."""
+        """The first and last day in words."""
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
     def lacks(self, measure: PeriodMeasure) -> str | None:
-        """Return why the period lacks a measure, None where it has it."""
+        """Return why the period lacks a measure; None if it has the measure."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
     def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
-        """Return the part of the period whose days fulfil a condition, given the expression of the day."""
+        """Return the part of the period whose days meet a condition; `keep` gets the expression of the day."""
         rows = keep(pl.col("day"))
         return replace(
             self,
@@ -362,12 +362,12 @@ def _date(day: int) -> str:
 
 
 def read_day(text: str) -> dt.date:
-    """Return the day that `text` writes as YYYY-MM-DD.
+    """Return the day given as YYYY-MM-DD.
 
     Raises
     ------
     UsageError
-        There is no such day.
+        The day does not exist.
     """
     try:
         return dt.date.fromisoformat(text)
@@ -376,12 +376,12 @@ def read_day(text: str) -> dt.date:
 
 
 def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Period:
-    """Return the whole period of a Trace, which errors call `name`.
+    """Return the whole period of a Trace; error messages call it `name`.
 
     Raises
     ------
     QueryError
-        No job has a time of submission, or memory does not suffice.
+        No job has a submission time, or memory runs out.
     """
     import duckdb
 
@@ -435,7 +435,7 @@ def split_period(period: Period, day: dt.date) -> tuple[Period, Period]:
     Raises
     ------
     UsageError
-        The day leaves one of the two without a day.
+        One of the two parts would have no day.
     """
     number = (day - dt.date(1970, 1, 1)).days
     if not period.days[0] < number <= period.days[-1]:

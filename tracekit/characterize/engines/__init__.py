@@ -1,4 +1,4 @@
-"""Engines: what answers the SQL of a query. DuckDB is the default, and what every other one is compared with."""
+"""Engines that run the SQL of a query. DuckDB is the default and the reference for all others."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ ENGINES = ("duckdb", "spark")
 
 
 def engine_of(engine: Engine | str | None = None, master: str | None = None) -> Engine:
-    """Return the engine of a name, or `engine` itself; DuckDB where none is named.
+    """Return the engine with a name, or `engine` itself; DuckDB by default.
 
     Parameters
     ----------
     engine : Engine or str, optional
-        'duckdb', 'spark', or an engine.
+        'duckdb', 'spark', or an Engine.
     master : str, optional
-        For Spark: its master, such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this
+        The Spark master, such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this
         machine.
 
     Raises
     ------
     UsageError
-        There is no such engine, or it has no master.
+        The engine does not exist, or does not take a master.
     """
     if isinstance(engine, Engine):
         return engine

@@ -1,4 +1,4 @@
-"""DuckDB, in this process: the default engine."""
+"""The default engine: DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 class DuckdbEngine(Engine):
-    """DuckDB over the files of the Trace; timelines are computed beside it, in Python."""
+    """DuckDB on the files of the Trace; timelines are computed in Python."""
 
     name = "duckdb"
 
     def check(self, query: Query, *, locked: bool) -> None:
-        """Refuse nothing: what DuckDB cannot run fails when it is run, with DuckDB's words."""
+        """Accept every query: if DuckDB cannot run one, it fails when it runs, with DuckDB's message."""
 
     def timeline(
         self,
         con: duckdb.DuckDBPyConnection,
-        trace: Trace,  # noqa: ARG002 -- the connection has its tables
+        trace: Trace,  # noqa: ARG002 -- the connection has the tables
         empty: frozenset[str],  # noqa: ARG002 -- the same
         timeline: TimelineTable,
         params: Mapping[str, Value],
@@ -59,12 +59,12 @@ class DuckdbEngine(Engine):
 
 
 def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
-    """Return the rows of a query, or the first of them.
+    """Return the rows of a query, at most `limit` of them.
 
     Raises
     ------
     QueryError
-        The SQL fails, its result is larger than allowed, or two of its columns have one name.
+        The SQL fails, its result is too large, or two of its columns have the same name.
     """
     import duckdb
     import polars as pl
@@ -73,7 +73,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
     try:
         if asked.limits.rows is None and asked.limits.memory is None:
             found = _readable(con.sql(query.sql, params=values or None), query)
-            # Polars reads rows by Arrow's interface, which needs no import of Arrow; DuckDB's own `pl()` does.
+            # Polars reads rows through Arrow's interface without importing Arrow; DuckDB's own `pl()` imports it.
             frame = pl.DataFrame(found if limit is None else found.limit(limit))
         else:
             frame = _limited_frame(asked, limit)
@@ -85,22 +85,20 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
         hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
         raise sql_error(_with_line(con, query, values, error), query, hint) from error
     except duckdb.PermissionException as error:
-        raise sql_error(
-            error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
-        ) from error
+        raise sql_error(error, query, "it runs in the sandbox, which can only read the Trace's tables") from error
     except duckdb.Error as error:
         raise failure_behind(error) or full_disk(error) or sql_error(error, query) from error
     except (pl.exceptions.ComputeError, OSError) as error:
         raise _in_stream(error, query) from error
     except RuntimeError as error:
-        if "interrupted" in str(error):  # DuckDB has heard Python's KeyboardInterrupt, and lost it
+        if "interrupted" in str(error):  # DuckDB caught Python's KeyboardInterrupt and dropped it
             raise KeyboardInterrupt from error
         raise
     return frame
 
 
 _OUT_OF_MEMORY = "Out of Memory Error"
-"""How DuckDB's words begin when it ran out of memory."""
+"""Start of DuckDB's message when it runs out of memory."""
 
 
 def _out_of_memory(where: str | Path) -> QueryError:
@@ -108,7 +106,7 @@ def _out_of_memory(where: str | Path) -> QueryError:
 
 
 def _in_stream(error: Exception, query: Query) -> Exception:
-    """Return DuckDB's error behind one of the reader of its rows, which carries DuckDB's words and not their class."""
+    """Return DuckDB's error behind an error of the row reader, which keeps DuckDB's message but not its class."""
     text = str(error).removeprefix("got external error: ")
     if (full := full_disk(error)) is not None:
         return full
@@ -131,21 +129,21 @@ _TEXT_KINDS = frozenset(
         "variant",
     }
 )
-"""Types that Polars, or a file that tables are written to, cannot hold: they become text, as DuckDB writes them."""
+"""Types that Polars or the output files cannot hold; they become text, as DuckDB prints them."""
 
 _NESTED = frozenset({"array", "list", "map", "struct"})
 
 _BATCH_ROWS = 2048
-"""Rows that are read at a time under a memory limit: as many as DuckDB works on at a time, since each may be long."""
+"""Rows per batch under a memory limit: DuckDB's own batch size, because each row may be long."""
 
 
 def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRelation:
-    """Return the rows with what a frame cannot hold as text.
+    """Return the rows, with values that a frame cannot hold converted to text.
 
     Raises
     ------
     QueryError
-        Two columns have one name.
+        Two columns have the same name.
     """
     names = [name.lower() for name in found.columns]
     if twice := next((name for name in found.columns if names.count(name.lower()) > 1), None):
@@ -157,14 +155,14 @@ def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRe
 
 
 def _limited_frame(asked: Asked, limit: int | None) -> pl.DataFrame:
-    """Return the rows, read in batches, so that too large a result is refused before it takes the memory."""
+    """Return the rows, read in batches, so that too large a result is rejected before it fills the memory."""
     import polars as pl
     import pyarrow as pa  # before the memory is limited
 
     rows = held = 0
     batches: list[pa.RecordBatch] = []
     with limited_memory(asked.limits) if asked.own_process else nullcontext():
-        # DuckDB computes what is constant as soon as it knows the SQL.
+        # DuckDB computes constants as soon as it knows the SQL.
         found = _readable(asked.con.sql(asked.query.sql, params=dict(asked.values) or None), asked.query)
         reader = (found if limit is None else found.limit(limit)).to_arrow_reader(_BATCH_ROWS)
         for batch in reader:
@@ -183,7 +181,7 @@ def _is_foreign(kind: DuckDBPyType) -> bool:
 
 
 def _with_dates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return columns with an infinite date or time, or one outside the years 1 to 9999, as DuckDB writes them.
+    """Return the frame; columns with a date that is infinite or outside years 1 to 9999 become DuckDB's text.
 
     Python has no such dates, and Polars cannot print infinite ones.
     """
@@ -212,7 +210,7 @@ def _has_far_dates(values: pl.Series) -> bool:
     first, last = ((end - datetime(1970, 1, 1)) // unit for end in (datetime.min, datetime.max))
     if isinstance(kind, pl.Datetime) and kind.time_unit == "ms":
         first, last = first // 1000, last // 1000
-    elif isinstance(kind, pl.Datetime) and kind.time_unit == "ns":  # only infinity is beyond these
+    elif isinstance(kind, pl.Datetime) and kind.time_unit == "ns":  # only infinity exceeds these
         first, last = -(2**63) + 2, 2**63 - 2
     return bool(((values.to_physical() < first) | (values.to_physical() > last)).any())
 
@@ -224,7 +222,7 @@ def _sql_name(name: str) -> str:
 def _with_line(
     con: duckdb.DuckDBPyConnection, query: Query, values: Mapping[str, Value], error: duckdb.Error
 ) -> duckdb.Error:
-    """Return `error` as EXPLAIN words it: relations leave out the line of names that they cannot resolve."""
+    """Return the error that EXPLAIN raises: relations omit the line number for names that they cannot resolve."""
     import duckdb
 
     try:
@@ -235,7 +233,7 @@ def _with_line(
 
 
 def sql_error(error: duckdb.Error, query: Query, hint: str | None = None) -> QueryError:
-    """Return DuckDB's message as one line, with the line of the file when it gives one."""
+    """Return DuckDB's message as one line, with the line number of the file if DuckDB gives it."""
     text = str(error)
     place = re.search(r"^LINE (\d+):", text, flags=re.MULTILINE)
     return QueryError(text.splitlines()[0], where=query.path, line=int(place[1]) if place else None, hint=hint)

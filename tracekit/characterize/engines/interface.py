@@ -1,4 +1,4 @@
-"""What an engine does: tables, views, timelines and SQL of one Trace."""
+"""The interface of an engine, which computes the timelines and runs the SQL of a Trace."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ __all__ = ["Asked", "Engine"]
 
 @dataclass(frozen=True)
 class Asked:
-    """A query whose parameters are bound and whose timelines are known, before an engine answers it."""
+    """A query ready for an engine: its parameters are bound and its timelines are known."""
 
     query: Query
     trace: Trace
     values: Mapping[str, Value]
-    """The parameters that the SQL names."""
+    """Values of the parameters that the SQL names."""
     empty: frozenset[str]
-    """Tables that the Trace lacks, and that the SQL may read as empty."""
+    """Tables that the Trace lacks and that the SQL may read as empty."""
     con: duckdb.DuckDBPyConnection
-    """On this machine: the tables, the shared views, and the timelines as frames."""
+    """A connection on this machine with the tables, the shared views, and the timelines as frames."""
     timelines: Mapping[str, TimelineRows]
-    """Those that the SQL names, by name."""
+    """The timelines that the SQL names, by name."""
     limits: Limits = NO_LIMITS
-    """What the question may take."""
+    """The limits of the question."""
     own_process: bool = False
-    """Whether this process answers this question alone, so that its memory may be limited."""
+    """Whether this process answers only this question, so that its memory may be limited."""
 
 
 class Engine(ABC):
-    """What answers queries. One may serve several Traces, one after the other.
+    """Answers queries. One engine may serve several Traces, one after the other.
 
-    SQL is written once, in DuckDB's dialect, and DuckDB's answer is the right one: another engine gives the same rows
-    in the same order, the same columns of the same types, and every number to 1e-9.
+    SQL is written once, in DuckDB's dialect, and DuckDB's answer is the reference: every engine returns the same rows
+    in the same order, the same columns with the same types, and every number to within 1e-9.
     """
 
     name: ClassVar[str]
-    """As `--engine` has it."""
+    """The name of the engine, as in `--engine`."""
 
     def __enter__(self) -> Self:
-        """Return itself; an engine starts with the first question."""
+        """Return the engine itself, which starts with the first question."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,7 +62,7 @@ class Engine(ABC):
         self.stop()
 
     def start(self) -> None:  # noqa: B027 -- most engines need nothing
-        """Take what the engine needs, before long work for it.
+        """Acquire the engine's resources before long work.
 
         Raises
         ------
@@ -71,29 +71,29 @@ class Engine(ABC):
         """
 
     def stop(self) -> None:  # noqa: B027 -- most engines hold nothing
-        """Give up what the engine holds; the next question takes it again. Nothing, for one that holds nothing."""
+        """Release the engine's resources, if it has any; the next question acquires them again."""
 
     def workers(self) -> Workers | None:
-        """Return the processes that it can have do other work than queries; None where it has none."""
+        """Return the processes that can do work other than queries; None if the engine has none."""
         return None
 
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:
-        """Refuse, by name and before any work, a query that this engine cannot answer as DuckDB does.
+        """Reject, before any work, a query that this engine cannot answer as DuckDB does.
 
         Parameters
         ----------
         query : Query
-            What is asked.
+            The query.
         locked : bool
-            Whether its SQL may read the Trace's tables and nothing else.
+            Whether its SQL may read only the Trace's tables.
 
         Raises
         ------
         QueryError
-            It cannot.
+            The engine cannot answer the query.
         UsageError
-            The engine itself cannot be used: it is not installed, or not there.
+            The engine cannot be used: it is not installed, or does not respond.
         """
 
     @abstractmethod
@@ -110,15 +110,15 @@ class Engine(ABC):
         Parameters
         ----------
         con : DuckDB connection
-            On this machine: the tables and the shared views.
+            A connection on this machine with the tables and the shared views.
         trace : Trace
-            What is asked.
+            The Trace.
         empty : frozenset of str
-            Tables that the Trace lacks, and that are there without rows.
+            Tables that the Trace lacks and that are present without rows.
         timeline : TimelineTable
-            Which one.
+            The timeline to compute.
         params : mapping
-            The value of each of its parameters.
+            The value of each parameter of the timeline.
         """
 
     @abstractmethod
@@ -132,5 +132,5 @@ class Engine(ABC):
         """
 
     def notes(self, query: Query) -> tuple[str, ...]:  # noqa: ARG002 -- others look at the query
-        """Return what a reader has to know of this engine's answer; nothing where it is DuckDB's."""
+        """Return caveats about this engine's answer; none for DuckDB."""
         return ()

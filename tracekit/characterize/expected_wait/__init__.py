@@ -1,7 +1,7 @@
-"""How long jobs like one waited lately, as an interval that holds a stated share of the waits to come.
+"""Predict how long a job will wait, as an interval based on recent similar jobs.
 
-likeness: who waited how long, and which earlier jobs are like one. backtest: what waits these had, the ends told, what
-is learned from each miss, and every job asked in turn. ask: one question.
+likeness: the waits of all jobs, and which earlier jobs are similar. backtest: the waits of similar jobs, the predicted
+intervals, the correction after each miss, and a prediction for every job in turn. ask: a single prediction.
 """
 
 from __future__ import annotations

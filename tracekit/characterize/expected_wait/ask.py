@@ -1,4 +1,4 @@
-"""How long a job will wait that is submitted now: what jobs like it met lately."""
+"""Predict how long a job submitted now will wait, based on recent similar jobs."""
 
 from __future__ import annotations
 
@@ -22,51 +22,50 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Shares of the jobs whose longest wait is told."""
+"""Quantiles of the wait that are reported."""
 
 
 @dataclass(frozen=True)
 class ExpectedWait:
-    """What jobs like one met lately."""
+    """The predicted wait of a job, based on recent similar jobs."""
 
     gpu_class: str | None
-    """Size class; None where the log knows no sizes."""
+    """Size class; None if the log has no job sizes."""
     same: tuple[str, ...]
-    """In what the jobs are the same, as words."""
+    """Names of the attributes in which the jobs agree."""
     given_up: tuple[str, ...]
-    """What was asked for, but too few jobs have it."""
+    """Names of the attributes that were given up because too few jobs share them."""
     jobs: int
-    """How many are like it, of those that began to wait lately."""
+    """Number of similar jobs among those that began to wait recently."""
     waiting: int
-    """How many of them still wait, or left without a start: they count as waiting at least so long."""
+    """How many of them still wait or left without a start; they count as waits of at least this length."""
     since: dt.datetime | None
-    """When the first of them began to wait [UTC]."""
+    """When the first similar job began to wait [UTC]."""
     asked: dt.datetime
-    """The end of the log, at which the question is asked [UTC]."""
+    """The end of the log, for which the prediction is made [UTC]."""
     level: float
-    """Share of the waits that the interval shall hold."""
+    """Share of the waits that the interval should cover."""
     low_s: float | None
-    """Lower end of the interval; None when too few jobs are like it [s]."""
+    """Lower end of the interval [s]; None if too few jobs are similar."""
     high_s: float | None
-    """Upper end; None also where so many still wait that no end is known [s]."""
+    """Upper end of the interval [s]; None also if too many jobs still wait to know it."""
     quantiles_s: dict[float, float | None]
-    """The wait that each share of the jobs does not exceed, corrected by what the interval's ends have learned; None
-    where it is not known [s]."""
+    """Quantiles of the wait by share [s], corrected as the ends of the interval are; None if unknown."""
     at_once_share: float | None
-    """Share of them that started without a wait."""
+    """Share of the similar jobs that started without a wait."""
     checked: int
-    """Jobs of this cluster and size class whose interval the backtest could check."""
+    """Number of jobs of this cluster and size class whose interval the backtest could check."""
     covered_share: float | None
-    """Share of these whose wait fell in, as in queuing/expected_wait_backtest."""
+    """Share of these jobs whose wait fell inside the interval, as in queuing/expected_wait_backtest."""
     notes: tuple[str, ...] = ()
 
     @property
     def enough(self) -> bool:
-        """Whether enough jobs are like it to tell anything."""
+        """Whether enough jobs are similar for a prediction."""
         return self.low_s is not None
 
     def row(self) -> dict[str, Any]:
-        """Return everything as one row; times are ISO 8601 in UTC."""
+        """Return all values as one row; times are ISO 8601 in UTC."""
         quantiles = {f"p{round(100 * share)}_s": value for share, value in self.quantiles_s.items()}
         return {
             "gpu_class": self.gpu_class,
@@ -89,19 +88,19 @@ class ExpectedWait:
         """Return the answer in words."""
         if not self.enough:
             found = f"{counted(self.jobs, 'jobs')} of the last {Lately.days:g} days have the same {_listed(self.same)}"
-            return [f"Too few like it: {found}; {Lately.least} are needed."]
-        high = "an end that is not known yet" if self.high_s is None else duration(self.high_s or 0)
-        said = [f"{level_percent(self.level)} of such jobs wait {duration(self.low_s or 0)} to {high}."]
+            return [f"Too few similar jobs: {found}; at least {Lately.least} are needed."]
+        high = "an upper end that is not known yet" if self.high_s is None else duration(self.high_s or 0)
+        said = [f"{level_percent(self.level)} of similar jobs wait between {duration(self.low_s or 0)} and {high}."]
         if self.at_once_share:
-            said.append(f"{percent(self.at_once_share)} of the last {self.jobs} started at once.")
-        still = f", {counted(self.waiting, 'of them')} without a start so far" if self.waiting else ""
-        said.append(f"From {counted(self.jobs, 'jobs')} of the same {_listed(self.same)}{still}.")
+            said.append(f"{percent(self.at_once_share)} of the last {self.jobs} similar jobs started at once.")
+        still = f", {counted(self.waiting, 'of them')} not started so far" if self.waiting else ""
+        said.append(f"Based on {counted(self.jobs, 'jobs')} with the same {_listed(self.same)}{still}.")
         if self.given_up:
-            said.append(f"Too few have the same {_listed(self.given_up)}.")
+            said.append(f"Too few jobs have the same {_listed(self.given_up)}.")
         if self.covered_share is not None:
             said.append(
-                f"In the backtest such intervals held {percent(self.covered_share)} of {counted(self.checked, 'waits')}"
-                " of this size class."
+                f"In the backtest such intervals covered {percent(self.covered_share)} of"
+                f" {counted(self.checked, 'waits')} of this size class."
             )
         return said
 
@@ -124,7 +123,7 @@ def expected_wait(
     level: float = 0.8,
     memory_limit: str | None = None,
 ) -> ExpectedWait:
-    """Return how long jobs like one waited lately, and an interval that holds a share of the waits to come.
+    """Predict how long a job will wait, as an interval based on recent similar jobs.
 
     >>> import tracekit
     >>> tracekit.expected_wait("my-trace", 4, partition="gpu").sentences()  # doctest: +SKIP
@@ -132,26 +131,26 @@ def expected_wait(
     Parameters
     ----------
     trace : Trace or path
-        The history; the question is asked at its end.
+        The history; the prediction is for its end.
     gpus : float, optional
-        GPUs of the job; left out only where the log knows the size of no job.
+        GPUs of the job; omit it only if the log has no job sizes.
     gpu_model, partition, qos, account : str, optional
-        What the job asks for; without a partition in the log, its VC.
+        What the job asks for; if the log has no partitions, `partition` is the VC.
     time_limit_s : float, optional
-        Its time limit [s].
+        The job's time limit [s].
     cluster : str, optional
-        Needed where the log has several.
+        The job's cluster; needed if the log has several clusters.
     level : float
-        Share of the waits that the interval shall hold, above 0 and below 1.
+        Share of the waits that the interval should cover, above 0 and below 1.
     memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+        Memory limit for joins before they spill to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        An option has no such value in the log, or is out of bounds.
+        A value does not occur in the log, or is out of bounds.
     QueryError
-        The log does not tell when jobs were submitted and started.
+        The log does not record when jobs were submitted and started.
     """
     opened = Trace.of(trace)
     if not 0 < level < 1:
@@ -193,7 +192,7 @@ def _told(
     level: float,
     notes: tuple[str, ...],
 ) -> ExpectedWait:
-    """Return the answer from the jobs like the one asked about, and from what was learned up to the end."""
+    """Return the prediction from the similar jobs and the corrections learned up to the end of the log."""
     lately = Lately()
     tested = backtest(jobs, lately, level)
     tested.learner.learn(end)
@@ -219,7 +218,7 @@ def _told(
     told = tested.learner.tell(group, waits, 0) if enough else None
 
     def quantile(share: float) -> float | None:
-        """Return the wait that this share of the jobs does not exceed, corrected as the interval is [s]."""
+        """Return this quantile of the wait, corrected as the interval is [s]."""
         lies_at = share if told is None else tested.learner.share_of(group, told, share)
         return _finite(waits.quantile(0, lies_at) / 1e6)
 
@@ -256,7 +255,7 @@ def _finite(value: float) -> float | None:
 
 
 def _class_of(gpus: float | None) -> str | None:
-    """Return the size class of a number of GPUs, as the view job_classes has it."""
+    """Return the size class of a number of GPUs, as in the view job_classes."""
     if gpus is None:
         return None
     bounds = {"0": gpus == 0, "<1": gpus < 1, "1": gpus == 1, "2-4": gpus <= 4, "5-8": gpus <= 8}
@@ -269,7 +268,7 @@ def _known(jobs: pl.DataFrame, column: str, value: str | None, what: str) -> str
     Raises
     ------
     UsageError
-        No job has it.
+        No job has this name.
     """
     if value is None:
         return None
@@ -284,12 +283,12 @@ def _known(jobs: pl.DataFrame, column: str, value: str | None, what: str) -> str
 
 
 def _cluster(jobs: pl.DataFrame, cluster: str | None) -> str | None:
-    """Return the cluster that is asked about; the log's only one by default.
+    """Return the cluster of the job; by default the only cluster of the log.
 
     Raises
     ------
     UsageError
-        There are several and none is named, or none has that name.
+        The log has several clusters and none was given, or no cluster has this name.
     """
     if cluster is not None:
         return _known(jobs, "cluster", cluster, "cluster")

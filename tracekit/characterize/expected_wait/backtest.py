@@ -1,7 +1,7 @@
-"""Every job asked in turn, from what was known when it began to wait, and whether its wait fell in.
+"""Predict each job's wait in turn from what was known when it began to wait, and check the prediction.
 
-The waits of the jobs that are alike are estimated as those of Kaplan and Meier (1958): a job that has waited for an
-hour and waits on counts among those that wait for more than an hour, and says nothing of what comes after.
+The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that has waited for an hour and
+still waits counts as a wait of more than an hour, and adds no information beyond that.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Waits:
-    """The waits of the jobs like each of several, a row each.
+    """The waits of the similar jobs, one row for each question.
 
-    The place of a wait is how many of the n jobs waited so long or less; the quantile p lies at the place p (n + 1), as
-    is usual for the next one of n alike, and between two waits it is interpolated.
+    The place of a wait is the number of the n jobs that waited at most as long. The quantile p lies at the place p (n +
+    1), as usual for predicting the next of n similar values. Between two waits it is interpolated.
     """
 
     places: Floats
-    """Place of each wait, rising; infinite beyond the last."""
+    """Place of each wait, in increasing order; infinite beyond the last."""
     values: Floats
     """The wait at each place [us]."""
     count: Ints
-    """n: how many jobs are alike."""
+    """n: the number of similar jobs."""
     waiting: Ints
-    """How many of them still wait, or left without a start."""
+    """How many of the similar jobs still wait, or left without a start."""
     longest: Floats
-    """The longest time that any of them has waited, started or not [us]."""
+    """The longest time that any similar job has waited, started or not [us]."""
     reached: Floats
     """The place of the longest wait that ended with a start."""
 
     def quantile(self, row: int, share: float) -> float:
-        """Return the wait that this share of the jobs does not exceed [us]; infinite where that is not known."""
+        """Return the wait that this share of the jobs does not exceed [us]; infinite if unknown."""
         n = self.count[row]
-        # No wait beyond the longest is known: it stands for all that would lie there.
+        # No wait beyond the longest is known, so the longest stands for all higher quantiles.
         place = min(share * (n + 1), n)
         if place <= 0:
             return 0.0
@@ -58,7 +58,7 @@ class Waits:
         return float(below + min(max(part, 0.0), 1.0) * (self.values[row, at] - below))
 
     def shares(self, row: int, wait: float) -> tuple[float, float]:
-        """Return between which shares a wait lies: the one of shorter waits, and that of those as long and itself."""
+        """Return the two shares between which a wait lies: without and with the waits of equal length and itself."""
         places, values, n = self.places[row], self.values[row], self.count[row]
         ended = int(places.searchsorted(np.inf))
         shorter = int(values[:ended].searchsorted(wait, side="left"))
@@ -68,29 +68,29 @@ class Waits:
         return float(low / (n + 1)), float(min((high + 1) / (n + 1), 1.0))
 
     def at_once(self, row: int) -> float:
-        """Return the share of the next jobs that are expected to start without a wait."""
+        """Return the expected share of future jobs that start without a wait."""
         ended = int(self.places[row].searchsorted(np.inf))
         zeros = int(self.values[row, :ended].searchsorted(0.0, side="right"))
         return float(self.places[row, zeros - 1] / (self.count[row] + 1)) if zeros else 0.0
 
 
 def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools) -> Waits:
-    """Return the waits as they are known at some moments.
+    """Return the waits as known at the moments of the questions.
 
     Parameters
     ----------
     rows : array of shape (questions, most)
-        The jobs like each; -1 for none.
+        The similar jobs for each question; -1 for none.
     moments : array
-        When each question is asked [us].
+        The moment of each question [us].
     since, until, started : array
-        Of every job: its wait [us], and whether a start ended it.
+        Begin and end of every job's wait [us], and whether the job started at the end.
     """
     there = rows >= 0
     now = moments[:, None]
     ended = there & started[rows] & (until[rows] <= now)
     waited = np.minimum(until[rows], now) - since[rows]
-    # Sorted by length, of equal ones the ended first; what is not there stands at the end.
+    # Sorted by length, ended waits first among equals; missing entries come last.
     key = np.where(there, 2 * waited + ~ended, np.iinfo(np.int64).max)
     key.sort(axis=1)
     there = key < np.iinfo(np.int64).max
@@ -106,51 +106,51 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
     return Waits(place, value.astype(np.float64), count, count - ended.sum(axis=1), longest.astype(np.float64), reached)
 
 
-# The ends of the interval, which learn from every miss.
+# The ends of the interval, which are corrected after every outcome.
 #
-# Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): the share of earlier waits at which an end lies moves
-# a little outwards after a miss, and a little inwards after none, so that over time the misses are as many as they
-# may be, whatever the waits do. Each end learns for itself. An outcome is learned when it is known and no sooner: a
-# wait within the interval when the job starts, a wait beyond it when the end has passed.
+# Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): an end lies at a share of the earlier waits. This share
+# moves a little outwards after a miss and a little inwards otherwise, so that over time the rate of misses is the
+# allowed one, however the waits behave. Each end learns separately. An outcome is learned as soon as it is known and no
+# sooner: a wait within the interval when the job starts, a longer wait when the upper end has passed.
 
 GAIN = 0.05
-"""How far an end moves after a miss, as a share of the earlier waits. Gibbs and Candes take 0.005 for series of many
-thousands; logs of a few hundred jobs learn in time only with more."""
+"""How far an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of many
+thousands; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
-"""After so many outcomes the ends move less with each further one, down to this part: a few misses in a row then change
-an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and Bates, ICML 2024); the rest
-is for waits that drift."""
+"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step, so that a
+few misses in a row change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
+Bates, ICML 2024); steps do not shrink to 0, because waits may drift."""
 
 
 @dataclass
 class Ends:
-    """At which shares of the earlier waits the ends lie, for jobs of one cluster and size class."""
+    """The shares of the earlier waits at which the ends lie, for jobs of one cluster and size class."""
 
     low: float
     high: float
     top: float
-    """The upper end where the interval begins at 0."""
+    """The upper end if the interval begins at 0."""
     learned: int = 0
-    """From how many outcomes."""
+    """Number of outcomes learned from."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """An interval, as it was told."""
+    """A predicted interval."""
 
     low_us: float
     high_us: float
-    """Infinite where no upper end is known."""
+    """Infinite if no upper end is known."""
     low_share: float
     high_share: float
     from_zero: bool
-    """Whether it begins at 0 and leaves out nothing below."""
+    """Whether the interval begins at 0, so that no wait lies below it."""
 
     def misses(self, wait_us: float, between: tuple[float, float]) -> tuple[float, float]:
-        """Return which part of a wait lies below and above the interval, 0 or 1; of one that equals an end, a share.
+        """Return the parts of a wait below and above the interval: 0 or 1, or a share if the wait equals an end.
 
-        Where many waits are alike, an end falls into the middle of them: those beyond it count as missed. This is what
-        drawing lots between equal waits gives in the mean (Czado, Gneiting and Held, Biometrics 2009).
+        If many waits are equal, an end may fall among them; the waits beyond it count as missed. Breaking ties at
+        random gives the same result on average (Czado, Gneiting and Held, Biometrics 2009).
         """
         first, last = between
         below = float(wait_us < self.low_us)
@@ -164,24 +164,24 @@ class Told:
 
 @dataclass
 class Learner:
-    """Tells intervals one after another, in the order of time, and learns from what became of them."""
+    """Predicts intervals in time order and learns from the outcomes."""
 
     level: float
     gain: float = GAIN
     ends: dict[int, Ends] = field(default_factory=dict)
     coming: list[tuple[int, int, int, Told, float, float]] = field(default_factory=list)
-    """What will be known: when [us], a number that tells equal times apart, whose, the interval, and the misses."""
+    """Pending outcomes: when known [us], a number to order equal times, group, interval, misses below and above."""
 
     def ends_of(self, group: int) -> Ends:
-        """Return where the ends of a group lie."""
+        """Return the ends of a group."""
         miss = 1 - self.level
         return self.ends.setdefault(group, Ends(miss / 2, 1 - miss / 2, self.level))
 
     def tell(self, group: int, waits: Waits, row: int) -> Told:
-        """Return the interval for one question; what was known by then has been learned (`learn`)."""
+        """Return the interval for one question; call `learn` for its moment first."""
         ends = self.ends_of(group)
         if waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
-            # So many start at once that no wait lies below: all misses may lie above.
+            # So many jobs start at once that no wait lies below, so all allowed misses may lie above.
             return Told(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
         low = waits.quantile(row, ends.low)
         if math.isinf(low):
@@ -189,9 +189,9 @@ class Learner:
         return Told(low, max(low, waits.quantile(row, ends.high)), ends.low, ends.high, from_zero=False)
 
     def share_of(self, group: int, told: Told, share: float) -> float:
-        """Return at which share of the earlier waits a quantile lies, moved as far as the ends next to it were.
+        """Return the share of the earlier waits for a quantile, moved as far as the neighbouring ends were.
 
-        So the quantiles agree with the interval: what 75 % of the jobs wait at most is within what 80 % do.
+        This keeps the quantiles consistent with the interval.
         """
         ends, miss = self.ends_of(group), 1 - self.level
         between, moved = [0.0, miss / 2, 1 - miss / 2, 1.0], [0.0, ends.low, ends.high, 1.0]
@@ -200,7 +200,7 @@ class Learner:
         return float(np.interp(share, between, np.maximum.accumulate(np.clip(moved, 0.0, 1.0))))
 
     def expect(self, moment_us: int, number: int, group: int, told: Told, misses: tuple[float, float]) -> None:
-        """Remember an outcome that will be known at a moment."""
+        """Record an outcome that becomes known at a moment."""
         heappush(self.coming, (moment_us, number, group, told, *misses))
 
     def learn(self, moment_us: int) -> None:
@@ -219,34 +219,34 @@ class Learner:
 
 
 _AT_ONCE = 8192
-"""Questions whose waits are sorted together: enough that numpy is fast, and few megabytes."""
+"""Number of questions whose waits are sorted together: numpy is fast, and memory stays small."""
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """What every job would have been told, and what was learned on the way."""
+    """The prediction for every job, and what was learned from the outcomes."""
 
     rows: pl.DataFrame
     """Rows of `jobs` in their order: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
     learner: Learner
-    """As it stands after the last job; it still has to `learn` what became known later."""
+    """The learner after the last job; call `learn` for outcomes that became known later."""
     groups: dict[tuple[str | None, str | None], int]
-    """The learner's number of each cluster and size class."""
+    """The learner's group number for each cluster and size class."""
 
 
 def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAIN) -> Backtest:
-    """Ask for every job, in the order in which they began to wait.
+    """Predict each job's wait, in the order in which the jobs began to wait.
 
     Parameters
     ----------
     jobs : polars.DataFrame
-        Of `waiting_jobs`.
+        From `waiting_jobs`.
     lately : Lately
-        Which earlier jobs are looked at.
+        Which earlier jobs are used.
     level : float
-        Share of the waits that the intervals shall hold [0..1].
+        Share of the waits that the intervals should cover [0..1].
     gain : float
-        How fast the ends learn; 0: not at all.
+        Step size of the ends; 0: they do not learn.
     """
     n = jobs.height
     since, until = jobs["since"].to_numpy(), jobs["until"].to_numpy()
@@ -267,7 +267,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
             low[job], high[job] = told.low_us, told.high_us
             wait = float(until[job] - since[job])
             if not started[job] and wait <= told.high_us:
-                continue  # it may have waited on
+                continue  # it may have waited longer
             misses = told.misses(wait, waits.shares(row, wait))
             below[job], above[job] = misses
             known = since[job] + math.ceil(told.high_us) if wait > told.high_us else until[job]
@@ -286,5 +286,5 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
 
 
 def _known(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.Series:
-    """Return numbers with NULL for what is not finite."""
+    """Return the numbers, with NULL for those that are not finite."""
     return pl.Series([None if not math.isfinite(v) else v for v in values.tolist()], dtype=pl.Float64)

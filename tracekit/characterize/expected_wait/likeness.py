@@ -1,4 +1,4 @@
-"""The jobs of a log as waits, and which earlier jobs are like one: the same in all that it asked for, or in less."""
+"""The waits of the jobs of a log, and the earlier jobs similar to each: equal in all or some of their requests."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ if TYPE_CHECKING:
     from tracekit.array_types import Ints
 
 LIMITS_S = (3600, 14400, 86400)
-"""Time limits up to which jobs are alike: backfilling favours short ones [s]."""
+"""Upper bounds of the classes of time limits [s]: backfilling favours short jobs."""
 
 
 def limit_class(seconds: str) -> str:
-    """Return SQL that gives the class of a time limit: 0 the shortest; NULL where there is none."""
+    """Return SQL for the class of a time limit: 0 is the shortest; NULL without a limit."""
     cases = " ".join(f"WHEN {seconds} <= {limit} THEN {i}" for i, limit in enumerate(LIMITS_S))
     return f"CASE {cases} WHEN {seconds} IS NOT NULL THEN {len(LIMITS_S)} END"
 
 
 def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the latest time of any job, up to which the log knows what happened [us]; None without times."""
+    """Return the latest time of any job, which is the end of the log [us]; None without times."""
     sql = "SELECT greatest(epoch_us(max(submit_time)), epoch_us(max(start_time)), epoch_us(max(end_time))) FROM jobs"
     end: int | None = con.execute(sql).fetchall()[0][0]
     return end
 
 
 def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
-    """Return one row a job whose wait is known, or known to be at least so long, in the order of its beginning.
+    """Return one row for each job whose wait, or a lower bound of it, is known, by the begin of the wait.
 
     Returns
     -------
     polars.DataFrame
-        job_id, gpu_class, class_order; what it asked for: cluster, place (partition, or VC where there is none),
-        gpu_model, qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start where
-        `started`, and else by leaving the queue, or with the log.
+        job_id, gpu_class, class_order; what the job asked for: cluster, place (partition, or VC without one),
+        gpu_model, qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if
+        `started`, and otherwise when the job left the queue or the log ended.
     list of Note
-        What was left out.
+        The jobs excluded.
     """
     end = log_end_us(con)
     columns = (
         f"job_id, gpu_class, class_order, cluster, coalesce(partition, vc) AS place, gpu_model, qos, gpu_count,"
         f" {limit_class('time_limit_s')} AS limit_class, account"
     )
-    # A job that was submitted at the log's last moment has waited for no time yet.
+    # A job submitted at the last moment of the log has a wait of 0 so far.
     frame = pl.DataFrame(
         con.sql(
             f"""SELECT {columns}, epoch_us(coalesce(eligible_time, submit_time)) AS since,
@@ -69,16 +69,17 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Not
 
 
 ALWAYS = ("cluster", "gpu_class")
-"""In what jobs that are alike never differ."""
+"""Attributes in which similar jobs never differ."""
 
 STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
-"""In what else they are the same; where too few are, the first of these is given up, then the second, and so on."""
+"""Further attributes that must agree. If too few jobs are similar, the first is given up, then the second, and so
+on."""
 
 WORDS = {
     "cluster": "cluster",
     "gpu_class": "size class",
     "account": "account",
-    "limit_class": "class of time limit",
+    "limit_class": "time limit class",
     "gpu_count": "number of GPUs",
     "qos": "QOS",
     "gpu_model": "GPU model",
@@ -88,31 +89,31 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Lately:
-    """Which of the jobs that are alike are looked at."""
+    """Which of the similar jobs are used."""
 
     least: int = 20
-    """Fewest that tell anything."""
+    """Minimum number of similar jobs for a prediction."""
     most: int = 100
-    """The latest so many."""
+    """Maximum number of similar jobs; the latest are used."""
     days: float = 56
-    """Jobs that began to wait longer ago are left out [d]."""
+    """Jobs that began to wait longer ago are ignored [d]."""
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """For each job the earlier jobs that are like it, without a list for each: a stretch of one of a few orders."""
+    """The earlier similar jobs of each job, stored as a range of one of a few sorted orders instead of lists."""
 
     orders: tuple[Ints, ...]
-    """Row numbers, sorted by what is the same and then by when they began to wait; one order a step."""
+    """Row numbers, sorted by the shared attributes and then by the begin of the wait; one order per step."""
     step: Ints
-    """How many of STEPS were given up for each job; -1: too few are like it."""
+    """How many of STEPS were given up for each job; -1: too few similar jobs."""
     first: Ints
-    """Where its stretch begins in the order of its step."""
+    """Where the job's range begins in the order of its step."""
     end: Ints
-    """Where it ends, exclusive."""
+    """Where the range ends, exclusive."""
 
     def rows(self, jobs: Ints, most: int) -> Ints:
-        """Return the row numbers of the jobs like each of `jobs`, one row each, filled up with -1."""
+        """Return the row numbers of the jobs similar to each of `jobs`, one row each, padded with -1."""
         found = np.full((len(jobs), most), -1, dtype=np.int64)
         for step, order in enumerate(self.orders):
             here = np.flatnonzero(self.step[jobs] == step)
@@ -123,9 +124,9 @@ class Likeness:
 
 
 def likeness(jobs: pl.DataFrame, lately: Lately) -> Likeness:
-    """Return which earlier jobs are like each; `jobs` is sorted by since.
+    """Return the earlier jobs similar to each job; `jobs` must be sorted by since.
 
-    Only jobs that began to wait strictly before count: those submitted together know nothing of each other.
+    Only jobs that began to wait strictly earlier count: jobs submitted together do not inform each other.
     """
     n = jobs.height
     since = jobs["since"].to_numpy()
@@ -152,10 +153,10 @@ def likeness(jobs: pl.DataFrame, lately: Lately) -> Likeness:
 
 
 def _places_of(code: Ints, moment: Ints, bound: Ints) -> Ints:
-    """Return for each place the first place of the same code whose moment is not before `bound`."""
+    """Return, for each place, the first place with the same code whose moment is not before `bound`."""
     if not len(code):
         return np.zeros(0, dtype=np.int64)
-    # One number for code and moment, so that one search finds all; ranks keep it small.
+    # Code and moment are combined in one number, so that one search finds all; ranks keep it small.
     moments, rank = np.unique(moment, return_inverse=True)
     width = len(moments) + 1
     return np.searchsorted(code * width + rank, code * width + np.searchsorted(moments, bound))

@@ -1,4 +1,4 @@
-"""Find the reasons of failed trials in the logs of their jobs, by ordered rules.
+"""Find why trials failed from the logs of their jobs, by ordered rules.
 
 book = load_rules(["mine.toml"])
 found = classify_logs([Path("logs")], rules=book, trace=Trace.open("my-trace"))

@@ -1,7 +1,7 @@
-"""Find the root cause in one log, read as a stream in bounded memory.
+"""Find the root cause of a failure in a log, which is read as a stream in bounded memory.
 
-A line ends at a line feed or a carriage return, so that a progress bar is many short lines; lines are numbered by line
-feeds. Of a line longer than 32 KiB the first and the last 16 KiB are looked at.
+A line ends at a line feed or a carriage return, so a progress bar is many short lines. Line numbers count line feeds.
+Only the first and the last 16 KiB of a line longer than 32 KiB are searched.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from tracekit.characterize.joblogs.rules import RuleBook
 
 
-# Find in a block of lines the best rule that holds, and the first or last line for which it does.
+# Find the best rule that matches in a block of lines, and its first or last matching line.
 #
-# Each signature has texts of which a line that it matches holds one (see below). Polars looks for all of them in
-# one pass; only lines that hold one are matched, and only with the signatures that may match them.
+# For each signature we know texts such that every matching line contains at least one (see below). Polars searches for
+# all texts in one pass. Only lines that contain a text are matched, and only against the signatures that may match
+# them.
 
-# Literal texts of which every match of a regular expression contains one.
+# Find literal texts such that every match of a regular expression contains at least one.
 #
-# Logs are searched for a few texts first, and for the expressions only in the lines where one of these was found.
-# What is not understood gives no text, never a wrong one.
+# Logs are first searched for a few texts; the expressions are then matched only against lines that contain a text.
+# Syntax that the parser does not understand gives no text, never a wrong one.
 
 _SHORTEST = 3
-"""Length of the shortest text that is worth looking for [characters]."""
+"""Minimum length of a text worth searching for [characters]."""
 
 _ORDINARY = {"check", "error", "failed", "nccl ", "point", "timeout", "warning"}
-"""Texts that logs are full of, whatever happened: others are better."""
+"""Texts that are common in every log, so other texts are preferred."""
 
 _TOKEN = re.compile(
     r"""
@@ -59,12 +60,12 @@ _TOKEN = re.compile(
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    r"""Return texts of which every match of `pattern` contains at least one, in lower case.
+    r"""Return texts, in lower case, such that every match of `pattern` contains at least one.
 
     Returns
     -------
     tuple of str
-        ASCII characters; empty when there are no such texts.
+        Texts of ASCII characters; empty if there are no such texts.
 
     Examples
     --------
@@ -83,10 +84,10 @@ def required_literals(pattern: str) -> tuple[str, ...]:
 
 
 def _texts_of(tokens: Iterator[tuple[str, str]]) -> tuple[str, ...]:
-    """Read branches up to a closing bracket or the end."""
+    """Return the texts of the branches up to a closing bracket or the end."""
     branches: list[tuple[str, ...]] = []
     parts: list[tuple[str, ...]] = []
-    """What each match of the branch contains: of each part one of its texts, nothing known where it has none."""
+    """The texts of each part of the branch; every match contains one of them. Unknown if empty."""
     text = ""
     for kind, found in tokens:
         if kind == "text":
@@ -110,41 +111,41 @@ def _texts_of(tokens: Iterator[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _rarest(parts: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the part whose shortest text is the longest, none of them ordinary if possible; empty if all are short."""
+    """Return the part with the longest shortest text, preferably without ordinary texts; empty if all are short."""
     usable = [texts for texts in parts if min(map(len, texts), default=0) >= _SHORTEST]
     return max(usable, key=lambda texts: (_ORDINARY.isdisjoint(texts), min(map(len, texts))), default=())
 
 
 PIECE = 16 << 10
-"""How much of the beginning and of the end of an overlong line is looked at [bytes]."""
+"""Length searched at the beginning and at the end of an overlong line [bytes]."""
 
 _ESCAPE, _LINE_FEED = 27, 10
 _BOUNDED = re.compile(r"\.\{\d+,\d+\}")
 _COLOUR = r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 _COLOUR_BYTES = re.compile(_COLOUR.encode())
 _FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().replace(b"\r", b"\n"))
-"""For each byte of a log one that texts are looked for in: small letters, one kind of line break, ASCII only."""
+"""Maps each byte of a log for the text search: lower case, one kind of line break, ASCII only."""
 
 
 class RuleMatch(NamedTuple):
-    """A line for which a rule holds."""
+    """A line that matches a rule."""
 
     rank: int
-    """Place of the rule in the book, from 0."""
+    """Position of the rule in the book, from 0."""
     signature: str
     begin: int
     """Where the line begins in the block [bytes]."""
     line: bytes
-    """The line, or the piece of an overlong line, that matched; without colours."""
+    """The line, or the piece of an overlong line, that matched, without colours."""
 
 
 class _Signature(NamedTuple):
     rank: int
     pattern: str
     looser: str
-    """Without bounds an expression is quicker to compile and matches at least the same lines."""
+    """The expression without bounds, which compiles faster and matches at least the same lines."""
     texts: frozenset[str]
-    """Empty when there is none to look for: it is matched with every line."""
+    """Texts to search for; if empty, the signature is matched against every line."""
 
 
 class Searcher:
@@ -162,20 +163,20 @@ class Searcher:
     def best(
         self, block: NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
     ) -> RuleMatch | None:
-        """Return the best rule that holds for a line of `block`.
+        """Return the best rule that matches a line of `block`.
 
         Parameters
         ----------
         block : array of uint8
-            Lines, the last with its break.
+            The lines, including the last line break.
         below : int
-            Only rules of a lower rank are looked for.
+            Only rules of a lower rank are searched.
         tail : bool
-            The block is the end of a log and one more line break: rules that hold near the end are looked for, and
+            Whether the block is the end of a log plus a line break: only rules for the end of a log are searched, and
             others only with `after`.
         after : int, optional
-            A job said here in the block that it succeeded: only later lines hold, and none of the book's `parting`
-            [bytes].
+            Position in the block at which the job reported success: only later lines count, except those that match the
+            book's `parting` [bytes].
         """
         wanted = [
             s
@@ -213,9 +214,9 @@ class Searcher:
         pieces: pa.Array,
         never: tuple[str, ...],
     ) -> RuleMatch | None:
-        """Return the first line for which the rule holds, the last for a rule that holds near the end.
+        """Return the first line that matches the rule; the last one for a rule for the end of a log.
 
-        Lines that one of the expressions `never` matches are no hits.
+        Lines that match one of the expressions in `never` are not hits.
         """
         hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
@@ -232,12 +233,12 @@ class Searcher:
 
 
 class _Lines:
-    """The lines of a block, known by their numbers from 0.
+    """The lines of a block, numbered from 0.
 
     Attributes
     ----------
     begins : int64 array, shape (lines + 1,)
-        Where each line begins in the block, and where the last one ends [bytes].
+        Where each line begins in the block, and where the last line ends [bytes].
     """
 
     def __init__(self, block: NDArray[np.uint8]) -> None:
@@ -251,7 +252,7 @@ class _Lines:
         return len(self.begins) - 1
 
     def holding(self, texts: list[str]) -> tuple[Ints, set[str]]:
-        """Return the lines that hold one of some texts in small letters, and the texts that are held."""
+        """Return the lines that contain one of some lower-case texts, and the texts found."""
         if not texts:
             return np.empty(0, dtype=np.int64), set()
         buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self._folded)]
@@ -262,7 +263,7 @@ class _Lines:
         return np.flatnonzero(held.list.len() > 0), set(held.explode().drop_nulls().unique())
 
     def pieces(self, number: Ints) -> tuple[Ints, pa.Array]:
-        """Return what of some lines is to be matched: the number of the line and the text of each piece."""
+        """Return the pieces of some lines to match: the line number and the text of each piece."""
         begins, ends = self.begins[number], self.begins[number + 1] - 1
         if (ends - begins <= 2 * PIECE).all():
             buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self.block)]
@@ -275,25 +276,25 @@ class _Lines:
 
 
 def pieces(line: memoryview) -> list[bytes]:
-    """Return a line whole, or the beginning and the end of an overlong one, without colours."""
+    """Return a whole line, or the beginning and the end of an overlong line, without colours."""
     if len(line) <= 2 * PIECE:
         return [plain(bytes(line))]
     return [plain(bytes(line[:PIECE])), plain(bytes(line[-PIECE:]))]
 
 
 def plain(line: bytes) -> bytes:
-    """Return a line without the codes that colour it on a terminal."""
+    """Return a line without terminal colour codes."""
     return _COLOUR_BYTES.sub(b"", line) if b"\x1b" in line else line
 
 
 CHUNK = 8 << 20
-"""How much of a log is read at once [bytes]."""
+"""Size of the chunks in which a log is read [bytes]."""
 
 _END = 4 << 10
-"""How near to the end of a log a sign of success or failure has to begin [bytes]."""
+"""Maximum distance from the end of a log at which a sign of success or failure may begin [bytes]."""
 
 _TEXT = 500
-"""How much of a line is kept as evidence [characters]."""
+"""Maximum length of a line kept as evidence [characters]."""
 
 _BREAK = re.compile(rb"[\r\n]")
 
@@ -304,16 +305,16 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True)
 class Hit:
-    """A line for which a rule holds."""
+    """A line that matches a rule."""
 
     rank: int
-    """Place of the rule in the rule book, from 0; the lowest is the root cause."""
+    """Position of the rule in the rule book, from 0; the lowest is the root cause."""
     signature: str
     """The expression that matched."""
     line: int
-    """Number of the line, from 1."""
+    """Line number, from 1."""
     text: str
-    """The line, shortened, without colours and unprintable characters."""
+    """The line, shortened, without colours or unprintable characters."""
 
 
 @dataclass(frozen=True)
@@ -322,11 +323,11 @@ class LogFinding:
 
     hit: Hit | None
     ends_well: bool
-    """A line near the end says that the job succeeded, and nothing after it says otherwise."""
+    """Whether a line near the end reports success and nothing after it contradicts that."""
     failure_sign: bool
-    """A line near the end says that something went wrong."""
+    """Whether a line near the end reports that something went wrong."""
     bytes: int
-    """Size of the content, after decompression."""
+    """Size of the content after decompression [bytes]."""
 
 
 class Classifier:
@@ -338,14 +339,14 @@ class Classifier:
         self._tail = max(_END, *((rule.within_last_kib or 0) << 10 for rule in book.rules), 0)
 
     def classify(self, stream: _Readable, chunk: int = CHUNK) -> LogFinding:
-        """Read a log to its end and return its finding, which does not depend on `chunk`.
+        """Read a log to its end and return the finding, which does not depend on `chunk`.
 
         Parameters
         ----------
         stream : object with read(size)
             The log's bytes.
         chunk : int
-            How much to read at once [bytes].
+            Size of the chunks to read [bytes].
 
         Raises
         ------
@@ -373,7 +374,7 @@ class Classifier:
         return self._judge(scan, tail, size)
 
     def _judge(self, scan: _Scan, tail: bytes, size: int) -> LogFinding:
-        """Add the rules and signs that apply to the end of the log."""
+        """Return the finding, after applying the rules and signs for the end of the log."""
         begins, lines = _last_lines(tail)
         well = matches(lines, self.book.ends_well)
         sign = matches(lines, self.book.failure_signs)
@@ -399,7 +400,7 @@ class Classifier:
 
 
 class _Scan:
-    """The best hit so far, and the lines passed."""
+    """The best hit so far, and the number of lines read."""
 
     def __init__(self, searcher: Searcher, below: int) -> None:
         self._searcher = searcher
@@ -416,7 +417,7 @@ class _Scan:
         self.line_feeds += int(np.count_nonzero(block == 10))
 
     def line(self, partial: _Partial) -> None:
-        """Take one complete line that may be overlong, without its break."""
+        """Search one complete line, possibly overlong, without its line break."""
         for piece in partial.pieces():
             found = self._searcher.best(np.frombuffer(piece + b"\n", dtype=np.uint8), self._below)
             if found is not None:
@@ -428,7 +429,7 @@ class _Scan:
 
 
 class _Partial:
-    """The beginning of a line whose end was not read yet, in bounded memory."""
+    """The beginning of a line whose end has not been read yet, in bounded memory."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -439,14 +440,14 @@ class _Partial:
         return self._size
 
     def add(self, data: bytes) -> None:
-        """Append to the line."""
+        """Append data to the line."""
         self._size += len(data)
         room = 2 * PIECE - len(self._head)
         self._head += data[:room]
         self._tail = (self._tail + data[room:][-PIECE:])[-PIECE:]
 
     def pieces(self) -> list[bytes]:
-        """Return the line, or the beginning and the end of an overlong one."""
+        """Return the line, or the beginning and the end of an overlong line."""
         if not self._size:
             return []
         if self._size <= 2 * PIECE:
@@ -464,12 +465,12 @@ def _first_break(data: bytes) -> int:
 
 
 def _last_lines(tail: bytes) -> tuple[list[int], list[bytes]]:
-    """Return where the lines near the end of a log begin in its tail, and the lines; the last line always counts."""
+    """Return the positions and the lines near the end of a log; the last line always counts."""
     near = max(0, len(tail) - _END)
     breaks = [m.start() for m in _BREAK.finditer(tail, near)]
     pairs = [(b, e) for b, e in zip([near, *(p + 1 for p in breaks)], [*breaks, len(tail)], strict=True) if e > b]
     if near and len(pairs) > 1 and pairs[0][0] == near:
-        del pairs[0]  # its beginning is further from the end
+        del pairs[0]  # it begins too far from the end
     return [b for b, _ in pairs], [plain(tail[b:e]) for b, e in pairs]
 
 

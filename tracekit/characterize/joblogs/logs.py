@@ -1,4 +1,4 @@
-"""Find the logs below a folder, and the trial that each belongs to by its name."""
+"""Find the logs in a folder, and derive the trial of each log from its name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATTERNS = (
     rf"/{_JOB}/(?P<attempt>\d+)/{_STREAM}{_END}?$",
     # JOB/stderr, JOB/stdout.log
     rf"(?:^|/){_JOB}/{_STREAM}{_END}?$",
-    # 1/stdout.txt in the folder JOB, when no job is called 1
+    # 1/stdout.txt in the folder JOB, if no job is called 1
     rf"^{_JOB}/(?P<attempt>\d+)/{_STREAM}{_END}?$",
     # JOB.attempt1.err, JOB-attempt-1.log
     rf"(?:^|/){_JOB}[._-](?:attempt|try|retry)[_-]?(?P<attempt>\d+){_END}?$",
@@ -47,18 +47,18 @@ _PATTERNS = (
     # JOB
     rf"(?:^|/){_JOB}$",
 )
-"""Ways in which logs are named; where a Trace is at hand the first that gives a job of it holds."""
+"""Patterns of log names; with a Trace, the first pattern that gives one of its jobs is used."""
 
 _ATTEMPT_FIRST = 8
-"""The pattern that takes a number after '_' or '.' for the attempt; it goes before the plain name."""
+"""The pattern that reads a number after '_' or '.' as the attempt; it is tried before the plain name."""
 
 
 class Owner(NamedTuple):
-    """The trial that a log belongs to, as its name says."""
+    """The trial that a log belongs to, according to its name."""
 
     job_id: str
     attempt: int | None
-    """From 0; None when the name does not state it."""
+    """Number of the attempt, from 0; None if the name does not contain it."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +67,34 @@ class LogFile:
 
     path: Path
     name: str
-    """The path from the folder given on, that folder's name included, with '/' between its parts."""
+    """The path from the given folder on, including that folder's name, with '/' between the parts."""
     owners: tuple[Owner, ...]
-    """The trials it may belong to, the likeliest first."""
+    """The trials that the log may belong to, the likeliest first."""
     bytes: int
 
 
 @dataclass
 class LogSet:
-    """The logs found, and how many other files were skipped."""
+    """The logs found, and the number of other files skipped."""
 
     files: list[LogFile]
     passed_over: Counter[str] = field(default_factory=Counter)
-    """How many, by the reason in words."""
+    """Number of files skipped, by the reason in words."""
 
 
 class LogNames:
-    """Reads the job and the attempt from the names of logs.
+    """Reads the job and the attempt from log names.
 
     Parameters
     ----------
     pattern : str, optional
-        A regular expression with the named group `job_id`, and `attempt` where the name has it; searched in the path
-        from the folder given on, without an ending like .gz. tracekit's own patterns otherwise.
+        A regular expression with the named group `job_id`, and optionally `attempt`. It is searched in the path from
+        the given folder on, without an ending such as .gz. By default tracekit's own patterns are used.
 
     Raises
     ------
     UsageError
-        The pattern is no regular expression or lacks the group.
+        The pattern is not a regular expression or lacks the group.
     """
 
     def __init__(self, pattern: str | None = None) -> None:
@@ -113,7 +113,7 @@ class LogNames:
         self._guess = False
 
     def owners(self, name: str) -> tuple[Owner, ...]:
-        """Return the trials that a log of this name may belong to, the likeliest first; none when it fits nothing.
+        """Return the trials that a log with this name may belong to, the likeliest first; empty if no pattern fits.
 
         Examples
         --------
@@ -140,14 +140,14 @@ class LogNames:
 
 
 def find_logs(source: Path, names: LogNames) -> LogSet:
-    """Return the logs at or below `source`, in the order of their names.
+    """Return the logs at or below `source`, sorted by name.
 
-    Links are not followed, so that no log is read twice and none outside the folder.
+    Links are not followed, so no log is read twice and none outside the folder is read.
 
     Raises
     ------
     SourceError
-        There is no such file or folder, or it cannot be read.
+        The file or folder does not exist or cannot be read.
     """
     if not source.exists():
         raise SourceError("no such file or folder", where=source)
@@ -186,14 +186,14 @@ def _walk(folder: Path, prefix: str, names: LogNames, found: LogSet) -> None:
 
 
 def open_log(path: Path) -> io.BufferedIOBase | io.RawIOBase | None:
-    """Open a log, inflating .gz, .bz2, .xz and .zst content; None when the file holds no text.
+    """Open a log, decompressing .gz, .bz2, .xz and .zst content; return None if the file is not text.
 
     Raises
     ------
     OSError
         The file cannot be read.
     SourceError
-        While reading: compressed content is damaged or cut short.
+        While reading, the compressed content proves damaged or cut short.
     """
     raw = path.open("rb", buffering=0)
     try:

@@ -1,8 +1,8 @@
-"""The rules that name the reason of a failure: rules.toml and files of the user's own.
+"""The rules that find the reason of a failure, from rules.toml and the user's own files.
 
-A rules file is a list of `[[rule]]` in the order in which they are tried, root causes first. The keys are those of
-`LogRule`; `docs/classify-logs.md` explains them with examples. Their expressions are matched by RE2, which comes with
-pyarrow and never backtracks, so that no rule and no log can make it slow.
+A rules file is a list of `[[rule]]` tables in the order in which the rules are tried, root causes first. The keys are
+those of `LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which comes
+with pyarrow and never backtracks, so no rule and no log can make it slow.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Bools:
-    """Return for each line whether it matches at least one of some expressions in RE2's syntax.
+    """Return, for each line, whether it matches at least one of the RE2 expressions.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        One of them is no expression, or too large.
+        A pattern is not a valid expression, or is too large.
     """
     array = lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_binary())
     found = np.zeros(len(array), dtype=np.bool_)
@@ -43,7 +43,7 @@ def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Boo
 
 @lru_cache(maxsize=1000)
 def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return as few expressions as RE2 takes, together as good as all."""
+    """Join the expressions into as few as RE2 accepts."""
     if not patterns:
         return ()
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
@@ -58,7 +58,7 @@ def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 CATEGORIES = ("infrastructure", "engine", "user")
-"""Families of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
+"""Categories of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
 
 _BUILT_IN = Path(__file__).with_name("rules.toml")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -71,49 +71,49 @@ _RULE_KEYS = {*_TEXTS, *_LISTS, "within_last_kib"}
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a trial failed."""
+    """A reason why a trial failed."""
 
     name: str
     title: str
     category: str | None
-    """One of CATEGORIES; None for the reason that says that none was found."""
+    """One of CATEGORIES; None for `NO_SIGNATURE`."""
     advice: str = ""
     """What to do about it, and whether to try again."""
     source: str = ""
-    """Where the reason comes from: 'philly' for the published taxonomy, 'tracekit' for ours."""
+    """Origin of the reason: 'philly' for the published taxonomy, 'tracekit' for ours."""
 
 
-NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a rule for what it says", "philly")
+NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a rule for its message", "philly")
 
 
 @dataclass(frozen=True)
 class LogRule:
-    """Signatures of one reason that are tried together."""
+    """Signatures of one reason, which are tried together."""
 
     reason: Reason
     signatures: tuple[str, ...]
-    """Regular expressions in RE2's syntax, for one line without its end."""
+    """Regular expressions in RE2 syntax for one line, without its line break."""
     unless: tuple[str, ...] = ()
-    """A line that one of these matches as well is not a hit."""
+    """A line that also matches one of these is not a hit."""
     within_last_kib: int | None = None
-    """The line has to begin within this many KiB of the end of its file; such a rule takes the last hit."""
+    """The line must begin within this many KiB of the end of its file; such a rule uses the last hit."""
     status: tuple[str, ...] = ()
-    """Statuses of an attempt that imply the reason when no line matches."""
+    """Statuses of an attempt that imply the reason if no line matches."""
 
 
 @dataclass(frozen=True)
 class RuleBook:
-    """All rules in the order in which they are tried, and the signs of how a job ended."""
+    """All rules in the order in which they are tried, and the lines that show how a job ended."""
 
     rules: tuple[LogRule, ...]
     ignore: tuple[str, ...] = ()
-    """A line that one of these matches is never a hit."""
+    """A line that matches one of these is never a hit."""
     ends_well: tuple[str, ...] = ()
-    """Expressions for a line near the end of a log that shows that the job succeeded in spite of hits above it."""
+    """Expressions for a line near the end of a log that shows that the job succeeded despite earlier hits."""
     parting: tuple[str, ...] = ()
     """Expressions for a line that, after one of `ends_well`, is neither a hit nor a sign of failure."""
     failure_signs: tuple[str, ...] = ()
-    """Expressions for a line near the end of a log that shows that something went wrong, though not what."""
+    """Expressions for a line near the end of a log that shows that something went wrong, but not what."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -122,20 +122,20 @@ class RuleBook:
 
 
 def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> RuleBook:
-    """Return the built-in rules together with those of the user.
+    """Return the built-in rules together with the user's rules.
 
     Parameters
     ----------
     files : iterable of path
-        Rules files. Those with `place = "after"` stand after the built-in rules, the others before them; among
-        themselves they stand in the order given.
+        Rules files. Files with `place = "after"` follow the built-in rules, the others precede them; within each
+        group the given order is kept.
     built_in : bool
-        Whether to use tracekit's own rules and signs too.
+        Whether to also use tracekit's own rules and expressions.
 
     Raises
     ------
     UsageError
-        A file cannot be read, is no TOML, or a rule in it cannot be used; the error names the line of the rule.
+        A file cannot be read or is not TOML, or a rule in it cannot be used; the error names the line of the rule.
     """
     known: dict[str, Reason] = {NO_SIGNATURE.name: NO_SIGNATURE}
     own = _RulesFile(_BUILT_IN, known) if built_in else None
@@ -163,7 +163,7 @@ class _RulesFile:
         self.signs = {key: self._patterns(raw, key) for key in _SIGNS}
         entries = raw.get("rule", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self._wrong("rule", "has to be a list of tables", "begin each with [[rule]]")
+            raise self._wrong("rule", "must be a list of tables", "begin each with [[rule]]")
         self.rules = [self._rule(number, entry, known) for number, entry in enumerate(entries)]
 
     def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> LogRule:
@@ -171,7 +171,7 @@ class _RulesFile:
         self._only_known(entry, _RULE_KEYS)
         for key in _TEXTS:
             if not isinstance(entry.get(key, ""), str):
-                raise self._wrong(key, "has to be a text")
+                raise self._wrong(key, "must be a string")
         reason = self._reason(entry, known)
         signatures = self._patterns(entry, "signatures")
         status = self._list(entry, "status")
@@ -185,15 +185,15 @@ class _RulesFile:
     def _reason(self, entry: dict[str, Any], known: dict[str, Reason]) -> Reason:
         name = entry.get("reason", "")
         if not _NAME.fullmatch(name):
-            raise self._wrong("reason", f"{name!r} is not a name", "use small letters, digits and _")
+            raise self._wrong("reason", f"{name!r} is not a name", "use lower-case letters, digits and _")
         if name == NO_SIGNATURE.name:
-            raise self._wrong("reason", f"'{name}' is what no rule matched", "choose another name")
+            raise self._wrong("reason", f"'{name}' is the reason if no rule matches", "choose another name")
         earlier = known.get(name)
         if earlier is not None:
             for key in ("title", "category"):
                 if key in entry and entry[key] != getattr(earlier, key):
                     raise self._wrong(
-                        key, f"'{name}' has the {key} '{getattr(earlier, key)}' already", f"leave out {key}"
+                        key, f"'{name}' already has the {key} '{getattr(earlier, key)}'", f"leave out {key}"
                     )
             return earlier
         category = entry.get("category")
@@ -207,7 +207,7 @@ class _RulesFile:
     def _list(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:
         texts = entry.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            raise self._wrong(key, "has to be a list of texts")
+            raise self._wrong(key, "must be a list of strings")
         return tuple(texts)
 
     def _patterns(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Classify the logs of many jobs, one reason for each failed trial, and write the failures."""
+"""Classify the logs of many jobs, with one reason per failed trial, and write the failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 
 def evidence_file(out: Path) -> Path:
-    """Return the file beside `out` with the line behind each reason.
+    """Return the file next to `out` that holds the evidence line of each reason.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def evidence_file(out: Path) -> Path:
 
 
 def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> None:
-    """Write the table failures as Parquet, and beside it a CSV file with the line behind each reason.
+    """Write the table failures as Parquet, and next to it a CSV file with the evidence line of each reason.
 
     Parameters
     ----------
@@ -57,14 +57,14 @@ def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> No
     out : Path
         The Parquet file.
     force : bool
-        Replace files that stand there.
+        Whether to replace existing files.
 
     Raises
     ------
     UsageError
         The name does not end in .parquet.
     OutputError
-        A file stands there already, or the place cannot be written.
+        A file exists already, or cannot be written.
     """
     check_target(out, force=force)
     table = schema.common("failures")
@@ -78,14 +78,14 @@ def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> No
 
 
 def check_target(out: Path, *, force: bool) -> None:
-    """Check before long work that `out` can be written.
+    """Check, before long work, that `out` can be written.
 
     Raises
     ------
     UsageError
         The name does not end in .parquet.
     OutputError
-        A file stands there already and is not to be replaced.
+        A file exists already and must not be replaced.
     """
     if out.suffix != ".parquet":
         raise UsageError(f"'{out.name}' does not end in .parquet", where="-o", hint="write it like -o failures.parquet")
@@ -93,16 +93,16 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
-    """Add the table failures to a Trace and return it; it is replaced as a whole or not at all.
+    """Add the table failures to a Trace and return the Trace; the table is replaced completely or not at all.
 
     Parameters
     ----------
     trace : Trace, str or Path
         The Trace, or its folder.
     frame : DataFrame
-        From `Classification.frame`, of logs that were read with this Trace.
+        From `Classification.frame`, for logs that were read with this Trace.
     force : bool
-        Replace a table failures that the Trace has.
+        Whether to replace an existing table failures.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
                 writer.cut(con, ["failures"])
         manifest = replace(
             trace.manifest,
-            # The other tables keep their checksums: what was damaged before stays found.
+            # The other tables keep their checksums, so earlier damage is still detected.
             tables={
                 name: info
                 for name, info in {**trace.manifest.tables, "failures": writer.tables().get("failures")}.items()
@@ -146,7 +146,7 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
 
 
 def _take_over(old: Path, new: Path) -> None:
-    """Give a file or folder a second name; copy it where the file system has no links."""
+    """Give a file or folder a second name; copy it if the file system has no links."""
     if old.is_dir() and not old.is_symlink():
         shutil.copytree(old, new, symlinks=True, copy_function=_take_over_file)
         return
@@ -160,10 +160,10 @@ def _take_over_file(old: str | Path, new: str | Path) -> None:
         shutil.copy2(old, new, follow_symlinks=False)
 
 
-# Trials of a Trace and the logs that belong to them.
+# Match logs to the trials of a Trace.
 
 FAILED = (*schema.UNSUCCESSFUL, "preempted")
-"""Statuses of a trial that make it a failure."""
+"""Statuses with which a trial counts as failed."""
 
 _NOT_FAILED = frozenset({"completed", "cancelled", "running", "pending"})
 
@@ -181,19 +181,19 @@ class TrialLogs:
     attempt: int | None = None
     end: dt.datetime | None = None
     status: str | None = None
-    """As the Trace has it; None when it is unknown or there is no Trace."""
+    """The status in the Trace; None if it is unknown or there is no Trace."""
     files: list[LogFile] = field(default_factory=list)
 
     @property
     def failed(self) -> bool | None:
-        """Whether the trial failed by the Trace; None when only its log can show it."""
+        """Whether the trial failed according to the Trace; None if only its log can show it."""
         if self.status in FAILED:
             return True
         return False if self.status in _NOT_FAILED else None
 
 
 def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
-    """Return the trials named by logs, and how many logs name none."""
+    """Return the trials named by logs, and the number of logs that name no trial."""
     found: dict[Owner, TrialLogs] = {}
     nameless = 0
     for file in files:
@@ -206,7 +206,7 @@ def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
 
 
 class KnownJobs:
-    """The jobs of a Trace that some logs may belong to."""
+    """The jobs of a Trace to which the logs may belong."""
 
     def __init__(self, trace: Trace, files: Iterable[LogFile]) -> None:
         self._trace = trace
@@ -222,9 +222,9 @@ class KnownJobs:
                 self._attempts.setdefault(str(job), {})[number] = _Attempt(end, status)
 
     def trials(self, files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
-        """Return the trials that logs belong to, and how many logs belong to no trial of the Trace.
+        """Return the trials that logs belong to, and the number of logs that belong to no trial of the Trace.
 
-        A log whose name states no attempt belongs to the last one.
+        A log whose name has no attempt number belongs to the last attempt.
         """
         found: dict[tuple[str, int | None], TrialLogs] = {}
         unknown = 0
@@ -237,7 +237,7 @@ class KnownJobs:
         return list(found.values()), unknown
 
     def failed_without_log(self, trials: Iterable[TrialLogs]) -> int:
-        """Return how many jobs of the Trace failed and have no log."""
+        """Return the number of failed jobs of the Trace without a log."""
         with_log = {trial.job_id for trial in trials}
         failed = self._trace.scan("jobs").filter(pl.col("status").is_in(list(FAILED))).select(pl.len()).collect().item()
         return int(failed) - sum(self._jobs[job].status in FAILED for job in with_log)
@@ -248,14 +248,14 @@ class KnownJobs:
         job = self._jobs[owner.job_id]
         attempts = self._attempts.get(owner.job_id, {})
         if not attempts:
-            # A job that never started, or a source without attempts: the log is the job's.
+            # If a job never started, or the source has no attempts, the log belongs to the job.
             return None if owner.attempt else TrialLogs(owner.job_id, None, job.end, job.status)
         last = max(attempts)
         number = last if owner.attempt is None else owner.attempt
         if number not in attempts:
             return None
         status = attempts[number].status
-        # Without a status of its own the last attempt ended as the job did; for an earlier one its log decides.
+        # Without its own status, the last attempt ended as the job did; an earlier attempt is judged by its log.
         return TrialLogs(
             owner.job_id, number, attempts[number].end, job.status if status is None and number == last else status
         )
@@ -268,11 +268,11 @@ class Failure:
     trial: TrialLogs
     reason: Reason
     signature: str | None
-    """The rule that matched; None when none did."""
+    """The rule that matched; None if no rule matched."""
     log_file: str | None = None
     """The log with the line that matched."""
     line: int | None = None
-    """Number of that line, from 1."""
+    """Line number, from 1."""
     text: str | None = None
     """That line, shortened."""
 
@@ -283,36 +283,36 @@ class ReasonCount(NamedTuple):
     reason: Reason
     trials: int
     share: float
-    """Of all failed trials [0..1]."""
+    """Share of all failed trials [0..1]."""
     jobs: int
 
 
 @dataclass
 class Classification:
-    """The failures found in logs, and counts of what was and was not read."""
+    """The failures found in logs, and counts of the logs read and skipped."""
 
     failures: list[Failure] = field(default_factory=list)
     logs: int = 0
     """Logs read."""
     bytes: int = 0
-    """Their content, after decompression."""
+    """Size of the logs after decompression [bytes]."""
     trials: int = 0
-    """Trials with a log."""
+    """Number of trials with a log."""
     not_failed: int = 0
-    """Trials that the Trace says did not fail; their logs are not read."""
+    """Trials that did not fail according to the Trace; their logs are not read."""
     without_sign: int = 0
     """Trials of unknown status whose logs show no failure."""
     unknown_logs: int = 0
-    """Logs that belong to no trial of the Trace, or whose name does not fit the pattern; they are not read."""
+    """Logs that belong to no trial of the Trace, or whose name does not match the pattern; they are not read."""
     failed_without_log: int | None = None
-    """Failed jobs of the Trace without a log; None without a Trace."""
+    """Number of failed jobs of the Trace without a log; None without a Trace."""
     passed_over: Counter[str] = field(default_factory=Counter)
-    """Files that were passed over, by the reason in words."""
+    """Number of files skipped, by the reason in words."""
     damaged: list[str] = field(default_factory=list)
-    """Logs that could not be read, or not to the end, each with what was wrong."""
+    """Logs that could not be read to the end, each with the error."""
 
     def counts(self) -> list[ReasonCount]:
-        """Return the reasons found, the most frequent first."""
+        """Return the reasons found, most frequent first."""
         trials = Counter(failure.reason for failure in self.failures)
         jobs: dict[Reason, set[str]] = {}
         for failure in self.failures:
@@ -322,7 +322,7 @@ class Classification:
         return [ReasonCount(r, trials[r], trials[r] / total, len(jobs[r])) for r in ordered]
 
     def frame(self) -> pl.DataFrame:
-        """Return a row for each failed trial: the columns of the table failures, then log_file, line and text."""
+        """Return one row per failed trial: the columns of the table failures, then log_file, line and text."""
         types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}
         rows = [
             (f.trial.job_id, f.trial.attempt, f.trial.end, f.reason.name, f.reason.category, f.signature,
@@ -341,23 +341,23 @@ def classify_logs(
     names: LogNames | None = None,
     progress: Progress | None = None,
 ) -> Classification:
-    """Read logs and find the reason of each failed trial.
+    """Read logs and find out why each failed trial failed.
 
-    With a Trace, the trials that it says failed get a reason; those of unknown status get one if their log shows a
-    failure. Without a Trace, every trial whose log shows a failure gets one.
+    With a Trace, every trial that failed according to the Trace gets a reason; a trial of unknown status gets one if
+    its log shows a failure. Without a Trace, every trial whose log shows a failure gets a reason.
 
     Parameters
     ----------
     sources : iterable of Path
         Logs, or folders with logs.
     rules : RuleBook, optional
-        From `load_rules`; tracekit's own by default.
+        Rules from `load_rules`; tracekit's own by default.
     trace : Trace, str or Path, optional
         The jobs that the logs belong to.
     names : LogNames, optional
-        How names of logs are read.
+        How log names are read.
     progress : Progress, optional
-        Shows how many bytes were read.
+        Shows the number of bytes read.
 
     Raises
     ------
@@ -401,7 +401,7 @@ class _Reader:
         self._by_status = {s: rule.reason for rule in reversed(classifier.book.rules) for s in rule.status}
 
     def failure(self, trial: TrialLogs) -> Failure | None:
-        """Read the logs of a trial together and return its failure, if it has one."""
+        """Read all logs of a trial and return its failure, if any."""
         best: tuple[Hit, LogFile] | None = None
         sign = False
         read = 0

@@ -1,4 +1,4 @@
-"""The wait that each job would have been told when it began to wait, and whether its own fell in."""
+"""The wait predicted for each job when it began to wait, and whether the actual wait fell inside."""
 
 from __future__ import annotations
 
@@ -37,44 +37,50 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 EXPECTED_WAITS = TimelineTable(
     name="expected_waits",
-    title="The wait that each job would have been told, and whether its own fell in",
+    title="The wait predicted for each job, and whether the actual wait fell inside",
     tables=("jobs",),
     views=("job_classes",),
     params=(
-        Param("level", 0.8, "share of the waits that an interval shall hold"),
-        Param("window", 100, "how many of the latest jobs like it are looked at"),
-        Param("least", 20, "fewest jobs like it that tell anything"),
-        Param("days", 56, "jobs that began to wait longer ago are left out, in days"),
-        Param("judged_share", 0.5, "share of the jobs, the last ones, that are judged; the others are learned from"),
+        Param("level", 0.8, "share of the waits that an interval should cover"),
+        Param("window", 100, "number of most recent similar jobs to use"),
+        Param("least", 20, "fewest similar jobs for a prediction"),
+        Param("days", 56, "ignore jobs that began to wait longer ago than this, in days"),
+        Param(
+            "judged_share", 0.5, "share of the jobs, the last ones, that are tested; the others are used for learning"
+        ),
     ),
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("gpu_class", "class", "its size class; NULL when unknown"),
         AnswerColumn("class_order", "number", "order of the class"),
-        AnswerColumn("step", "number", "in how many things the jobs like it may differ; -1: too few are like it"),
+        AnswerColumn(
+            "step", "number", "number of attributes in which similar jobs may differ; -1: too few similar jobs"
+        ),
         AnswerColumn("like_jobs", "jobs", "jobs like it"),
-        AnswerColumn("low_s", "s", "lower end; NULL when too few are like it"),
-        AnswerColumn("high_s", "s", "upper end; NULL when none is known"),
-        AnswerColumn("wait_s", "s", "how long it waited, at least so long where it did not start"),
+        AnswerColumn("low_s", "s", "lower end; NULL when too few jobs are similar"),
+        AnswerColumn("high_s", "s", "upper end; NULL when unknown"),
+        AnswerColumn("wait_s", "s", "how long the job waited; a lower bound if it did not start"),
         AnswerColumn("started", "true or false", "whether it started"),
-        AnswerColumn("below", "ratio 0..1", "which part of the wait lies below; NULL when not told, or not known"),
-        AnswerColumn("above", "ratio 0..1", "which part of it lies above"),
-        AnswerColumn("judged", "true or false", "whether it is among the last jobs, which are judged"),
-        AnswerColumn("inside", "true or false", "whether the wait lies between the ends, both included"),
+        AnswerColumn(
+            "below", "ratio 0..1", "part of the wait below the interval; NULL without an interval, or when unknown"
+        ),
+        AnswerColumn("above", "ratio 0..1", "part of the wait above the interval"),
+        AnswerColumn("judged", "true or false", "whether the job is among the last jobs, which are tested"),
+        AnswerColumn("inside", "true or false", "whether the wait lies between the ends, including both"),
     ),
-    rule="""A wait is the time from when a job could have been started (its submission, where no later time is known) to
-its first start. A job that still waits, or left the queue without a start, has waited at least so long (Kaplan and
-Meier, 1958). Jobs are alike when cluster, size class, partition (or VC), GPU model, QOS, number of GPUs, class of time
-limit (to 1 h, 4 h, 24 h, more) and account are the same; where fewer than `least` are, account is given up, then the
-limit, the number, the QOS, the model, the partition. Cluster and size class never are. Of these the latest `window` of
-the last `days` count, which began to wait before the job did.
-The quantile p of n waits lies at the place p (n + 1). The ends start at the quantiles (1 - level) / 2 and (1 + level) /
-2; where more than the first of these start at once, the interval begins at 0 and ends at the quantile `level`. For each
-cluster and size class the ends then learn: after a wait beyond an end it moves outwards, else inwards, by 0.05 of the
-waits times (missed - allowed), as adaptive conformal inference does (Gibbs and Candes, NeurIPS 2021); from the 300th
-outcome on by less, down to 0.01 (decaying steps: Angelopoulos, Barber and Bates, ICML 2024). What became of a job is
-learned when it was known and no sooner.
-A wait that equals an end counts as missed in part, where many waits are alike: by the share of them that lies beyond
-the quantile (as in Czado, Gneiting and Held, Biometrics 2009). `inside` counts it wholly in.""",
+    rule="""A wait is the time from when a job could have been started (its submission, if no later time is known) to
+its first start. For a job that still waits, or left the queue without a start, the time so far is a lower bound of the
+wait (Kaplan and Meier, 1958). Jobs are similar if they have the same cluster, size class, partition (or VC), GPU model,
+QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `least` are similar, the
+account is given up, then the limit, the number, the QOS, the model and the partition, but never the cluster and the
+size class. The latest `window` similar jobs that began to wait before the job, within the last `days`, count. The
+quantile p of n waits lies at the place p (n + 1). The ends start at the quantiles (1 - level) / 2 and (1 + level) / 2.
+If a larger share than the first of these starts at once, the interval begins at 0 and ends at the quantile `level`. The
+ends then learn for each cluster and size class: after a wait beyond an end, the end moves outwards, otherwise inwards,
+by 0.05 of the waits times (missed - allowed), as in adaptive conformal inference (Gibbs and Candes, NeurIPS 2021). From
+the 300th outcome on the steps shrink, down to 0.01 (decaying steps: Angelopoulos, Barber and Bates, ICML 2024). The
+outcome of a job is learned when it became known and no sooner. If many waits equal an end, each of them counts as
+missed in part: by the share of them beyond the quantile (as in Czado, Gneiting and Held, Biometrics 2009). `inside`
+counts them all as inside.""",
     compute=_compute,
 )

@@ -1,4 +1,4 @@
-"""GPUs through time: those of each tenant and its cluster, running and waited for, and the free ones of nodes."""
+"""GPUs through time: in use and waited for by each tenant, of each cluster, and free on nodes."""
 
 from __future__ import annotations
 
@@ -37,16 +37,14 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
     from tracekit.characterize.notes import Note
 
-STEP = Param(
-    "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
-)
+STEP = Param("step_s", 3600, "length of the averaging intervals [s]; 0: the shortest that a page can show")
 _MOST_ROWS = 5_000_000
 _PAGE_ROWS = 800
 ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 
 
 def wide_step_s(span_s: float, most: float) -> int:
-    """Return the shortest of 30, 60, ... days [s] that cut a span [s] into at most so many intervals, 3 or more."""
+    """Return the shortest of 30, 60, 120, ... days [s] that gives at most max(`most`, 3) intervals in a span [s]."""
     step = ROUND_STEPS_S[-1]
     while span_s / step + 2 > max(most, 3):
         step *= 2
@@ -54,30 +52,30 @@ def wide_step_s(span_s: float, most: float) -> int:
 
 
 def fits(span_s: float, step_s: float, groups: int) -> bool:
-    """Return whether intervals of a step over a span [s] are few enough to be computed for each group."""
+    """Return whether a span [s] has few enough intervals of this step to compute them for each group."""
     return (span_s / step_s + 2) * max(groups, 1) <= _MOST_ROWS
 
 
 def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
-    """Return the edges of the intervals that cover a trace [us], aligned to whole steps; empty without times.
+    """Return the edges [us] of the intervals that cover a trace, aligned to whole steps; empty without times.
 
     If an interval would begin before year 1, they are aligned to the beginning of that year.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has jobs and attempts.
+        A connection with jobs and attempts.
     step_s : float
-        Length of an interval [s]; 0 chooses a round one that gives a page's worth of rows for all clusters.
+        Length of an interval [s]; 0 chooses a round length that gives about a page of rows for all clusters.
     groups : int
-        How many rows each interval will have.
+        Number of rows per interval.
 
     Raises
     ------
     QueryError
         The step is not above 0.
     TooManyIntervalsError
-        The step gives more rows than anybody can read.
+        The step gives too many rows.
     """
     if step_s < 1 and step_s != 0:
         raise QueryError(f"the parameter 'step_s' cannot be {step_s:g}", hint="give 1 s or more, or 0")
@@ -97,7 +95,7 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
 
 
 def page_step_s(con: duckdb.DuckDBPyConnection, window: tuple[int, int]) -> float:
-    """Return a round step that gives a page's worth of rows for all clusters of a trace [s]."""
+    """Return a round step [s] that gives about a page of rows for all clusters of a trace."""
     clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
     span_s = (window[1] - window[0]) / 1_000_000
     fitting = [s for s in ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
@@ -124,7 +122,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
         idle, away = idle_gpus_away(con, list(dict.fromkeys(names)), edges)
         for row, name in enumerate(names):
             owned[row] -= idle.get(name, 0)
-            # Without VCs what may be used is the cluster.
+            # Without VCs, jobs may use the whole cluster.
             allowed[row] -= 0 if quota.kind != "no tenants" else idle.get(name, 0)
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
@@ -150,7 +148,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
-    """Return which intervals end by the last submission; all where none does, or no submission is known."""
+    """Return which intervals end by the last submission; all if none does, or if no submission is known."""
     last = con.execute("SELECT last_submission FROM trace_window").fetchall()[0][0]
     ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)
@@ -199,22 +197,22 @@ GPU_TIMELINE = TimelineTable(
         AnswerColumn("vc", "text", "the tenant; NULL for jobs without one"),
         AnswerColumn("running_jobs", "jobs", "mean number of running attempts"),
         AnswerColumn("pending_jobs", "jobs", "mean number of waiting jobs"),
-        AnswerColumn("running_gpus", "GPUs", "mean number of GPUs held"),
-        AnswerColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
+        AnswerColumn("running_gpus", "GPUs", "mean number of GPUs allocated"),
+        AnswerColumn("pending_gpus", "GPUs", "mean number of GPUs that waiting jobs ask for"),
         AnswerColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
-        AnswerColumn("cluster_gpus", "GPUs", "what its cluster has in the interval; NULL when unknown"),
+        AnswerColumn("cluster_gpus", "GPUs", "GPUs of its cluster in the interval; NULL when unknown"),
         AnswerColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
     ),
-    rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
-GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
-that still runs, and a job that still waits, do so to the end of the trace, unless the run has passed its time limit
-or a later run has its GPUs (view open_attempts); other unknown ends are left out and counted in a note. What a
-cluster has are the GPUs of its node list, else the total that the trace states, else the sum of the quotas of its VCs
-where they are stated, else the most GPUs that its jobs held at one time; the note beside the result names the source.
-The GPUs of a node that node_events says is down, drained or in maintenance, and that no job holds, are not among them
-then (events=ignored: they are). Quotas are no machines: where jobs held more than they add up to, or never half of
-it, the note says so. The log holds no jobs that came after the last submission, so later intervals show how its jobs
-run out and not how full the cluster was; where no interval ends by then, all count as submitting.""",
+    rule="""Means over each interval, weighted by time, so running_gpus times the length of the interval is the GPU time
+allocated in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt that
+still runs, and a job that still waits, do so to the end of the trace, unless the run has passed its time limit or a
+later run has its GPUs (view open_attempts); other unknown ends are excluded and counted in a note. The capacity of a
+cluster is the GPUs of its node list; otherwise the total in the trace; otherwise the sum of the recorded quotas of its
+VCs; otherwise the most GPUs that its jobs used at one time. The note next to the result names the source. GPUs do not
+count while node_events lists their node as down, drained or in maintenance and no job uses them (with events=ignored
+they count). Quotas are not machines: if jobs used more GPUs than the sum of the quotas, or never half of it, the note
+says so. The log has no jobs from after the last submission, so later intervals show the logged jobs draining, not how
+full the cluster was. If no interval ends by then, all count as submitting.""",
     compute=_gpu_timeline,
 )
 
@@ -263,15 +261,15 @@ FREE_GPUS = TimelineTable(
     columns=(
         AnswerColumn("time", "UTC", "a moment, every step_s"),
         AnswerColumn("cluster", "text", "the cluster"),
-        AnswerColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
-        AnswerColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
+        AnswerColumn("free_gpus", "GPUs", "GPUs that no attempt uses"),
+        AnswerColumn("whole_free_nodes", "nodes", "nodes whose GPUs are all free"),
         AnswerColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
-        AnswerColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
+        AnswerColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes for its size"),
     ),
-    rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,
-so the largest that fits fills all wholly free nodes and the best of the others. An attempt that still runs holds its
-GPUs to the end of the trace. A node that node_events says is down, drained or in maintenance has no free GPU then
-(events=ignored: as if it were there). Attempts with another unknown start or end hold nothing; so do placements on
-nodes of unknown size, which a note counts.""",
+    rule="""The state at each moment, including changes at that moment. A gang wants the fewest nodes that fit it, so
+the largest gang that fits fills all entirely free nodes and the best of the others. An attempt that still runs keeps
+its GPUs to the end of the trace. A node that node_events lists as down, drained or in maintenance has no free GPUs
+during that time (with events=ignored it counts as present). Attempts with another unknown start or end take no GPUs,
+and neither do placements on nodes of unknown size, which a note counts.""",
     compute=_free_gpus,
 )

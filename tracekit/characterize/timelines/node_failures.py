@@ -1,4 +1,4 @@
-"""Which nodes see more failures than chance explains."""
+"""Find nodes with more failures than chance explains."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 
 def _judged(con: duckdb.DuckDBPyConnection, nodes: pl.DataFrame, exposure: str) -> list[pl.Series]:
-    """Return the columns from trials on; unknown where there is no exposure."""
+    """Return the columns from trials on; unknown for nodes without exposure."""
     if exposure == "node_hours":
         tried, failed = nodes["attempts"].to_numpy(), nodes["failed_attempts"].to_numpy()
         failures: Failures = HourlyFailures(failed, nodes["node_hours"].to_numpy())
@@ -90,73 +90,73 @@ def _sums(node: Ints, values: pl.Series, nodes: int) -> Ints:
 
 NODE_FAILURES = TimelineTable(
     name="node_failures",
-    title="Failed attempts of each node against what equal risk would give",
+    title="Failed attempts of each node, compared with equal risk",
     tables=("jobs", "attempts", "placements"),
     views=("attempt_outcomes",),
     params=(
         Param(
             "rule",
             "stated",
-            "attempts with a status of failure, or also those of unknown end tried again",
+            "attempts with a failure status; retried adds attempts of unknown end that were tried again",
             ("stated", "retried"),
         ),
         Param(
             "failures",
             "all",
-            "every failed attempt, or those that the source blames on the node",
+            "every failed attempt, or only those that the source blames on the node",
             ("all", "node_fail"),
         ),
         Param(
             "exposure",
             "trials",
-            "what the risk of a node grows with: trials as in the rule, its attempts of each size class, all its"
-            " attempts, or their hours",
+            "what a node's risk grows with: trials as in the rule, its attempts of each size class, all its attempts,"
+            " or their hours",
             ("trials", "sized_attempts", "attempts", "node_hours"),
         ),
     ),
     columns=(
         AnswerColumn("node_id", "text", "the machine"),
         AnswerColumn("attempts", "attempts", "attempts on this node whose end and run time are known"),
-        AnswerColumn("failed_attempts", "attempts", "those of them that failed"),
-        AnswerColumn("timed_out_attempts", "attempts", "those of failed_attempts that ran out of time: status timeout"),
+        AnswerColumn("failed_attempts", "attempts", "of these, attempts that failed"),
+        AnswerColumn("timed_out_attempts", "attempts", "of the failed attempts, those with status timeout"),
         AnswerColumn("failed_share", "share", "failed_attempts / attempts"),
-        AnswerColumn("node_hours", "hours", "run time of these attempts, summed"),
+        AnswerColumn("node_hours", "hours", "total run time of these attempts"),
         AnswerColumn("mean_hours_between_failures", "hours", "node_hours / failed_attempts; NULL without a failure"),
-        AnswerColumn("trials", "trials", "what is tested: with exposure=trials as in the rule, else the attempts"),
-        AnswerColumn("failed_trials", "trials", "those of them that failed"),
-        AnswerColumn("expected_failed_trials", "trials", "failures at the risk of the nodes that are not suspect"),
-        AnswerColumn("p_value", "0..1", "chance of at least so many failed trials at that risk"),
-        AnswerColumn("adjusted_p_value", "0..1", "the same, with regard to the number of nodes looked at"),
+        AnswerColumn("trials", "trials", "what is tested: trials as defined in the rule, or the attempts"),
+        AnswerColumn("failed_trials", "trials", "of these, attempts that failed"),
+        AnswerColumn(
+            "expected_failed_trials", "trials", "failures expected at the risk of the nodes that are not suspect"
+        ),
+        AnswerColumn("p_value", "0..1", "chance of at least this many failed trials at that risk"),
+        AnswerColumn("adjusted_p_value", "0..1", "the same, adjusted for the number of nodes tested"),
         AnswerColumn(
             "adjusted_p_value_without_one_user",
             "0..1",
-            "the same without the user with most failures there; NULL where adjusted_p_value is above 0.05, where no"
+            "the same without the user with the most failures there; NULL if adjusted_p_value is above 0.05, if no"
             " user is known, and by the hour",
         ),
         AnswerColumn("suspect", "true or false", "whether both are at most 0.05, as far as they are known"),
     ),
     rule="""\
-An attempt on several nodes counts on each of them, since nothing says which one failed. Attempts of unknown end or
-run time are out; a note counts them. Failed is failed, timeout, node_fail or out_of_memory (view attempt_outcomes).
-One cause counts once: a trial is the first attempt on the node in a session of the user's, and a job has one trial a
-node, its first there. A session is attempts of which each begins within an hour of the one before; it ends with the UTC
-day. Like is compared with like: trials of one stratum have the same cluster, tenant, size class and user, and the same
-job group (name and group) where that has ten trials. A user's groups with fewer are taken together, and so are the
-users of a tenant with fewer than ten; there a group, or a user, has one trial a node. Which attempts are trials, and in
-which stratum, does not depend on how they ended.
-Equal risk means that all trials of one stratum have the same chance to fail, wherever they run: expected is the sum
-over the strata of F * n / N, for a node with n trials where the nodes that are not suspect have N, of which F failed.
-p_value is the chance of at least so many failures, one-sided and exact:
-a sum of hypergeometric numbers (Fisher; Mantel and Haenszel, 1959; Gart, 1970), for a suspect node against those that
-are not. adjusted_p_value is Holm's (1979).
-A node is suspect where it is at most 0.05, with all users and without the
-one with most failures there. Suspects are left out of what the nodes are compared with, and all are tested again until
-there are no more (ten times at most). Where all nodes are alike, any is named in at most 5 of 100 traces; several users
-whose jobs fail for one reason on the same node again and again break this.
-exposure=sized_attempts takes each attempt
-as a trial and each size class as a stratum, exposure=attempts all classes as one: failures that come in clusters then
-make good nodes suspect. exposure=node_hours means equal risk in every hour: expected = F * h / H, p_value from
-binomial(F, h / H) (Przyborowski and Wilenski, 1940). Most failures come early in a run, so that nodes with many short
-attempts look bad by the hour. failures=node_fail counts those alone that the source blames on the node.""",
+An attempt on several nodes counts on each of them, because no source says which node failed. Attempts with an unknown
+end or run time are excluded; a note counts them. Failed is failed, timeout, node_fail or out_of_memory (view
+attempt_outcomes). Each cause counts once: a trial is the first attempt on the node in a user's session, and a job has
+one trial per node, its first there. In a session each attempt begins within an hour of the one before; it ends with the
+UTC day. Only similar trials are compared: trials of one stratum have the same cluster, tenant, size class and user, and
+the same job group (name and group) if that has ten trials. A user's smaller groups are combined, and so are the users
+of a tenant with fewer than ten trials; in such a combination a group, or a user, has one trial per node. Which attempts
+are trials, and in which stratum, does not depend on how they ended. Equal risk means that all trials of one stratum
+have the same chance to fail, wherever they run. The expected number is the sum over the strata of F * n / N, for a node
+with n trials, if the nodes that are not suspect have N trials and F of them failed. p_value is the chance of at least
+this many failures, one-sided and exact: a sum of hypergeometric numbers (Fisher; Mantel and Haenszel, 1959; Gart,
+1970). Suspect nodes are compared with those that are not suspect. adjusted_p_value is Holm's (1979). A node is suspect
+if it is at most 0.05, both with all users and without the user with the most failures there. Suspects are removed from
+the nodes used for comparison, and all nodes are tested again until no suspect is added (ten times at most). If all
+nodes are equally good, at most 5 of 100 traces name any node. This fails if jobs of several users fail for one reason
+on the same node again and again. exposure=sized_attempts takes each attempt as a trial and each size class as a
+stratum, and exposure=attempts takes all classes as one stratum: failures that come in clusters then make good nodes
+suspect. exposure=node_hours means equal risk in every hour: expected = F * h / H, p_value from binomial(F, h / H)
+(Przyborowski and Wilenski, 1940). Most failures come early in a run, so nodes with many short attempts look bad by the
+hour. failures=node_fail counts only failures that the source blames on the node.""",
     compute=_compute,
 )

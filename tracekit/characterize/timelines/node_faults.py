@@ -1,4 +1,4 @@
-"""Failures of nodes in node_events: laws of the time between them, rates of nodes, coincidences, and gangs hit."""
+"""Failures of nodes in node_events: the times between them, rates of nodes, coincidences, and gangs hit."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ if TYPE_CHECKING:
     from tracekit.characterize.node_faults import Intervals, NodeFaults
 
 _OF_NODE_EVENTS = partial(TimelineTable, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
-"""A timeline of failures, without its name, title, columns, rule and function."""
+"""Makes a timeline of failures with these tables and views; the other fields are given later."""
 
 _SEED = 1
 
-_PLACE = AnswerColumn("place", "number", "order of the causes, the most frequent first")
+_PLACE = AnswerColumn("place", "number", "order of the causes, most frequent first")
 
 LEAST_FAILURES = 20
-"""Failures from which on laws are fitted, as `tracekit fit` does."""
+"""Minimum number of failures for fitting distributions, as in `tracekit fit`."""
 
 MARGIN = 4.0
-"""By how much less the AIC of another law than the exponential one has to be. From 4 on a law has considerably less
-support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
+"""Minimum AIC difference for preferring another law to the exponential one. From 4 on the law with the higher AIC has
+considerably less support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
 
 _LAWS = (
-    AnswerColumn("cause", "text", "'all', or the cause; unknown where none was given"),
-    AnswerColumn("nodes", "nodes", "nodes that were watched"),
-    AnswerColumn("failed_nodes", "nodes", "those of them that failed"),
+    AnswerColumn("cause", "text", "'all', or the cause; unknown if none was given"),
+    AnswerColumn("nodes", "nodes", "nodes observed"),
+    AnswerColumn("failed_nodes", "nodes", "of these, nodes that failed"),
     AnswerColumn("failures", "failures", "failures after time in which the node worked"),
-    AnswerColumn("node_hours", "hours", "time in which nodes worked, summed, also that which no failure ended"),
+    AnswerColumn("node_hours", "hours", "total time in which nodes worked, including time that no failure ended"),
     AnswerColumn("mean_h", "hours", "node_hours / failures; NULL without a failure"),
-    AnswerColumn("p10_h", "hours", "by which one in ten had failed, by Kaplan-Meier; NULL where so many did not"),
+    AnswerColumn("p10_h", "hours", "time after which one in ten had failed, by Kaplan-Meier; NULL if fewer did"),
     AnswerColumn("p50_h", "hours", "the same for half of them"),
-    AnswerColumn("exponential_aic", "AIC", "of one constant rate; NULL here and below with fewer than 20 failures"),
-    AnswerColumn("weibull_aic", "AIC", "of a rate that falls or rises since the node came back"),
+    AnswerColumn("exponential_aic", "AIC", "AIC of one constant rate; NULL here and below with fewer than 20 failures"),
+    AnswerColumn("weibull_aic", "AIC", "AIC of a rate that falls or rises since the node came back"),
     AnswerColumn("weibull_shape", "1", "below 1 the rate falls, above 1 it rises"),
     AnswerColumn("weibull_shape_low", "1", "low end of its 95 % interval, by the profile likelihood"),
     AnswerColumn("weibull_shape_high", "1", "high end of its 95 % interval"),
-    AnswerColumn("gamma_aic", "AIC", "of nodes whose constant rates are gamma distributed"),
-    AnswerColumn("rate_spread", "1", "standard deviation of these rates / their mean; 0 where nodes are alike"),
-    AnswerColumn("two_kinds_aic", "AIC", "of good and bad nodes, each with a constant rate"),
+    AnswerColumn("gamma_aic", "AIC", "AIC of nodes whose constant rates are gamma distributed"),
+    AnswerColumn("rate_spread", "1", "standard deviation of these rates / their mean; 0 if nodes do not differ"),
+    AnswerColumn("two_kinds_aic", "AIC", "AIC of good and bad nodes, each with a constant rate"),
     AnswerColumn("bad_share", "share", "bad nodes / nodes"),
     AnswerColumn("bad_mean_h", "hours", "mean time between failures of a bad node"),
-    AnswerColumn("good_mean_h", "hours", "mean time between failures of a good node; NULL where these never fail"),
+    AnswerColumn("good_mean_h", "hours", "mean time between failures of a good node; NULL if good nodes never fail"),
     AnswerColumn("preferred", "text", "exponential, weibull, gamma or two_kinds"),
 )
 
@@ -87,7 +87,7 @@ def _times_between(con: duckdb.DuckDBPyConnection, _: Mapping[str, int | float |
 
 
 def _frame(rows: list[dict[str, Any]], columns: tuple[AnswerColumn, ...], whole: Collection[str]) -> pl.DataFrame:
-    """Return rows as a frame, whose numbers are 64-bit floats, except those of columns that count something."""
+    """Return rows as a frame; numbers are 64-bit floats, except in columns of counts."""
     kinds = {c.name: pl.String if c.unit == "text" else pl.Int64 if c.name in whole else pl.Float64 for c in columns}
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
@@ -116,7 +116,7 @@ def _laws(found: Intervals) -> dict[str, Any]:
     if laws[best].aic > laws["exponential"].aic - MARGIN:
         best = "exponential"
     shape, kinds = laws["gamma"].parameters["shape"], laws["two_kinds"].parameters
-    never = kinds["good_rate"] * total < 0.5  # not one failure in the whole log is to be expected of them
+    never = kinds["good_rate"] * total < 0.5  # less than half a failure is expected of good nodes in the whole log
     return {
         **row,
         **{f"{name}_aic": law.aic for name, law in laws.items()},
@@ -131,12 +131,12 @@ def _laws(found: Intervals) -> dict[str, Any]:
 
 TIMES_BETWEEN_FAILURES = _OF_NODE_EVENTS(
     name="times_between_failures",
-    title="Laws of the time between failures of nodes",
+    title="Distributions of the time between failures of nodes",
     columns=(_PLACE, *_LAWS),
     rule="""\
-A failure is an event whose state is down, or drained for a cause that is a fault: not maintenance, nor unknown. Those
-of a node that overlap or adjoin are one. Each cause is a process of its own on every node: its clock starts with the
-log, or when the node is back from the last failure by that cause, and is cut off by the end of the log.""",
+A failure is an event whose state is down, or drained for a cause that is a fault, so not maintenance and not unknown.
+Failures of a node that overlap or adjoin count as one. Each cause has its own process on every node. Its clock starts
+with the log, or when the node is back from the last failure by that cause, and stops at the end of the log.""",
     compute=_times_between,
 )
 
@@ -175,7 +175,7 @@ def _shrunk(number: Ints, hours: Floats, times: float) -> tuple[Floats, Floats, 
     law = gamma_rates(number, hours).parameters
     bar = times * number.sum() / hours.sum()
     if law["shape"] >= ALIKE:
-        # The record does not tell nodes apart: each has the cluster's rate.
+        # The nodes do not differ measurably, so each has the cluster's rate.
         rate = np.full(hours.size, law["rate"])
         return rate * _PER, rate * _PER, rate * _PER, (rate > bar).astype(np.float64)
     shape, weight = law["shape"] + number, law["shape"] / law["rate"] + hours
@@ -187,7 +187,7 @@ def _shrunk(number: Ints, hours: Floats, times: float) -> tuple[Floats, Floats, 
 NODE_RATES = _OF_NODE_EVENTS(
     name="node_rates",
     title="How often each node fails, shrunk towards the cluster's rate",
-    params=(Param("times", 2, "how many times the cluster's rate a lemon exceeds"),),
+    params=(Param("times", 2, "a lemon exceeds this many times the cluster's failure rate"),),
     columns=(
         AnswerColumn("node_id", "text", "the node"),
         AnswerColumn("cluster", "text", "its cluster"),
@@ -195,30 +195,32 @@ NODE_RATES = _OF_NODE_EVENTS(
         AnswerColumn("failures", "failures", "failures after time in which the node worked"),
         AnswerColumn("worked_h", "hours", "that time"),
         AnswerColumn("expected_failures", "failures", "worked_h * the cluster's rate"),
-        AnswerColumn("failures_per_1000_d", "1/1000 d", "failures / worked_h; NULL where it never worked"),
+        AnswerColumn("failures_per_1000_d", "1/1000 d", "failures / worked_h; NULL if the node never worked"),
         AnswerColumn("shrunk_per_1000_d", "1/1000 d", "mean of the node's rate, given the record of all nodes"),
         AnswerColumn("shrunk_low", "1/1000 d", "low end of the 95 % interval of that rate"),
-        AnswerColumn("shrunk_high", "1/1000 d", "high end of it"),
-        AnswerColumn("probability", "0..1", "that the node's rate is above `times` times the cluster's"),
+        AnswerColumn("shrunk_high", "1/1000 d", "high end of the interval"),
+        AnswerColumn("probability", "0..1", "probability that the node's rate is above `times` times the cluster's"),
     ),
     rule="""\
-Failures and the time between them are those of times_between_failures, by all causes together. Rates of nodes are gamma
-distributed, with shape a and mean m by maximum likelihood over all nodes; given k failures in T hours, a node's rate is
-gamma distributed with shape a + k and mean (a + k) / (a / m + T) (empirical Bayes; Robbins, 1956). The cluster's rate
-is all failures / all hours.""",
+Failures and the time between them are those of times_between_failures, over all causes. The rates of nodes are taken as
+gamma distributed, with shape a and mean m by maximum likelihood over all nodes. Given k failures in T hours, the rate
+of a node is gamma distributed with shape a + k and mean (a + k) / (a / m + T): empirical Bayes (Robbins, 1956). The
+cluster's rate is all failures / all hours.""",
     compute=_node_rates,
 )
 
 _TOGETHER = (
-    AnswerColumn("cause", "text", "'all', or the cause; unknown where none was given"),
-    AnswerColumn("nodes_of", "text", "which two nodes make a pair: of one rack, of one cluster, or any"),
-    AnswerColumn("chance", "text", "what it is compared with: times (moved at random) or racks (dealt out anew)"),
-    AnswerColumn("failures", "failures", "failures of the nodes that can make such a pair"),
+    AnswerColumn("cause", "text", "'all', or the cause; unknown if none was given"),
+    AnswerColumn("nodes_of", "text", "which two nodes make a pair: any two, two of one cluster, or two of one rack"),
+    AnswerColumn(
+        "chance", "text", "what the pairs are compared with: times (moved at random) or racks (reassigned at random)"
+    ),
+    AnswerColumn("failures", "failures", "failures of nodes that can form such a pair"),
     AnswerColumn("pairs", "pairs", "failures of two such nodes that began within the window of each other"),
-    AnswerColumn("expected_pairs", "pairs", "the same by chance"),
-    AnswerColumn("p_value", "0..1", "chance of at least so many pairs"),
-    AnswerColumn("groups", "groups", "times in which two such nodes or more failed together"),
-    AnswerColumn("largest_group", "nodes", "nodes of the widest of them; 0 without one"),
+    AnswerColumn("expected_pairs", "pairs", "pairs expected by chance"),
+    AnswerColumn("p_value", "0..1", "chance of at least this many pairs"),
+    AnswerColumn("groups", "groups", "times at which two or more such nodes failed together"),
+    AnswerColumn("largest_group", "nodes", "nodes of the largest group; 0 if there is none"),
     AnswerColumn("grouped_failures", "failures", "failures in them"),
 )
 
@@ -239,7 +241,7 @@ def _at_once(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 
 def _labels(nodes: pl.DataFrame) -> dict[str, Ints]:
-    """Return the group of each node, by kind of group; a rack is one of its cluster."""
+    """Return the group of each node, by kind of group; a rack belongs to its cluster."""
     found = {"any": np.zeros(nodes.height, np.int64)}
     if nodes["cluster"].n_unique() > 1:
         found["cluster"] = _codes(nodes.select("cluster"), nodes["cluster"])
@@ -292,7 +294,7 @@ def _together(
 
 
 def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int) -> tuple[float, float]:
-    """Return the expected pairs of one rack if racks were dealt out anew, and the chance of at least those observed."""
+    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least those observed."""
     sizes = np.bincount(rack[rack >= 0])
     nodes = int(sizes.sum())
     share = float((sizes * (sizes - 1)).sum()) / max(nodes * (nodes - 1), 1)
@@ -307,29 +309,30 @@ def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int
 
 FAULTS_AT_ONCE = _OF_NODE_EVENTS(
     name="faults_at_once",
-    title="Failures of several nodes that come together",
+    title="Failures of several nodes that happen together",
     params=(
-        Param("window_min", 60, "longest time between the begins of two failures that come together, in minutes"),
-        Param("shuffles", 199, "random worlds that the p-value is counted over"),
+        Param("window_min", 60, "longest time between the starts of two failures that count as together, in minutes"),
+        Param("shuffles", 199, "random worlds used for the p-value"),
     ),
     columns=(_PLACE, *_TOGETHER),
     rule="""\
-Failures are those of times_between_failures. expected_pairs of times is the number of pairs of failures of two nodes
-times 2 * w - w^2, with w = window / length of the log: the chance that two independent times are so near. Its p-value
-moves the failures of each node by a random offset. Of racks it is the number of pairs of any two nodes whose rack is
-known times the share of pairs of nodes that share a rack; its p-value deals the racks out anew among these nodes.""",
+Failures are those of times_between_failures. With chance=times, expected_pairs is the number of pairs of failures of
+two nodes times 2 * w - w^2, with w = window / length of the log: the chance that two independent times are at most the
+window apart. For the p-value, the failures of each node are moved by a random offset. With chance=racks, expected_pairs
+is the number of pairs of any two nodes with a known rack times the share of node pairs that are in one rack. For the
+p-value, racks are reassigned at random among these nodes.""",
     compute=_at_once,
 )
 
 _HITS = (
-    AnswerColumn("nodes", "nodes", "nodes of the gang: 1, 2, 4 and so on"),
-    AnswerColumn("gpus", "GPUs", "GPUs of these nodes, the mean over the sets; NULL where a node's are unknown"),
-    AnswerColumn("sets", "sets", "sets of so many nodes that were looked at"),
-    AnswerColumn("failures", "failures", "failures of a set in the log, the mean"),
-    AnswerColumn("hit_share", "share", "moments after which a node of the set fails within the time, of all"),
+    AnswerColumn("nodes", "nodes", "nodes of the set: 1, 2, 4 and so on"),
+    AnswerColumn("gpus", "GPUs", "GPUs of these nodes, mean over the sets; NULL if those of a node are unknown"),
+    AnswerColumn("sets", "sets", "number of sets of this size"),
+    AnswerColumn("failures", "failures", "failures per set in the log, mean"),
+    AnswerColumn("hit_share", "share", "share of moments after which a node of the set fails within the time"),
     AnswerColumn("independent_share", "share", "the same if the nodes of the set failed independently of each other"),
-    AnswerColumn("alike_share", "share", "the same if all nodes of the log failed alike and independently"),
-    AnswerColumn("nodes_per_hit", "nodes", "nodes of the set that fail within the time, where one does"),
+    AnswerColumn("alike_share", "share", "the same if all nodes of the log failed at one rate and independently"),
+    AnswerColumn("nodes_per_hit", "nodes", "nodes of the set that fail within the time, if any does"),
     AnswerColumn("independent_nodes_per_hit", "nodes", "the same if they failed independently of each other"),
 )
 
@@ -381,12 +384,12 @@ def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dic
 
 
 def _orders(count: int, most: int, placed: str) -> list[Ints]:
-    """Return orders of all nodes, of which a gang takes the first: neighbours, or any."""
+    """Return orders of all nodes, whose first nodes form the sets: neighbours, or random nodes."""
     number = min(most, count)
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins as many sets as any other, so that sets of one node are those of neighbours.
+    # Each node begins equally many sets, so that sets of one node equal those of placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps
@@ -399,20 +402,20 @@ def _known(value: float) -> float | None:
 
 GANG_HITS = _OF_NODE_EVENTS(
     name="gang_hits",
-    title="How likely a gang of nodes is hit by a failure",
+    title="How likely a multi-node job is hit by a failure",
     params=(
-        Param("within_h", 24, "how long the gang runs, in hours"),
+        Param("within_h", 24, "how long the job runs, in hours"),
         Param(
             "placed",
             "neighbours",
-            "which sets of nodes are looked at: those side by side by cluster, rack and name, or random ones",
+            "sets of neighbouring nodes, by cluster, rack and name, or random sets",
             ("neighbours", "random"),
         ),
-        Param("sets", 400, "most sets of each size"),
+        Param("sets", 400, "largest number of sets of each size"),
     ),
     columns=_HITS,
     rule="""\
-Failures are those of times_between_failures. hit_share is the share of the moments, from which the time still lies in
-the log, after which a failure of a node of the set begins within the time; the mean over the sets.""",
+Failures are those of times_between_failures. hit_share considers the moments at least the time before the end of the
+log: it is the share after which a failure on a node of the set begins within the time, as the mean over the sets.""",
     compute=_gang_hits,
 )

@@ -1,4 +1,4 @@
-"""The queue: why each job waited, and which jobs started before others that had queued longer."""
+"""The queue: why each job waited, and which jobs started before others that had waited longer."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ _QUEUE_TIMELINE = partial(
     by_cluster=True,
     params=(QUOTA, CAPACITY),
 )
-"""A timeline of the queue, without its name, title, columns, rule and function: its tables, views and parameters."""
+"""Makes a timeline of the queue with these tables, views and parameters; the other fields are given later."""
 
 
 class _Room(NamedTuple):
-    """What tenants held and might hold through time, and the free nodes of clusters."""
+    """The GPUs that tenants used and could use through time, and the free nodes of clusters."""
 
     used: list[Steps]
     allowed: list[Steps]
     nodes: dict[str | None, FreeNodes]
-    """Empty where the log does not say on which nodes jobs ran."""
+    """Empty if the log does not record on which nodes jobs ran."""
     lost: list[Note]
     quota: Note
     of_nodes: list[Note]
@@ -80,7 +80,7 @@ class _Room(NamedTuple):
         *,
         half_steps: bool = False,
     ) -> _Room:
-        """Return the room of the tenants in `groups`; `half_steps` as in `free_nodes`, for what is used and free."""
+        """Return the room of the tenants in `groups`; `half_steps` applies to used and free GPUs (`free_nodes`)."""
         held, lost = running(con, source, with_gpus=True)
         used = (held.half_steps() if half_steps else held).by_tenant(len(groups))
         allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
@@ -122,7 +122,7 @@ def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Ints, Ints]:
-    """Return how long each wait was due to the quota, and how long to fragmentation [us]."""
+    """Return how much of each wait was due to the quota, and how much to fragmentation [us]."""
     until, waiter = waits["until"].to_numpy(), waits["code"].to_numpy()
     since = until - waits["wait_us"].to_numpy()
     size = waits["gpu_count"].fill_null(0).to_numpy()
@@ -132,8 +132,8 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
     cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
     for rows in np.split(order, cuts) if len(order) else []:
         gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
-        # A job without GPUs waits for neither.
-        rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop is about these
+        # A job without GPUs waits for neither reason.
+        rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop uses these rows
         if gpus <= 0 or not len(rows):
             continue
         cluster = groups["cluster"][group]
@@ -144,7 +144,7 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
             if (cluster, gpus) not in fits:
                 fits[cluster, gpus] = pool.fits(gpus)
             times = np.union1d(times, fits[cluster, gpus].times)
-        # Nothing changes before the first step, and a wait may begin there.
+        # Nothing changes before the first step, but a wait may begin there.
         times = np.union1d(times, since[rows].min())
         full = used.at(times) + gpus > allowed.at(times) + 1e-9
         for share, holds in (
@@ -156,7 +156,7 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
 
 
 def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.Series:
-    """Return the cause of most of each wait; the first of equal ones."""
+    """Return the main cause of each wait; the first among equals."""
     main = np.argmax(np.stack([fair, fragmented, other]), axis=0)
     words = pl.Series(["fair_share", "fragmentation", "other", "none"])
     return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
@@ -170,15 +170,18 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
         AnswerColumn("attempt", "number", "the attempt that ended the wait"),
         *_JOB_COLUMNS,
         AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
-        AnswerColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
-        AnswerColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),
+        AnswerColumn("fair_share_us", "us", "time in which the job would have exceeded the quota of the VC"),
+        AnswerColumn(
+            "fragmentation_us", "us", "time in which the quota had room, but no nodes with the requested locality did"
+        ),
         AnswerColumn("other_us", "us", "the rest"),
-        AnswerColumn("cause", "text", "the cause of most of the wait: fair_share, fragmentation, other; none for 0 s"),
+        AnswerColumn("cause", "text", "the main cause of the wait: fair_share, fragmentation, other; none for 0 s"),
     ),
-    rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs that v holds) + g > (quota of v);
-else fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that can hold g; else other.
-Waits with unknown ends and waits below zero are out; a job of unknown or no GPUs waits for other reasons only.
-Source: the two kinds of delay are those of Philly (ATC'19); the test is ours, since quotas are not published.""",
+    rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs of v in use) + g > (quota of v);
+otherwise fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that fit them; otherwise
+other. Waits with unknown ends and negative waits are excluded. A job without GPUs, or of unknown size, waits only for
+other reasons. Source: the two kinds of delay are those of Philly (ATC'19); the test is ours, because quotas are not
+published.""",
     compute=_wait_causes,
 )
 
@@ -187,7 +190,7 @@ def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
     groups = tenants(con)
     source = attempts_sql(con)
     window = window_us(con)
-    # A job that waits when the trace ends has waited through all its starts.
+    # A job still waiting at the end of the trace has waited through all starts.
     queued = pl.DataFrame(
         con.sql(
             f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count,
@@ -246,11 +249,11 @@ def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
-    """Return which starts came before a longer queued job left the queue, and which jobs were overtaken."""
+    """Return which starts came before an earlier queued job left the queue, and which jobs were overtaken."""
     order = np.argsort(since, kind="stable")
     queued = since[order]
     latest = np.maximum.accumulate(until[order])
-    ahead = np.searchsorted(queued, since, side="left")  # how many queued strictly earlier
+    ahead = np.searchsorted(queued, since, side="left")  # number of jobs queued strictly earlier
     early = started & (ahead > 0) & (latest[np.maximum(ahead - 1, 0)] > until)
     starts = np.where(started[order], until[order], np.iinfo(np.int64).max)
     soonest = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
@@ -261,8 +264,8 @@ def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bool
 def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
     """Return the size of the smallest job that each out-of-order start overtook.
 
-    There are few sizes: for each of them, the smallest first, one of the jobs up to that size was overtaken if the
-    latest of them to leave the queue left after the start.
+    There are few sizes. We try each, smallest first: a job up to that size was overtaken if the last of these jobs to
+    leave the queue left after the start.
     """
     order = np.argsort(since, kind="stable")
     ahead = np.searchsorted(since[order], jumper_since, side="left")
@@ -284,22 +287,26 @@ QUEUE_ORDER = _QUEUE_TIMELINE(
     title="Each period in the queue, and whether it was out of order",
     columns=(
         AnswerColumn("job_id", "text", "the job"),
-        AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
+        AnswerColumn(
+            "attempt", "number", "the attempt that ended the wait; NULL for a job that left the queue without one"
+        ),
         *_JOB_COLUMNS,
-        AnswerColumn("started", "true or false", "whether the job started; else it left the queue"),
-        AnswerColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
-        AnswerColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
+        AnswerColumn("started", "true or false", "whether the job started; otherwise it left the queue"),
+        AnswerColumn(
+            "out_of_order", "true or false", "whether it started while a job that queued earlier still waited"
+        ),
+        AnswerColumn("overtaken", "true or false", "whether a job that queued later started while it waited"),
         AnswerColumn(
             "harmless",
             "true or false",
-            "whether none of those it overtook could have been placed then; NULL when that is unknown",
+            "whether none of the overtaken jobs could have been placed then; NULL when unknown",
         ),
     ),
-    rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when
-another job queued before q and was still waiting after s. It is harmless when even the smallest of those could not
-have been placed at s: its VC's quota had no room for it, or no nodes with the wanted locality were free. GPUs that
-were released at s count as free, those taken at s too. A job still pending at the end of the trace has waited through
-all starts; other waits that are unknown, or below zero, are out.
-Source: the question is Philly's (ATC'19); the test is ours.""",
+    rule="""Only jobs with GPUs in the same VC are compared. A start at s of a job queued at q is out of order if
+another job queued before q and was still waiting after s. It is harmless if even the smallest overtaken job could not
+have been placed at s: the VC's quota had no room for it, or no nodes with the requested locality were free. GPUs
+released at s count as free, and so do GPUs taken at s. A job still pending at the end of the trace has waited through
+all starts; other unknown or negative waits are excluded. Source: the question is Philly's (ATC'19); the test is
+ours.""",
     compute=_queue_order,
 )

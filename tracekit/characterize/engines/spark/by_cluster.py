@@ -1,8 +1,8 @@
-"""Timelines cluster by cluster, each in a task of Spark's, where clusters do not touch.
+"""Compute timelines per cluster, each in a Spark task, if the clusters share no nodes.
 
-A task sees the jobs of one cluster, their attempts and placements, and its own nodes. It is handed the window of the
-whole trace, the step that suits all clusters, and how many GPUs nodes show. Where a node belongs to no cluster or
-serves two, or the notes of the parts do not add up to those of the whole, the timeline is computed on this machine.
+A task sees the jobs of one cluster with their attempts and placements, and the nodes of the cluster. It receives the
+window of the whole trace, the step that suits all clusters, and the observed GPUs of the nodes. If a node belongs to no
+cluster or serves two, or the notes of the parts cannot be combined, the timeline is computed on this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 _HANDED = ("trace_window", "node_gpus")
-"""Views of the whole trace that a task is given as rows."""
+"""Views of the whole trace whose rows each task receives."""
 
 _APART = """WITH owner AS (SELECT node_id, min(cluster) AS cluster, count(*) AS rows FROM nodes GROUP BY node_id),
 used AS (
@@ -50,14 +50,14 @@ SELECT
 
 @dataclass(frozen=True)
 class ClusterPart:
-    """What the tasks of one timeline share; each takes its cluster from the rows that it is given."""
+    """Data shared by the tasks of one timeline; each task takes its cluster from its input rows."""
 
     trace: Trace
     empty: tuple[str, ...]
     timeline: str
     params: Mapping[str, Value]
     handed: Mapping[str, bytes]
-    """Rows of views of the whole trace, as Arrow streams, by name."""
+    """Rows of the views of the whole trace, as Arrow streams, by name."""
 
 
 def run_by_cluster(
@@ -68,14 +68,14 @@ def run_by_cluster(
     timeline: TimelineTable,
     params: Mapping[str, Value],
 ) -> TimelineRows | None:
-    """Return the rows of a timeline, one task a cluster; None where it has to be computed as a whole.
+    """Return the rows of a timeline, computed with one task per cluster; None if it must be computed as a whole.
 
     Parameters
     ----------
     session : SparkSession
-        What runs the tasks.
+        The session that runs the tasks.
     con : DuckDB connection
-        On this machine: the tables and the shared views.
+        A connection on this machine with the tables and the shared views.
     trace, empty, timeline, params
         See `Engine.timeline`.
     """
@@ -111,16 +111,16 @@ def run_by_cluster(
 
 
 def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
-    """Return whether every node belongs to one cluster that has jobs, and serves no other."""
+    """Return whether every node belongs to a single cluster that has jobs, and serves no other."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
-        # A timeline that looks at no nodes is apart; one that would has these tables, empty at least.
+        # A timeline that reads no nodes can be divided; one that reads them has these tables, possibly empty.
         tables = {"nodes", "placements", "node_events"} & present
         return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]
 
 
 def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tuple[Note, ...]]:
-    """Return the rows of one cluster as an Arrow stream, and its notes; runs on an executor."""
+    """Return the rows of one cluster as an Arrow stream, and its notes. Runs on an executor."""
     with connect_with_views(part.trace, also=part.empty) as con:
         for name, rows in part.handed.items():
             table = pa.ipc.open_stream(rows).read_all()

@@ -1,7 +1,7 @@
-"""Telemetry day by day: DuckDB runs inside Spark's tasks, each over one day, and Spark merges what they give.
+"""Process telemetry by day: DuckDB runs inside Spark tasks, one day per task, and Spark merges the results.
 
-What a day needs to know of all days is computed first and handed to each task as rows: when samples begin and end, how
-long one stands for, how many GPUs a node shows. SQL stays DuckDB's, so nothing is translated here.
+Facts about all days are computed first and passed to each task as rows: when samples begin and end, how much time a
+sample represents, and how many GPUs each node shows. The SQL stays in DuckDB's dialect and is not translated here.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 TELEMETRY = ("gpu_utilization", "host_utilization")
-"""Tables that are cut by day; the others are read whole by each task."""
+"""Tables that are split by day; each task reads the other tables in full."""
 
 MOST_MERGED_ROWS = 5_000_000
-"""Most merged rows that the tasks of a later merge are given; where there are more, Spark's SQL does that one."""
+"""Maximum merged rows passed to the tasks of a later merge; with more, Spark's SQL does that merge."""
 
 _MEMORY = "1GB"
 _BATCH = 10_000
 TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
-"""What Spark calls types of DuckDB's, where it has another name."""
+"""Spark's names of DuckDB types that it calls differently."""
 
 
 def stream_of(table: pa.Table) -> bytes:
@@ -47,7 +47,7 @@ def stream_of(table: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """What the tasks of one merge share; each takes its days from the rows that it is given."""
+    """Data shared by the tasks of one merge; each task takes its days from its input rows."""
 
     trace: Trace
     empty: tuple[str, ...]
@@ -55,28 +55,28 @@ class Part:
     sql: str
     params: Mapping[str, Value]
     known: Mapping[str, bytes]
-    """Merged rows of earlier steps, as Arrow streams, by the name that SQL has for them."""
+    """Merged rows of earlier steps, as Arrow streams, by their name in SQL."""
     views: Mapping[str, str]
-    """The shared views that read them, by name, in DuckDB's dialect."""
+    """The shared views that read the merged rows, by name, in DuckDB's dialect."""
     columns: tuple[str, ...] = field(default=())
-    """What is selected of the rows, with the types that Spark has."""
+    """The columns to select, cast to types that Spark has."""
 
 
 def merge_by_day(
     session: Any, con: duckdb.DuckDBPyConnection, trace: Trace, part: Part, ways: Mapping[str, str | None]
 ) -> Any:
-    """Return a frame of Spark's: what `part` gives for each day of the telemetry, merged.
+    """Return the rows of `part` for each day of the telemetry, merged, as a Spark DataFrame.
 
     Parameters
     ----------
     session : SparkSession
-        What runs the tasks.
+        The session that runs the tasks.
     con : DuckDB connection
-        On this machine, with everything that the statement of the part names; only types are asked of it.
+        A connection on this machine with everything that the part's statement names; used only to find types.
     trace : Trace
-        What is asked.
+        The Trace.
     part : Part
-        Its statement; the columns are found here.
+        The part, whose columns are determined here.
     ways : mapping
         See `how_merged`.
     """
@@ -98,12 +98,12 @@ def merge_by_day(
     adding = [getattr(f, way)(name).alias(name) for name, way in ways.items() if way is not None]
     keys = [name for name, way in ways.items() if way is None]
     merged = parts.groupBy(*keys).agg(*adding) if adding else parts.dropDuplicates(keys)
-    # A sum of whole numbers or decimal numbers keeps its type: DuckDB's own sum of them is as wide as that.
+    # A sum of integers or decimals keeps its type, because DuckDB's own sum is already that wide.
     return merged.selectExpr(*[f"CAST(`{n}` AS {TYPES.get(k, k)}) AS `{n}`" for n, k in kinds.items()])
 
 
 def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows that the statement of a part gives for one day; runs on an executor."""
+    """Yield the rows of a part's statement for one day. Runs on an executor."""
     with connect_with_views(part.trace, also=part.empty, memory_limit=_MEMORY) as con:
         con.execute("SET threads = 1")
         since = dt.datetime.combine(day, dt.time())
@@ -115,7 +115,7 @@ def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
         for name, sql in part.views.items():
             con.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
         found = con.execute(f"SELECT {', '.join(part.columns)} FROM ({part.sql})", dict(part.params) or None)
-        # Spark takes a time without a zone for one of the machine's own.
+        # Spark reads a time without a zone as local time of the machine.
         times = [
             k for k, column in enumerate(found.description or ()) if str(column[1]).upper().startswith("TIMESTAMP")
         ]
@@ -125,7 +125,7 @@ def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
 
 
 def _cut(con: duckdb.DuckDBPyConnection, trace: Trace, table: str, since: dt.datetime) -> None:
-    """Let the view of a table of telemetry show one day alone."""
+    """Restrict the view of a telemetry table to one day."""
     until = since + dt.timedelta(days=1)
     limits = trace.limits
     day = Window(
@@ -133,12 +133,12 @@ def _cut(con: duckdb.DuckDBPyConnection, trace: Trace, table: str, since: dt.dat
         until if limits.end is None else min(until, limits.end),
         limits.cluster,
     )
-    # Of partitions only those of the day are opened.
+    # Only the partitions of the day are opened.
     con.execute(f"CREATE OR REPLACE VIEW {table} AS {replace(trace, limits=day).rows_sql(table)}")
 
 
 def _days(trace: Trace) -> list[dt.date]:
-    """Return the days from the first to the last sample that is asked, by the footers of the files."""
+    """Return the days from the first to the last selected sample, according to the footers of the files."""
     first = last = None
     for table in TELEMETRY:
         if trace.has(table):

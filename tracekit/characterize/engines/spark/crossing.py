@@ -1,4 +1,4 @@
-"""From DuckDB's SQL to Spark's: sqlglot, and the rules for what it leaves wrong."""
+"""Translate DuckDB's SQL to Spark's with sqlglot, and with rules for what sqlglot gets wrong."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def parsed(sql: str, where: Path) -> exp.Expr:
-    """Return the tree of one statement in DuckDB's dialect.
+    """Return the syntax tree of one statement in DuckDB's dialect.
 
     Raises
     ------
     QueryError
-        sqlglot cannot read it.
+        sqlglot cannot parse the statement.
     """
     return _tree(sql, where).copy()
 
@@ -47,18 +47,18 @@ def spark_sql(sql: str, where: Path) -> str:
     Raises
     ------
     QueryError
-        sqlglot cannot read it, or has no words for it in Spark's dialect.
+        sqlglot cannot parse the statement, or cannot express it in Spark's dialect.
     """
     return to_spark(parsed(sql, where), where)
 
 
 def to_spark(tree: exp.Expr, where: Path, *, large: bool = False) -> str:
-    """Return the statement of a tree, which is changed, in Spark's dialect; `large`: percentiles are read off counts.
+    """Return the statement of a tree in Spark's dialect, changing the tree; if `large`, percentiles use value counts.
 
     Raises
     ------
     QueryError
-        sqlglot has no words for it in Spark's dialect.
+        sqlglot cannot express the statement in Spark's dialect.
     """
     from sqlglot.errors import ErrorLevel, SqlglotError
 
@@ -76,7 +76,7 @@ def to_spark(tree: exp.Expr, where: Path, *, large: bool = False) -> str:
 
 
 def relations(tree: exp.Expr) -> set[str]:
-    """Return the names of the tables and views that a statement reads, those that it defines itself left out."""
+    """Return the names of the tables and views that a statement reads, except those that it defines itself."""
     from sqlglot import exp
 
     own = {cte.alias for cte in tree.find_all(exp.CTE)}

@@ -1,4 +1,4 @@
-"""Queries on Apache Spark."""
+"""The engine that runs queries on Apache Spark."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _SECONDS = 120.0
 
 
 class SparkEngine(Engine):
-    """Spark over the files of the Trace, which every machine sees at the same path.
+    """Spark on the files of the Trace, which every machine must see at the same path.
 
     Parameters
     ----------
     master : str, optional
-        Such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this machine.
+        The Spark master, such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this machine.
     settings : mapping, optional
         Spark's own settings, such as {'spark.executor.memory': '8g'}.
     seconds : float
-        How long Spark may take to start, and its executors to answer [s].
+        Time limit for Spark to start and for its executors to answer [s].
     large_rows : int
-        Rows of a table from which on percentiles are read off counts of each value, which takes longer and a bounded
+        Number of rows of a table from which percentiles are computed from value counts, which takes longer but bounds
         memory.
     """
 
@@ -73,25 +73,25 @@ class SparkEngine(Engine):
         self._spark()
 
     def workers(self) -> Workers:
-        """Return its executors, for other work than queries."""
+        """Return the executors, for work other than queries."""
         from tracekit.characterize.engines.spark.tasks import SparkTasks
 
         return SparkTasks(self._spark, self.master)
 
     def stop(self) -> None:
-        """End Spark; the next question starts it again."""
+        """Stop Spark; the next question starts it again."""
         self._traces.clear()
         if self._started is not None:
             self._started.stop()
             self._started = None
 
     def check(self, query: Query, *, locked: bool) -> None:
-        """Refuse SQL that has to stay in the sandbox or has no words in Spark's dialect, before Spark starts.
+        """Reject SQL that must run in the sandbox or cannot be translated, before Spark starts.
 
         Raises
         ------
         QueryError
-            The query cannot cross.
+            Spark cannot run the query.
         UsageError
             Spark cannot be used.
         """
@@ -103,9 +103,9 @@ class SparkEngine(Engine):
         spark_sql(query.sql, query.path)
 
     def notes(self, query: Query) -> tuple[str, ...]:
-        """Return what is not tried: a user's own SQL, and other releases of Spark and sqlglot."""
+        """Return what is untested: a user's own SQL, and other releases of Spark and sqlglot."""
         own = query.path.suffix == ".sql" and not query.shipped
-        words = "the SQL was put into Spark's dialect; where it uses what no shipped query does, ask DuckDB too"
+        words = "the SQL was translated to Spark's dialect; if it uses what no shipped query uses, compare with DuckDB"
         return (*untried(), *([words] if own else []))
 
     def timeline(
@@ -116,9 +116,9 @@ class SparkEngine(Engine):
         timeline: TimelineTable,
         params: Mapping[str, Value],
     ) -> TimelineRows:
-        """Compute a timeline: each cluster in a task of Spark's where one does not touch another, else on this machine.
+        """Compute a timeline: one Spark task per cluster if the clusters share no nodes, otherwise on this machine.
 
-        A single cluster is one sequence of events, and stays on one machine.
+        A single cluster is one sequence of events, so it is computed on one machine.
         """
         from tracekit.characterize.engines.spark.by_cluster import run_by_cluster
 
@@ -142,7 +142,7 @@ class SparkEngine(Engine):
         from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
 
         query = asked.query
-        wanted = rows_of(asked, limit=0).schema  # which says what is wrong with the SQL in DuckDB's words too
+        wanted = rows_of(asked, limit=0).schema  # also reports errors in the SQL in DuckDB's words
         with _told(query.path):
             views = self._views(asked.trace, asked.empty, asked.con)
             for name, rows in asked.timelines.items():
@@ -156,7 +156,7 @@ class SparkEngine(Engine):
             return frame_of(views.rows(tree, asked.values, query.path), wanted)
 
     def _views(self, trace: Trace, empty: frozenset[str], con: duckdb.DuckDBPyConnection) -> TraceViews:
-        """Return the names that SQL has for a Trace, with `con` as their place on this machine."""
+        """Return the names that SQL may use for a Trace; `con` holds them on this machine."""
         from tracekit.characterize.engines.spark.tables import TraceViews
 
         key = (str(trace.path), trace.tenant_column, trace.limits, trace.allow_missing, empty)
@@ -168,17 +168,17 @@ class SparkEngine(Engine):
         return self._traces[key]
 
     def _spark(self) -> Any:
-        """Return the session, which the first question starts."""
+        """Return the session; the first question starts it."""
         if self._started is None:
             self._started = start(self.master, self._settings, self._seconds)
-            # PySpark writes each failed analysis to the terminal, as JSON with a stack.
+            # PySpark prints each failed analysis to the terminal, as JSON with a stack trace.
             logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         return self._started.session
 
 
 @contextmanager
 def _told(where: Path | None = None) -> Iterator[None]:
-    """Raise one line for what Spark, or the Java behind it, says in hundreds."""
+    """Reduce an error of Spark, or of the Java behind it, from hundreds of lines to one."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     from tracekit.characterize.engines.spark.crossing import cannot_cross
@@ -196,10 +196,10 @@ def _told(where: Path | None = None) -> Iterator[None]:
 
 
 def _register(session: Any) -> None:
-    """Give Spark the functions of ours that the rules name."""
+    """Register our own functions that the rules use."""
     from tracekit.characterize.engines.spark.rules import PRINTF
 
-    # Made here, so that it is sent as code.
+    # Defined here, so that Spark sends it as code.
     def printf(words: str | None, numbers: list[float] | None) -> str | None:
         import re
 

@@ -1,4 +1,4 @@
-"""Cut a statement at the common tables that its header says can be computed day by day and merged."""
+"""Split a statement at the common tables that its header lists as computable by day and mergeable."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _WAYS: dict[type[exp.Expr], str] = {
     exp.LogicalOr: "bool_or",
     exp.LogicalAnd: "bool_and",
 }
-"""How what an aggregate says of each part becomes what it says of the whole."""
+"""The aggregate that combines the parts' values of each aggregate into the value of the whole."""
 
 
 def merged_name(owner: str, table: str) -> str:
-    """Return what SQL calls the merged rows of a common table of a query or view."""
+    """Return the name in SQL of the merged rows of a common table of a query or view."""
     return f"merged_{owner.replace('/', '_')}_{table}"
 
 
 def how_merged(query: Query, table: str) -> dict[str, str | None]:
-    """Return for each column of a common table the aggregate that merges it; None where rows are grouped by it.
+    """Return the aggregate that merges each column of a common table; None for a column to group by.
 
     Raises
     ------
     QueryError
-        The table does more than group and aggregate, or has an aggregate that does not merge.
+        The table does more than group and aggregate, or one of its aggregates cannot be merged.
     """
     select = _common_table(parsed(query.sql, query.path), table, query.path).this
     group = select.args.get("group")
@@ -54,17 +54,17 @@ def how_merged(query: Query, table: str) -> dict[str, str | None]:
             found[column.alias_or_name] = None
             shown |= {inner.sql(), str(number)}
         else:
-            raise cannot_cross(f"'{column.sql()}' of '{table}' does not merge", query.path)
+            raise cannot_cross(f"'{column.sql()}' of '{table}' cannot be merged", query.path)
     hidden = [key for key in keys if key not in shown]
     if hidden:
-        raise cannot_cross(f"'{table}' is grouped by '{hidden[0]}', which is none of its columns", query.path)
+        raise cannot_cross(f"'{table}' is grouped by '{hidden[0]}', which is not one of its columns", query.path)
     if any(select.args.get(part) for part in ("having", "limit", "distinct", "qualify")):
         raise cannot_cross(f"'{table}' does more than group", query.path)
     return found
 
 
 def head(query: Query, table: str, merged: Mapping[str, str]) -> str:
-    """Return the statement of one common table alone, in DuckDB's dialect; those of `merged` are read by their name."""
+    """Return the statement of one common table, in DuckDB's dialect; it reads the tables of `merged` by name."""
     tree = parsed(query.sql, query.path)
     _common_table(tree, table, query.path)
     whole = exp.select("*").from_(exp.to_table(table, quoted=True))
@@ -73,12 +73,12 @@ def head(query: Query, table: str, merged: Mapping[str, str]) -> str:
 
 
 def tail(query: Query, merged: Mapping[str, str]) -> exp.Expr:
-    """Return the whole statement, in which the common tables of `merged` are read by their name."""
+    """Return the whole statement, which reads the common tables of `merged` by name."""
     return with_merged(parsed(query.sql, query.path), merged)
 
 
 def with_merged(tree: exp.Expr, merged: Mapping[str, str]) -> exp.Expr:
-    """Return a statement whose common tables read what is merged, without those that nothing reads any more."""
+    """Return the statement with its common tables read from the merged rows, and unused common tables removed."""
     for cte in _tables(tree):
         if cte.alias in merged:
             cte.set("this", exp.select("*").from_(exp.to_table(merged[cte.alias], quoted=True)))
@@ -90,7 +90,7 @@ def with_merged(tree: exp.Expr, merged: Mapping[str, str]) -> exp.Expr:
 
 
 def read_again(tree: exp.Expr) -> list[tuple[str, exp.Expr]]:
-    """Return the common tables that a statement reads in several places, in order, each as a statement of its own."""
+    """Return the common tables that a statement reads in several places, in order, each as its own statement."""
     found = []
     own = _tables(tree)
     for place, cte in enumerate(own):
@@ -104,7 +104,7 @@ def read_again(tree: exp.Expr) -> list[tuple[str, exp.Expr]]:
 
 
 def _read(tree: exp.Expr) -> Collection[str]:
-    """Return the common tables that the end of a statement reads, by way of others too."""
+    """Return the common tables that the final SELECT reads, directly or through others."""
     bodies = {cte.alias: cte.this for cte in _tables(tree)}
     end = tree.copy()
     end.set("with_", None)
@@ -127,11 +127,11 @@ def _common_table(tree: exp.Expr, name: str, where: Path) -> exp.CTE:
     for cte in _tables(tree):
         if cte.alias == name:
             return cte
-    raise cannot_cross(f"there is no common table '{name}' to merge", where)
+    raise cannot_cross(f"the common table '{name}' to merge does not exist", where)
 
 
 def ways_of(query: Query) -> str:
-    """Return how a query crosses to Spark, in words.
+    """Return how Spark computes a query, in words.
 
     Examples
     --------

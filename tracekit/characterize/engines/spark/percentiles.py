@@ -1,8 +1,8 @@
-"""Exact percentiles of more rows than fit in memory.
+"""Compute exact percentiles over more rows than fit in memory.
 
-Spark's `percentile` keeps every distinct value of a group in the memory of one task. Instead the rows are counted by
-value, on all machines and with spilling to disk, the counts are added up in the order of the values, and the two values
-that hold a rank are read off: the percentile is exact, and what has to fit in memory does not grow with the rows.
+Spark's `percentile` keeps every distinct value of a group in the memory of one task. Instead we count the rows by
+value, on all machines and with spilling to disk, add up the counts in the order of the values, and take the two values
+around the rank. The percentile is exact, and memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def by_counts(tree: exp.Expr) -> exp.Expr:
-    """Return a statement in DuckDB's dialect whose percentiles are read off counts of each value.
+    """Return a statement in DuckDB's dialect whose percentiles are computed from value counts.
 
-    A statement part that groups by sets of columns keeps its percentiles as they are.
+    A SELECT with grouping sets keeps its percentiles unchanged.
     """
     for number, select in enumerate(list(tree.find_all(exp.Select))):
         calls = [call for call in (*select.find_all(exp.PercentileCont), *_grids(select)) if _belongs(call, select)]
@@ -36,7 +36,7 @@ def _grids(select: exp.Select) -> list[exp.Expr]:
 
 
 def _belongs(call: exp.Expr, select: exp.Select) -> bool:
-    """Return whether a call is an aggregate of this part of the statement, and not inside OVER."""
+    """Return whether a call is an aggregate of this SELECT, outside OVER."""
     return call.find_ancestor(exp.Select) is select and not isinstance(_outer(call).parent, exp.Window)
 
 
@@ -75,7 +75,7 @@ def _rewrite(select: exp.Select, calls: Sequence[exp.Expr], prefix: str) -> None
 
 
 def _asked(call: exp.Expr) -> tuple[exp.Expr, list[str]]:
-    """Return of what a call wants percentiles, and which shares."""
+    """Return the expression whose percentiles a call computes, and the shares."""
     if isinstance(call, exp.Anonymous):
         return call.expressions[0], [f"{i / (GRID - 1):g}" for i in range(GRID)]
     shares = call.expression.expressions if isinstance(call.expression, exp.Array) else [call.expression]
@@ -87,13 +87,13 @@ def _any(name: str) -> exp.Expr:
 
 
 def _list(values: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the list of values; NULL where there are none."""
+    """Return a list of the values; NULL if there are none."""
     known = exp.Not(this=exp.Is(this=values[0].copy(), expression=exp.Null()))
     return exp.Case(ifs=[exp.If(this=known, true=exp.Array(expressions=list(values)))])
 
 
 def _keys(select: exp.Select) -> list[exp.Expr]:
-    """Return what a part of a statement groups by; numbers stand for its columns."""
+    """Return the expressions that a SELECT groups by; a number stands for its column."""
     group = select.args.get("group")
     found = []
     for key in group.expressions if group is not None else []:
@@ -110,7 +110,7 @@ def _picked(
     shares: Sequence[str],
     name: str,
 ) -> exp.Subquery:
-    """Return, for each group, the percentiles of a value, read off how often each of its values comes."""
+    """Return the percentiles of an expression for each group, computed from the count of each value."""
     own = [f"{name}_k{k}" for k in range(len(keys))]
     counted = exp.Select()
     for part in ("from_", "joins", "where", "laterals"):

@@ -1,7 +1,7 @@
-"""What SQL in DuckDB's dialect has to become before Spark gives the same answer; one function a rule.
+"""The rules that change DuckDB's SQL so that Spark gives the same answer; one function per rule.
 
-sqlglot turns one dialect into the other and never complains: what it leaves wrong either fails in Spark, or, worse,
-gives other numbers. Each rule changes the tree of one statement, and has a test of its own, which runs both engines.
+sqlglot translates one dialect to the other and reports no errors. What it gets wrong either fails in Spark or, worse,
+gives other numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both engines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=exp.Expr)
 
 PRINTF = "tracekit_printf"
-"""The function of ours that Spark gets: Java rounds 0.25 to 0.3 where C, and DuckDB, have 0.2."""
+"""Name of our formatting function in Spark: Java rounds 0.25 to 0.3, while C and DuckDB give 0.2."""
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
@@ -27,19 +27,19 @@ def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
 
 
 def _named(tree: exp.Expr, name: str) -> Iterator[exp.Anonymous]:
-    """Yield the calls of a function that sqlglot does not know, by its name in DuckDB."""
+    """Yield the calls of a function that sqlglot does not know; `name` is its name in DuckDB."""
     for call in list(tree.find_all(exp.Anonymous)):
         if str(call.this).lower() == name:
             yield call
 
 
 def _each(tree: exp.Expr, kind: type[E]) -> Iterator[E]:
-    # Inner ones last, so that replacing an outer one keeps those inside it.
+    # Inner calls come last, so that replacing an outer call keeps those inside it.
     yield from list(tree.find_all(kind))
 
 
 def percentile(tree: exp.Expr) -> exp.Expr:
-    """Write quantile_cont as `percentile`, exact and linear too; `percentile_cont` takes no such arguments."""
+    """Write quantile_cont as `percentile`, also exact and linear; `percentile_cont` does not take these arguments."""
     for node in _each(tree, exp.PercentileCont):
         share = node.expression
         if isinstance(share, exp.Array):
@@ -49,7 +49,7 @@ def percentile(tree: exp.Expr) -> exp.Expr:
 
 
 def percentiles(tree: exp.Expr) -> exp.Expr:
-    """Write the macro percentiles(x), which does not cross, as what it means: `percentile` at 0, 0.01, ..., 1."""
+    """Expand the macro percentiles(x), which Spark does not have, to `percentile` at 0, 0.01, ..., 1."""
     for call in _named(tree, "percentiles"):
         grid = [exp.Literal.number(f"{i / (GRID - 1):g}") for i in range(GRID)]
         call.replace(_call("percentile", call.expressions[0].copy(), _call("array", *grid)))
@@ -57,7 +57,7 @@ def percentiles(tree: exp.Expr) -> exp.Expr:
 
 
 def groups_of_statuses(tree: exp.Expr) -> exp.Expr:
-    """Write the macros is_failed(status) and is_unsuccessful(status), which do not cross, as what they mean."""
+    """Expand the macros is_failed(status) and is_unsuccessful(status), which Spark does not have."""
     for name, statuses in STATUS_GROUPS.items():
         for call in _named(tree, f"is_{name}"):
             status = call.expressions[0]
@@ -68,28 +68,28 @@ def groups_of_statuses(tree: exp.Expr) -> exp.Expr:
 
 
 def list_length(tree: exp.Expr) -> exp.Expr:
-    """Write len(list) as `array_size`: sqlglot takes it for the length of a text, which Spark refuses for arrays."""
+    """Write len(list) as `array_size`: sqlglot reads it as a string length, which Spark rejects for arrays."""
     for node in _each(tree, exp.Length):
         node.replace(_call("array_size", node.this))
     return tree
 
 
 def microseconds(tree: exp.Expr) -> exp.Expr:
-    """Write epoch_us(t) as `unix_micros`; times have to be TIMESTAMP, which counts from 1970 UTC."""
+    """Write epoch_us(t) as `unix_micros`; times must be TIMESTAMP, which counts from 1970 UTC."""
     for call in _named(tree, "epoch_us"):
         call.replace(_call("unix_micros", *call.expressions))
     return tree
 
 
 def materialized(tree: exp.Expr) -> exp.Expr:
-    """Drop AS MATERIALIZED, which Spark lacks; it may compute a common table twice, so queries must not rest on it."""
+    """Drop AS MATERIALIZED, which Spark lacks; Spark may compute a common table twice, so queries must allow it."""
     for node in _each(tree, exp.CTE):
         node.set("materialized", None)
     return tree
 
 
 def division(tree: exp.Expr) -> exp.Expr:
-    """Divide as DOUBLE, as DuckDB does: of decimal numbers Spark makes one with few places, and says nothing."""
+    """Divide as DOUBLE, as DuckDB does: Spark silently gives a decimal with few places for decimals."""
     for node in _each(tree, exp.Div):
         node.set("this", _double(node.this))
         node.set("expression", _double(node.expression))
@@ -101,7 +101,7 @@ def _double(node: exp.Expr) -> exp.Expr:
 
 
 def mean_of_decimals(tree: exp.Expr) -> exp.Expr:
-    """Write avg of a decimal number as its exact sum by the count, as DOUBLE: Spark cuts it off after few places."""
+    """Write avg of a decimal as its exact sum / count, as DOUBLE: Spark truncates it after few places."""
     for node in _each(tree, exp.Avg):
         value = node.this
         if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
@@ -109,7 +109,7 @@ def mean_of_decimals(tree: exp.Expr) -> exp.Expr:
         total: exp.Expr = exp.Sum(this=value.copy())
         number: exp.Expr = exp.Count(this=value.copy())
         outer: exp.Expr = node
-        # FILTER and OVER stand around the call, and hold for both parts.
+        # FILTER and OVER enclose the call and apply to both parts.
         for kind in (exp.Filter, exp.Window):
             if isinstance(outer.parent, kind) and outer.parent.this is outer:
                 around = outer.parent
@@ -131,7 +131,7 @@ def _number(value: int) -> exp.Expr:
 
 
 def filtered_window(tree: exp.Expr) -> exp.Expr:
-    """Make NULL of what FILTER leaves out before OVER, where Spark has no FILTER; no sum or count sees it."""
+    """Replace FILTER before OVER, which Spark lacks, by NULL for excluded rows; sums and counts ignore NULL."""
     for node in _each(tree, exp.Window):
         inner = node.this
         if not isinstance(inner, exp.Filter):
@@ -144,7 +144,7 @@ def filtered_window(tree: exp.Expr) -> exp.Expr:
 
 
 def least_by(tree: exp.Expr) -> exp.Expr:
-    """Leave NULL out of arg_min, and rank it last in a row of values: Spark's `min_by` keeps it and ranks it first."""
+    """Exclude NULL from arg_min, and rank it last within a row: Spark's `min_by` keeps it and ranks it first."""
     for node in _each(tree, exp.ArgMin):
         value, key = node.this, node.expression
         parts = key.expressions if isinstance(key, exp.Tuple) else [key]
@@ -161,7 +161,7 @@ def least_by(tree: exp.Expr) -> exp.Expr:
 
 
 def distinct_list(tree: exp.Expr) -> exp.Expr:
-    """Leave NULL out of list_distinct; Spark's `array_distinct` keeps it."""
+    """Exclude NULL from list_distinct; Spark's `array_distinct` keeps it."""
     for node in _each(tree, exp.ArrayDistinct):
         node.replace(_call("array_compact", _call("array_distinct", node.this.copy())))
     return tree
@@ -175,7 +175,7 @@ def raised_error(tree: exp.Expr) -> exp.Expr:
 
 
 def product(tree: exp.Expr) -> exp.Expr:
-    """List the factors of product(), in the order of its window if any, and multiply them: Spark has none."""
+    """Write product() as a list of factors, in window order if any, multiplied together: Spark has no product()."""
     for call in _named(tree, "product"):
         listed: exp.Expr = exp.ArrayAgg(this=_double(call.expressions[0]))
         outer: exp.Expr = call
@@ -193,7 +193,7 @@ def product(tree: exp.Expr) -> exp.Expr:
 
 
 def most_frequent(tree: exp.Expr) -> exp.Expr:
-    """Write mode(x ORDER BY x), the first of equally frequent ones, as `mode(x, true)`."""
+    """Write mode(x ORDER BY x), the first of equally frequent values, as `mode(x, true)`."""
     for node in _each(tree, exp.Mode):
         order = node.this
         if isinstance(order, exp.Order):
@@ -202,7 +202,7 @@ def most_frequent(tree: exp.Expr) -> exp.Expr:
 
 
 def formatted(tree: exp.Expr) -> exp.Expr:
-    """Let Python do what printf does, which rounds 0.25 to '0.2': Java's formats, Spark's, give '0.3'."""
+    """Format numbers in Python as printf does, 0.25 as '0.2': Spark uses Java's formats, which give '0.3'."""
     for call in _named(tree, "printf"):
         words, *numbers = call.expressions
         call.replace(_call(PRINTF, words.copy(), _call("array", *[_double(number) for number in numbers])))
@@ -210,7 +210,7 @@ def formatted(tree: exp.Expr) -> exp.Expr:
 
 
 def series(tree: exp.Expr) -> exp.Expr:
-    """Let generate_series be empty where its end lies before its start: Spark's `sequence` fails or counts down."""
+    """Make generate_series empty if its end is before its start: Spark's `sequence` fails or counts down."""
     for node in _each(tree, exp.GenerateSeries):
         start, end = node.args["start"], node.args["end"]
         steps = [node.args["step"].copy()] if node.args.get("step") is not None else []
@@ -221,7 +221,7 @@ def series(tree: exp.Expr) -> exp.Expr:
 
 
 def wide_division(tree: exp.Expr) -> exp.Expr:
-    """Divide HUGEINT as decimal numbers, without what is left over: Spark's DIV would wrap around at 64 bits."""
+    """Divide HUGEINT as decimals and drop the remainder: Spark's DIV would wrap around at 64 bits."""
     for node in _each(tree, exp.IntDiv):
         if any(kind.is_type(exp.DataType.Type.INT128) for kind in node.find_all(exp.DataType)):
             wide = exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb")
@@ -232,7 +232,7 @@ def wide_division(tree: exp.Expr) -> exp.Expr:
 
 
 def wide_integers(tree: exp.Expr) -> exp.Expr:
-    """Write HUGEINT as DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
+    """Write HUGEINT as DECIMAL(38, 0): Spark's widest integer has 64 bits."""
     for node in _each(tree, exp.DataType):
         if node.is_type(exp.DataType.Type.INT128):
             node.replace(exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb"))
@@ -240,13 +240,13 @@ def wide_integers(tree: exp.Expr) -> exp.Expr:
 
 
 _WHOLE = 2**52
-"""From here on a number with 53 binary places is a whole one."""
+"""From here on, every DOUBLE, with its 53 binary places, is an integer."""
 
 
 def decimal_of_double(tree: exp.Expr) -> exp.Expr:
-    """Round a DOUBLE in a column to the places of a decimal number as DuckDB does: times 10^places, half away from 0.
+    """Round a DOUBLE to the places of a decimal column as DuckDB does: times 10^places, half away from 0.
 
-    Spark rounds the shortest text of the number instead, so that 26.1328995 may end in another place.
+    Spark instead rounds the shortest text of the number, so that 26.1328995 may get a different last digit.
     """
     for node in _each(tree, exp.Cast):
         sizes = [int(size.name) for size in node.to.expressions] if node.to.is_type(exp.DataType.Type.DECIMAL) else []
@@ -267,7 +267,7 @@ def decimal_of_double(tree: exp.Expr) -> exp.Expr:
         exact = exp.Mul(
             this=exp.cast(rounded, whole), expression=exp.cast(exp.Literal.string(f"0.{'0' * (places - 1)}1"), unit)
         )
-        # Only Spark knows of what type a column is; what is asked here is gone before it runs.
+        # Only Spark knows the type of a column; this check is resolved before the query runs.
         is_double = exp.EQ(this=_call("typeof", node.this.copy()), expression=exp.Literal.string("double"))
         node.replace(exp.Case(ifs=[exp.If(this=is_double, true=exact)], default=node.copy()))
     return tree

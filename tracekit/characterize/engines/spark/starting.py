@@ -1,4 +1,4 @@
-"""Start Spark, or say in one line, within a bounded time, why it cannot be used."""
+"""Start Spark, or report in one line, within a bounded time, why it cannot be used."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LOCAL = "local[*]"
-"""The master by default: all processors of this machine."""
+"""The default master: all processors of this machine."""
 
 LARGE_ROWS = 50_000_000
-"""Rows of the largest table that a statement reads, from which on percentiles are read off counts."""
+"""Rows of the largest table that a statement reads from which percentiles are computed from value counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
-"""Releases with which every query was compared with DuckDB's answer, by their first two numbers."""
+"""Releases under which every query was compared with DuckDB's answer, by their first two numbers."""
 
 _WHERE = "--engine spark"
 _CONNECT_S = 5.0
@@ -53,12 +53,12 @@ class Started:
     folder: Path
 
     def stop(self) -> None:
-        """End Spark and its Java process."""
+        """Stop Spark and its Java process."""
         _end(self.session, [self.process], self.folder)
 
 
 def untried() -> list[str]:
-    """Return a sentence for each package that is another release than those tried."""
+    """Return a sentence for each package whose release was not tested."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
@@ -75,22 +75,22 @@ def untried() -> list[str]:
 
 
 def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
-    """Start Spark at `master`, and see that its executors have this tracekit.
+    """Start Spark at `master`, and check that its executors have this version of tracekit.
 
     Parameters
     ----------
     master : str
-        Such as 'spark://host:7077', 'yarn', 'k8s://https://host:443' or 'local[4]'.
+        The Spark master, such as 'spark://host:7077', 'yarn', 'k8s://https://host:443' or 'local[4]'.
     settings : mapping
-        Spark's own settings, which go before ours.
+        Spark's own settings, which override ours.
     seconds : float
-        How long Spark may take to start, and its executors to answer, each [s].
+        Time limit for Spark to start, and for its executors to answer, each [s].
 
     Raises
     ------
     UsageError
-        PySpark, sqlglot or Java is missing, the master does not answer, no executor comes, or executors lack tracekit
-        or have another version.
+        PySpark, sqlglot or Java is missing, the master does not answer, no executor starts, or executors lack tracekit
+        or have a different version.
     """
     _require_packages()
     _require_java()
@@ -117,7 +117,7 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     return started
 
 
-_LOOK = "check that the master runs, and that this machine may request executors"
+_LOOK = "check that the master is running and that this machine may request executors"
 
 
 def _require_packages() -> None:
@@ -132,12 +132,12 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
     if not found:
-        what = f"no Java found in JAVA_HOME ({home})" if home else "there is no Java"
+        what = f"no Java found in JAVA_HOME ({home})" if home else "Java is not installed"
         raise UsageError(what, where=_WHERE, hint="install Java 17 or later, and set JAVA_HOME")
 
 
 def _require_master(master: str) -> None:
-    """Knock at a master that has an address: Spark itself would try for minutes."""
+    """Check that a master with an address answers: Spark itself would retry for minutes."""
     match = re.fullmatch(r"(spark|k8s)://(?:https?://)?(.+)", master)
     if match is None:
         if not re.fullmatch(r"yarn|local(\[[\w*,\s]+\])?|local-cluster\[[\d,\s]+\]", master):
@@ -170,7 +170,7 @@ def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, 
     for name, value in _settings(master, folder, settings).items():
         conf.set(name, value)
     with log.open("wb") as stream:
-        # What Java and Spark write on their way would stand between the lines of the answer.
+        # The output of Java and Spark would appear between the lines of the answer.
         launch: Any = launch_gateway
         gateway = launch(conf, popen_kwargs={"stderr": stream})
     processes.append(gateway.proc)
@@ -182,12 +182,12 @@ def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, 
 
 @contextmanager
 def _python_of(master: str) -> Iterator[None]:
-    """Let executors of this machine run this Python; those of a cluster run what PYSPARK_PYTHON says, or python3."""
+    """Make local executors run this Python; executors of a cluster run PYSPARK_PYTHON, or python3."""
     name = "PYSPARK_PYTHON"
     if not master.startswith("local") or name in os.environ:
         yield
         return
-    os.environ[name] = sys.executable  # which a context reads once, when it is made
+    os.environ[name] = sys.executable  # read once, when the context is created
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        # A task has one processor, and Polars would start threads for all of its machine.
+        # A task has one processor, but Polars would start a thread for each processor of the machine.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         **MEANINGS,
     }
@@ -213,7 +213,7 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         if value != MEANINGS.get(name, value):
             what = f"{name}={value} would change the answers"
             raise UsageError(what, where=_WHERE, hint=f"leave it out: tracekit sets {MEANINGS[name]}")
-        # Options for Java stand behind ours, without which times would be of another zone.
+        # The user's Java options follow ours, without which times would be in a different zone.
         found[name] = f"{found[name]} {value}" if name.endswith(".extraJavaOptions") and name in found else value
     return found
 
@@ -222,22 +222,22 @@ MEANINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
-    # A product or sum of decimal numbers keeps all its places.
+    # A product or sum of decimals keeps all its places.
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
-"""Settings without which Spark means something else by the same SQL."""
+"""Settings without which the same SQL means something else in Spark."""
 
 
 def _require_workers(session: Any, master: str, seconds: float) -> None:
-    """Have the executors say which tracekit they have."""
+    """Check which version of tracekit the executors have."""
     context = session.sparkContext
 
-    # Made here, so that it is sent as code: a machine without tracekit could not look it up.
+    # Defined here, so that Spark sends it as code: a machine without tracekit could not import it.
     def version_there(_: int) -> tuple[str, str]:
         import socket as there
 
         try:
-            import tracekit.characterize.engines.spark.by_day  # noqa: F401 -- all that tasks need
+            import tracekit.characterize.engines.spark.by_day  # noqa: F401 -- everything that tasks need
             from tracekit.version import __version__ as found
         except ImportError as error:
             found = f"no working tracekit ({error})"
@@ -263,21 +263,21 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
 
 
 def _end(session: Any, processes: list[Any], folder: Path) -> None:
-    """End Spark, as far as it was started, so that this process can start it again."""
+    """Stop Spark, as far as it was started, so that this process can start it again."""
     from pyspark import SparkContext
 
     if session is not None:
-        # A Java process that died cannot be asked to stop, and one whose master is gone may not answer.
+        # A dead Java process cannot be asked to stop, and one whose master is gone may not answer.
         with suppress(Exception):
             within(_STOP_S, session.stop)
-    # It would print a stack about the Java process that hangs up on it.
+    # It would print a stack trace when the Java process disconnects.
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
     if server is not None:
         with suppress(Exception):
             within(_CONNECT_S, server.shutdown)
     for process in processes:
         end_process(process)
-    # PySpark remembers the context of a Java process that is gone, and would hand it out again.
+    # PySpark keeps the context of a Java process that is gone, and would return it again.
     SparkContext._active_spark_context = None  # noqa: SLF001
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
@@ -289,7 +289,7 @@ def end_process(process: Any) -> None:
     from subprocess import TimeoutExpired
 
     with suppress(OSError):
-        process.stdin.close()  # which it takes as a sign to end
+        process.stdin.close()  # the signal to end
     try:
         process.wait(5)
     except TimeoutExpired:
@@ -298,11 +298,11 @@ def end_process(process: Any) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what went wrong in one line: Spark's messages go on with its plans and Java's stacks."""
+    """Return the error in one line: Spark's messages continue with query plans and Java stack traces."""
     text = str(getattr(error, "java_exception", None) or error)
     causes = re.findall(r"Caused by: ([^\n]+)", text)
     line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    # Exceptions of Python on an executor end with their own last line.
+    # Python exceptions on an executor end with their own last line.
     last = re.findall(r"^(\w*(?:Error|Exception)\w*: .+)$", text, flags=re.MULTILINE)
     return " ".join((last[-1] if last and not causes else line).split())[:300].rstrip(".")
 

@@ -1,4 +1,4 @@
-"""A Trace in Spark: its tables, what describes it, the shared views, and frames of this machine."""
+"""A Trace in Spark: its tables, its description, the shared views, and frames from this machine."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes"
 
 
 class TraceViews:
-    """The names that SQL may use of one Trace, as temporary views of a session of Spark's own.
+    """The names that SQL may use for one Trace, as temporary views in their own Spark session.
 
     Parameters
     ----------
     session : SparkSession
-        One that no other Trace uses.
+        A session that no other Trace uses.
     trace : Trace
-        What is asked.
+        The Trace.
     empty : iterable of str
-        Tables that are there without rows.
+        Tables that are present without rows.
     con : DuckDB connection
-        Has the tables that describe the Trace.
+        A connection with the tables that describe the Trace.
     large_rows : int
-        Rows of a table from which on percentiles are read off counts (`percentiles.by_counts`).
+        Number of rows of a table from which percentiles are computed from value counts (`percentiles.by_counts`).
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class TraceViews:
             self._known.add(name)
 
     def use(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Take another connection on this machine, which gets what is merged already."""
+        """Use another connection on this machine, which receives the rows merged so far."""
         self.con = con
         for name, rows in self._rows.items():
             con.register(name, rows)
 
     def put(self, name: str, rows: pa.Table | Any) -> None:
-        """Give SQL a table by name: rows of this machine, or a frame of Spark's."""
+        """Register a table by name: rows of this machine, or a Spark DataFrame."""
         frame = self.session.createDataFrame(_for_spark(rows)) if isinstance(rows, pa.Table) else rows
         frame.createOrReplaceTempView(name)
 
     def need(self, names: Iterable[str]) -> None:
-        """Make the shared views of these names, and those that they stand on."""
+        """Create the shared views with these names, and the views that they depend on."""
         for name in names:
             view = self._views.get(name)
             if view is None or name in self._known:
@@ -92,10 +92,10 @@ class TraceViews:
             self._known.add(name)
 
     def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
-        """Return the statement of a query or view, whose common tables of telemetry are computed by day and merged.
+        """Return the statement of a query or view after computing its telemetry tables by day and merging them.
 
-        It reads them by name. Where the Trace has no such telemetry, or what a later step needs to know of the whole is
-        too much to be handed around, it is the statement as it stands, which Spark runs by itself.
+        The statement reads the merged tables by name. If the Trace has no such telemetry, or a later step needs more
+        merged rows than can be passed to its tasks, the statement is returned unchanged and Spark runs all of it.
         """
         known: dict[str, str] = {}
         for table in query.merge:
@@ -117,7 +117,7 @@ class TraceViews:
     def _merge(
         self, name: str, query: Query, table: str, sql: str, values: Mapping[str, Value], views: set[str]
     ) -> None:
-        """Compute a common table by day; its rows are then there for Spark, for later tasks, and on this machine."""
+        """Compute a common table by day; its rows are then available to Spark, to later tasks, and on this machine."""
         rewritten = {
             view.name: tail(view, self._merged[view.name]).sql(dialect="duckdb")
             for view in list_views()
@@ -131,7 +131,7 @@ class TraceViews:
             if any(n in text for text in (sql, *rewritten.values()))
         }
         part = Part(self._trace, self._empty, sql, params, known, rewritten)
-        self._rows.pop(name, None)  # of the same query by other parameters
+        self._rows.pop(name, None)  # from the same query with other parameters
         if name in self._frames:
             self._frames.pop(name).unpersist()
         frame = self._frames[name] = merge_by_day(
@@ -144,9 +144,9 @@ class TraceViews:
             self._rows[name] = rows
 
     def rows(self, tree: exp.Expr, values: Mapping[str, Value], where: Path) -> pa.Table:
-        """Return the rows of a statement, which Spark runs.
+        """Run a statement on Spark and return its rows.
 
-        A common table that is read in several places is computed once, as DuckDB does; Spark would do it at each.
+        A common table that is read in several places is computed once, as in DuckDB; Spark would compute it each time.
         """
         self.need(relations(tree))
         arguments = dict(values) or None
@@ -165,19 +165,19 @@ class TraceViews:
                 frame.unpersist()
 
     def local(self, query: Query) -> bool:
-        """Return whether the rest of a merged statement reads nothing but merged rows that this machine has too."""
+        """Return whether the rest of a merged statement reads only merged rows that this machine also has."""
         known = self._merged.get(query.name, {})
         return bool(known) and relations(tail(query, known)) <= self._rows.keys()
 
     def on_this_machine(self, name: str) -> None:
-        """Let a shared view that reads telemetry read what is merged, in the connection on this machine."""
+        """Make a shared view on this machine read the merged rows instead of telemetry."""
         self.need([name])
         view, known = self._views[name], self._merged.get(name, {})
         if known and all(rows in self._rows for rows in known.values()):
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {tail(view, known).sql(dialect='duckdb')}")
 
     def _views_below(self, names: Iterable[str]) -> set[str]:
-        """Return the shared views among these names, and those that they stand on; each is made."""
+        """Create and return the shared views among these names, and the views that they depend on."""
         found = {name for name in names if name in self._views}
         self.need(found)
         for name in list(found):
@@ -198,7 +198,7 @@ class TraceViews:
         return max(rows, default=0) >= self.large_rows
 
     def _all_handed(self, views: set[str]) -> bool:
-        """Return whether the tasks can be given all that was merged for these views."""
+        """Return whether all merged rows of these views can be passed to the tasks."""
         return all(name in self._rows for view in views for name in self._merged.get(view, {}).values())
 
 
@@ -215,10 +215,10 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
             hint="use --engine duckdb, or copy the Trace to disk",
         )
     files = [str(file.absolute()) for file in trace.files(table)]
-    # Stated, so that Spark need not look into each file, nor take the names of folders for columns.
+    # With the schema given, Spark need not open each file and does not read folder names as columns.
     frame = session.read.schema(stored).parquet(*files) if files else session.createDataFrame([], stored)
     if files and (taken := trace.condition_sql(table)):
-        # Jobs and nodes, of which it may speak, come before the tables that it is asked of.
+        # Jobs and nodes, which a condition may name, come before the tables that it applies to.
         frame = frame.where(sqlglot.parse_one(taken, dialect="duckdb").sql(dialect="spark"))
     columns = [
         f"`{c.name}`" if c.name in have else f"CAST(NULL AS {TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
@@ -237,14 +237,14 @@ def parameters_of(sql: str) -> set[str]:
 
 
 def arrow_of(frame: pl.DataFrame) -> pa.Table:
-    """Return a frame as Arrow's oldest types, which Spark and DuckDB read."""
+    """Return a frame with Arrow's oldest types, which both Spark and DuckDB read."""
     import polars as pl
 
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return a table with the types that Spark has: moments of UTC, signed whole numbers, short texts."""
+    """Return a table with types that Spark has: UTC timestamps, signed integers, short strings."""
     return table.cast(pa.schema([pa.field(f.name, _spark_type(f.type)) for f in table.schema]))
 
 
@@ -261,7 +261,7 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def naive(table: pa.Table) -> pa.Table:
-    """Return what Spark gave with times of UTC that carry no zone, as everywhere in tracekit."""
+    """Return a table from Spark with UTC times without a zone, as everywhere in tracekit."""
     fields = [pa.field(f.name, pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
@@ -272,7 +272,7 @@ def frame_of(table: pa.Table, wanted: pl.Schema) -> pl.DataFrame:
     Raises
     ------
     TypeError
-        A column is of another kind: a text for a number, or a number for a time.
+        A column has a different kind of type: a text instead of a number, or a number instead of a time.
     """
     import polars as pl
 

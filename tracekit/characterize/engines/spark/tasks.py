@@ -1,4 +1,4 @@
-"""Work of any kind in Spark's tasks: a job for each item, several at a time, taken in the order of the items."""
+"""Run any work in Spark tasks: one job per item, several at a time, with results in item order."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ R = TypeVar("R")
 
 
 class SparkTasks:
-    """The executors of a Spark as workers (`tracekit.workers`).
+    """Spark executors as workers (`tracekit.workers`).
 
     Parameters
     ----------
     session : function () -> SparkSession
-        Starts Spark where it does not run.
+        Starts Spark if it is not running.
     master : str
-        Its master, in messages.
+        The Spark master, as named in messages.
     """
 
     def __init__(self, session: Callable[[], Any], master: str) -> None:
         self._session, self._master = session, master
 
     def start(self) -> None:
-        """Start Spark, and see that its executors have this tracekit.
+        """Start Spark, and check that its executors have this version of tracekit.
 
         Raises
         ------
@@ -47,26 +47,26 @@ class SparkTasks:
         self._session()
 
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
-        """Yield what `work` returns for each item, in the order of the items.
+        """Yield the result of `work` for each item, in item order.
 
-        At most twice as many items as executors have processors are done, or begun, before their results are taken.
+        The number of items started or finished but not yet consumed is at most twice the number of executor processors.
 
         Raises
         ------
         UsageError
-            Spark has given an item up.
+            Spark gave up on an item.
         """
         context = self._session().sparkContext
         sent = pickle.dumps(work)
         group = f"tracekit-{uuid4().hex}"
         ending = threading.Event()
 
-        # One job an item: results come as they are, and no more of them than are taken.
+        # One job per item: results come unmerged, and only as fast as they are consumed.
         def one(item: T) -> R:
             def task(_: int) -> R:
                 import pickle as there
 
-                found: R = there.loads(sent)(item)  # noqa: S301 -- sent by ourselves
+                found: R = there.loads(sent)(item)  # noqa: S301 -- we sent it
                 return found
 
             if ending.is_set():
@@ -75,7 +75,7 @@ class SparkTasks:
             try:
                 (found,) = context.parallelize([0], 1).map(task).collect()
             except Exception as error:
-                # Whatever it is, Spark says it with its plans and stacks.
+                # For any error, Spark adds query plans and stack traces.
                 raise UsageError(f"Spark failed: {reason_of(error)}", where=where) from error
             made: R = found
             return made
@@ -94,5 +94,5 @@ class SparkTasks:
             ending.set()
             pool.shutdown(wait=False, cancel_futures=True)
             if ahead:
-                with suppress(Exception):  # a Spark that is gone has no jobs
+                with suppress(Exception):  # if Spark is gone, it has no jobs
                     context.cancelJobGroup(group)
