@@ -315,7 +315,7 @@ def _finish(condition: dict[str, Any], lost: LostValues) -> str:
     message = message.lower()
     if reason in _FINISHED:
         return _FINISHED[reason]
-    if "success" in message or "complete" in message:  # before each outcome had its own reason, only the message showed it
+    if "success" in message or "complete" in message:  # older versions show the outcome only in the message
         return "completed"
     return "failed" if "fail" in message else "unknown"
 

@@ -107,7 +107,7 @@ def _counted(
 
 
 def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bool) -> GpuRequest | None:
-    """Return the request of a job, with an unknown number where its hosts make it so; its devices are added.
+    """Return the request of a job, with an unknown number if it uses whole hosts, and add its devices to `devices`.
 
     Parameters
     ----------
@@ -178,9 +178,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
 
 
 def wall_s(text: str, year: str, column: str | None = None) -> float:
-    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970 of that clock; `year` is the default
-    year.
-    """
+    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970; `year` is used if it has none."""
     match = _WALL.fullmatch(text.strip())
     if match is None or match[1] not in _MONTHS:
         raise Fault(column, "is not a time like Apr 12 17:23:38 2026")

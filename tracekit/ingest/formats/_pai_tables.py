@@ -366,7 +366,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "superseded_instance_rows",
-        "rows of a worker that are replaced by another row of the same worker; the last by (status, start, end) is used",
+        "rows replaced by another row of the same worker; the last by (status, start, end) is used",
         "SELECT worker_name FROM worker_superseded",
         "instance",
     ),

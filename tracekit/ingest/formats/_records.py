@@ -85,7 +85,7 @@ def write_frames(
 
 
 class Fault(Exception):  # noqa: N818 -- not a program error, but the reason for which a record cannot be used
-    """Why a record cannot be used: the column, None for the whole record, and what is wrong with it."""
+    """Reason for which a record cannot be used: the column (None for the whole record) and what is wrong with it."""
 
     def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
@@ -95,7 +95,7 @@ class Fault(Exception):  # noqa: N818 -- not a program error, but the reason for
 
 @contextmanager
 def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
-    """Give the block the lost values of one record, which are counted in the end; a `Fault` sets the record aside."""
+    """Provide one record's `LostValues` to a with block and count them at its end; a `Fault` rejects the record."""
     lost = LostValues()
     try:
         yield lost
@@ -153,7 +153,8 @@ class Devices:
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
     """Return how many GPUs resources count [GPUs], by lowercase name; resources that count none are left out.
 
-    The option gpu_resource (`factors`) decides; of the `gpu_names` that count GPUs the first one counts.
+    The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
+    counts.
     """
     plain = [name for name in gpu_names if name in names and name not in factors][:1]
     return {name: factor for name, factor in factors.items() if name in names} | dict.fromkeys(plain, 1.0)
@@ -162,7 +163,7 @@ def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Map
 def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights: Mapping[str, float]) -> set[str]:
     """Return the accelerators among resources that are not counted as GPUs.
 
-    Next to a count of GPUs (`weights`), a resource with their name says something about them.
+    If GPUs are already counted (`weights`), any other resource with `gpu` in its name only describes them.
     """
     others = {name for name in names if name not in weights and name not in gpu_names and is_accelerator(name)}
     return {name for name in others if not (weights and "gpu" in name)}
