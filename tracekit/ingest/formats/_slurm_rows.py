@@ -582,6 +582,5 @@ _MEANINGS = {
     "sets the size of a shard",
     "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; they "
     "count as GPUs",
-    "resized_runs": "rows that continue a resized job; they show its first start, but we count them from the "
-    "resize",
+    "resized_runs": "rows that continue a resized job; they show its first start, but we count them from the resize",
 }

@@ -106,7 +106,9 @@ class InfiniteHbdFormat(Format):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "servers": Option("400", "number of monitored servers, including those without a fault; 0: only those with a fault"),
+        "servers": Option(
+            "400", "number of monitored servers, including those without a fault; 0: only those with a fault"
+        ),
         "gpus_per_server": Option("", "GPUs of a server; empty: unknown"),
     }
     no_append: ClassVar[str] = "its times count from the start of the release"

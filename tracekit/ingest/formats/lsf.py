@@ -356,7 +356,9 @@ class LsfFormat(RecordFormat):
         """
         filled = super().fill_options(given)
         if filled["year"] and not re.fullmatch(r"(19|20)\d\d", filled["year"], re.ASCII):
-            raise UsageError(f"'{filled['year']}' is not a year", where="--option year", hint="give a year such as 2024")
+            raise UsageError(
+                f"'{filled['year']}' is not a year", where="--option year", hint="give a year such as 2024"
+            )
         return filled
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:

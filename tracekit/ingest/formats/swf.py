@@ -74,7 +74,8 @@ class SwfFormat(Format):
         files = found.get("swf")
         if len(files) > 1:
             raise SourceError(
-                f"contains several logs: {', '.join(f.path for f in files[:4])}", hint="job numbers repeat; name one file"
+                f"contains several logs: {', '.join(f.path for f in files[:4])}",
+                hint="job numbers repeat; name one file",
             )
         header = _SwfHeader()
         _read_log(files[0], header, sink)
