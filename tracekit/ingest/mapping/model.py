@@ -206,7 +206,7 @@ class TelemetryMap(Section):
 
     layout: Literal["long", "wide", "row"]
     metrics: dict[str, ColumnRule]
-    """By table and column, such as gpu_utilization.power_w; the column of a rule is the source's name of the metric."""
+    """Rules by table and column, such as gpu_utilization.power_w; a rule's column is the source's metric name."""
     server: str | None = None
     """For wide files: pattern with the groups node and gpu that a column name must match."""
 
