@@ -252,8 +252,8 @@ def test_formats_and_schema_print(philly_trace: Path) -> None:
     ("arguments", "parts"),
     [
         (("ingest", "absent", "-o", "t"), ("absent", "no such file or folder")),
-        (("ingest", ".", "-o", "t"), ("holds no files",)),
-        (("ingest", ".", "-o", "t", "--format", "phily"), ("holds no files",)),
+        (("ingest", ".", "-o", "t"), ("contains no files",)),
+        (("ingest", ".", "-o", "t", "--format", "phily"), ("contains no files",)),
         (("info", "absent"), ("absent", "no such Trace", "tracekit ingest")),
         (("query", "absent", "overview/status"), ("no such Trace",)),
         (("schema", "job"), ("no table 'job'", "did you mean 'jobs'?")),

@@ -369,7 +369,7 @@ def test_a_file_that_is_none_is_reported_as_one_machine_tells_it(tmp_path: Path)
             ingest_logs(cluster.folder, tmp_path / "trace", workers=workers)
         told.append(str(error.value))
     assert told[0] == told[1]
-    assert told[0].startswith("b.json: is an error of the server")
+    assert told[0].startswith("b.json: is a server error")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logs"]
 
 
@@ -476,7 +476,7 @@ class _Elsewhere(Pickled):
 
 
 def test_workers_that_do_not_see_the_files_or_the_folder_say_so(days: Path, tmp_path: Path) -> None:
-    hint = "every machine must see the files and the folder of -o at the same path"
+    hint = "every machine must see the files and the -o folder at the same path"
     with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: the file does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(days))
     with pytest.raises(OutputError, match=rf"trace: its temporary folder does not exist on .*; {hint}"):

@@ -170,7 +170,7 @@ def test_of_several_pod_lists_the_default_one_is_read_and_said(ingest: Ingest, r
     assert [job["job_id"] for job in rows(trace, "jobs")] == ["p1"]
     assert [f.path for f in trace.manifest.files] == [DEFAULT]
     assert (
-        "pod lists are alternatives: read 'default', left gpuspec33 (--option list=NAME chooses)"
+        "pod lists are alternatives: read 'default', ignored gpuspec33 (choose with --option list=NAME)"
         in trace.manifest.notes
     )
     chosen = ingest(lists, options={"list": "gpuspec33"})

@@ -411,7 +411,7 @@ def test_damaged_json_costs_its_jobs_only(ingest: Ingest, rows: Rows) -> None:
     ):
         with pytest.raises(SourceError, match=message):
             ingest({"sacct.json": damaged})
-    with pytest.raises(TooManyRejectsError, match="holds no records"):
+    with pytest.raises(TooManyRejectsError, match="contains no records"):
         ingest({"sacct.json": document()})
 
 

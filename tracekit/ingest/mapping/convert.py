@@ -321,5 +321,5 @@ def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))
     if target.kind == "datetime" and target.required:
-        faults.append((values.is_null(), "is missing, or names no instant"))
+        faults.append((values.is_null(), "is missing, or means no instant"))
     return faults
