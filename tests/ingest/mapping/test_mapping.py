@@ -131,7 +131,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "gpu_count = {line = true}",
-            ", line 3: jobs.columns.gpu_count.line: line = true numbers records, for a column of names or whole",
+            ", line 3: jobs.columns.gpu_count.line: line = true numbers records, so it needs a text or integer",
         ),
         (
             JOBS + "gpu_count = {value = 'x'}",
@@ -271,7 +271,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + "gpu = {column = 'g', lookup = 'x'}\ngpu_metrics = {power_w = 'c'}",
-            ", line 7: telemetry.x.gpu.lookup: is for",
+            ", line 7: telemetry.x.gpu.lookup: is only for",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncolumns = ['a']",
