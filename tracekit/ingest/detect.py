@@ -56,7 +56,7 @@ def find_format(name: str) -> Format:
     Raises
     ------
     UnknownFormatError
-        There is no format with that name.
+        No format has this name.
     """
     own = _own_format(name)
     if own is not None:

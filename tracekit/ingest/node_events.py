@@ -45,7 +45,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns in the order in which they are tried, ignoring case. Our choice, except where a source is named."""
+"""Patterns in the order in which they are tried, ignoring case. They are our choice unless a source is named."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})

@@ -238,8 +238,7 @@ def pull(
     out : Path
         The Trace, next to which the raw output is kept.
     settings : IngestSettings
-        Contain the start and end of the pull; by default it goes from the last day that was pulled, or from 30 days
-        ago, until now.
+        Give the start and end of the pull; by default, it starts at the last day pulled, or 30 days ago, and ends now.
     earlier : Manifest, optional
         Manifest of the Trace being appended to.
     progress : Progress

@@ -149,7 +149,7 @@ class BadRecord:
     raw: bytes
     """Text of the record."""
     reason: str
-    """Reason for which it cannot be parsed."""
+    """Why the record cannot be parsed."""
 
 
 class Record(NamedTuple):
@@ -161,7 +161,7 @@ class Record(NamedTuple):
     value: Any
     """Content of the record."""
     fault: str | None = None
-    """Why it cannot be used."""
+    """Why the record cannot be used; None if it can."""
 
     def checked(self) -> Any:
         """Return the content of the record.

@@ -182,7 +182,7 @@ class Sink:
 
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a connection to such a database for a with block."""
+        """Open a connection to such a database, for use in a with block."""
         with self.database() as database, database.connect() as con:
             yield con
 

@@ -189,7 +189,7 @@ FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > leas
 
 # A task of a waiting array has no number of its own before it starts, and Traces of earlier versions have one row for
 # all tasks. If the newer export lists the array, the tasks that it does not list as waiting are there under their own
-# numbers. The same holds for jobs of a federation, whose numbers begin at 2^26, once another cluster has started them.
+# numbers. The same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
 _SUPERSEDED = r"""
 INSERT INTO identity
 SELECT 0, o.job_id, o.job_id FROM old_jobs o ANTI JOIN identity i ON i.side = 0 AND i.job_id = o.job_id

@@ -69,7 +69,7 @@ _REASONS = {
 _REFUSALS = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
 )
-"""Reasons for which a machine rejects a scheduled pod, besides lack of resources (OutOfcpu, OutOfpods, ...)."""
+"""Reasons why a machine rejects a scheduled pod, in addition to lack of resources (OutOfcpu, OutOfpods, ...)."""
 _FINISHED = {"Succeeded": "completed", "Failed": "failed"}
 _EVICTED = {"Preempted": "preempted", **dict.fromkeys(("InactiveWorkload", "Deactivated"), "cancelled")}
 

@@ -38,7 +38,7 @@ TERM_WORDS = (
     "EXTERNAL_SIGNAL", "RMS", "ZOMBIE", "SWAP", "THREADLIMIT", "SLURM", "BUCKET_KILL", "CTRL_PID", "CWD_NOTEXIST",
     "REMOVE_HUNG_JOB", "ORPHAN_SYSTEM", "PRE_EXEC_FAIL", "DATA", "MC_RECALL", "RC_RECLAIM", "CSM_ALLOC", "KUBE",
 )  # fmt: skip
-"""Reasons for which LSF ends a job, as named by bacct (TERM_...); lsb.acct stores the index in this list, from 0."""
+"""Reasons why LSF ends a job, as named by bacct (TERM_...); lsb.acct stores the index in this list, from 0."""
 
 _TERMINATION = {
     **dict.fromkeys(("PREEMPT", "RC_RECLAIM"), "preempted"),

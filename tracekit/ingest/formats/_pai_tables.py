@@ -56,7 +56,7 @@ _READ = {
     ),
     "pai_machine_metric": ("machine", "start_time", "end_time", "machine_cpu"),
 }
-"""Columns that are read, for tables of which not all columns have a place in the Trace."""
+"""Columns that are read, for tables with columns that the Trace does not use."""
 
 
 class PaiTables:

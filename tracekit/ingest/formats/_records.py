@@ -84,8 +84,8 @@ def write_frames(
         return write_job_tables(con, sink)
 
 
-class Fault(Exception):  # noqa: N818 -- not a program error, but the reason for which a record cannot be used
-    """Reason for which a record cannot be used: the column (None for the whole record) and what is wrong with it."""
+class Fault(Exception):  # noqa: N818 -- not a program error: says why a record cannot be used
+    """Why a record cannot be used: the column (None for the whole record) and the reason."""
 
     def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)

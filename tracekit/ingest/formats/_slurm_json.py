@@ -51,7 +51,7 @@ _FLAG_STATES = (
 
 
 def looks_like_json(head: bytes) -> bool:
-    """Return whether a file begins like the output of `sacct --json`; that of `squeue --json` also lists jobs."""
+    """Return whether a file begins like the output of `sacct --json`; `squeue --json` also prints a list of jobs."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return text.startswith(b"{") and _JOBS.search(text) is not None and any(word in text for word in _OF_SACCT)
 

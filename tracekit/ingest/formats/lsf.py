@@ -5,8 +5,8 @@ lsb.acct (ibm.com/docs, lsb.acct): each line is a finished job, with fields in a
 have the run limit first, so we read that order. The use on each host takes six fields per host (the last is the number
 of pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like
 one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used
-without it and counted (short_records). exitInfo is the number of the reason for which LSF ended a job, from the
-manual's table of termination reasons.
+without it and counted (short_records). exitInfo is the number of the reason why LSF ended a job, from the manual's
+table of termination reasons.
 
 bhist -l reads the event log, so it shows every run of a job; bacct -l shows only the last run. Their times, and those
 of bjobs, are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set
