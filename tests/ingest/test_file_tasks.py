@@ -306,7 +306,7 @@ def test_a_mapping_without_samples_has_no_files_for_workers(tmp_path: Path, gold
 def test_a_trace_that_is_laid_out_again_is_refused_to_workers(days: Path, tmp_path: Path) -> None:
     ingest_logs(days, tmp_path / "trace")
     with pytest.raises(
-        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave --engine"
+        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave out --engine"
     ):
         ingest_logs(tmp_path / "trace", tmp_path / "again", partition="day", workers=Pickled())
     assert not (tmp_path / "again").exists()
@@ -352,7 +352,7 @@ def test_an_old_copy_of_a_file_on_another_machine_is_refused(days: Path, tmp_pat
         def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
             return super().in_order(work, [(key, file, size + 7) for key, file, size in items])
 
-    with pytest.raises(SourceError, match=r"cluster_gpu_util: has \d+ bytes on .*, and \d+ here; every machine"):
+    with pytest.raises(SourceError, match=r"cluster_gpu_util: has \d+ bytes on .*, but \d+ here; every machine"):
         ingest_logs(days, tmp_path / "trace", workers=Behind())
     assert not (tmp_path / "trace").exists()
 

@@ -301,7 +301,7 @@ def read_each(
     inside = [file.path for _, file in files if not file.apart]
     if inside:
         sink.progress.note(
-            f"read on this machine, because tasks cannot read archives: {counted(len(inside), 'files')} such as  "
+            f"read on this machine, because tasks cannot read archives: {counted(len(inside), 'files')} such as "
             f"{inside[0]}; unpack them first"
         )
     work = _FileTask(task_folder(sink, "tasks"), sink.writer.target, sink.memory_limit, read, sink.options)
