@@ -128,7 +128,7 @@ def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) ->
 
 def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None:
     with pytest.raises(
-        SourceError, match=r"its column delimiter is '@@', which is not a single character.*--delimiter one character"
+        SourceError, match=r"its column delimiter is '@@', which is not a single character.*a single character in sacct"
     ):
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 

@@ -67,7 +67,7 @@ def test_a_node_is_down_from_the_first_sample_to_the_first_that_no_longer_shows_
     ]
     assert counts(trace) == {}
     assert trace.manifest.checks["unused_telemetry_metrics"].count == 1
-    assert "3 events of 2 Kubernetes nodes told by kube-state-metrics" in trace.manifest.notes
+    assert "3 events of 2 Kubernetes nodes from kube-state-metrics" in trace.manifest.notes
     assert trace.validate() == []
 
 
