@@ -42,8 +42,8 @@ SHOW_JOBS = "kubectl get pods,workloads -A -o json > pods.json"
         ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints totals", COMMAND),
         (YAML, "kubectl printed YAML, which tracekit does not read", SHOW_JOBS),
         (f"---\n{YAML}", "kubectl printed YAML", SHOW_JOBS),
-        (PODS, "kubectl printed a table for people", SHOW_JOBS),
-        (BJOBS, "bjobs printed a table for people", "bhist -a -l -u all > bhist.txt"),
+        (PODS, "kubectl printed a human-readable table", SHOW_JOBS),
+        (BJOBS, "bjobs printed a human-readable table", "bhist -a -l -u all > bhist.txt"),
         (QSTAT, "qstat shows only current jobs", "$PBS_HOME/server_priv/accounting"),
     ],
 )
@@ -76,7 +76,7 @@ def test_times_in_a_form_of_the_site_are_refused_with_the_cure(
     write_source: WriteSource, tmp_path: Path, day: str
 ) -> None:
     with pytest.raises(
-        TracekitError, match=r"column Submit: is not a time like .*; write it again with SLURM_TIME_FORMAT"
+        TracekitError, match=r"column Submit: is not a time like .*; export it again with SLURM_TIME_FORMAT"
     ):
         ingest_logs(write_source({"sacct.txt": SACCT.format(day)}), tmp_path / "out")
 

@@ -143,12 +143,12 @@ def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
         ),
         (
             rb"\A(?:NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS",
-            "kubectl printed a table for people, without GPUs and times",
+            "kubectl printed a human-readable table, without GPUs and times",
             f"print JSON: {pods}",
         ),
         (
             rb"^JOBID\s+USER\s+STAT\s+QUEUE\b",
-            "bjobs printed a table for people, which cuts long cells",
+            "bjobs printed a human-readable table, which truncates long cells",
             "write the history with: bhist -a -l -u all > bhist.txt",
         ),
         (
