@@ -113,7 +113,7 @@ def test_the_table_for_people_is_refused_with_the_cure_first(ingest: Ingest) -> 
         "1001              train        gpu CANCELLED+ 2025-03-03T08:00:00 2025-03-03T08:00:00 2025-03-03T15:00:00\n"
     )
     for name in ("sacct.txt", "jobs.dat"):
-        with pytest.raises(SourceError, match=r"line 1: export it again with --parsable2: .*; for example: sacct --parsable2"):
+        with pytest.raises(SourceError, match=r"line 1: export it again with --parsable2: .*; for example: sacct"):
             ingest({name: wide})
 
 
