@@ -85,7 +85,7 @@ def test_a_mapping_says_how_its_own_times_are_written(write_source: WriteSource,
     source = write_source({"jobs.csv": "id,at\n1,03/14/2025 09:00\n"})
     mapping = tmp_path / "mapping.toml"
     mapping.write_text('[source]\ntimezone = "UTC"\n[jobs.columns]\njob_id = "id"\nsubmit_time = "at"\n')
-    with pytest.raises(TracekitError, match=r"is not a time like .*; state how they are written as time_format"):
+    with pytest.raises(TracekitError, match=r"is not a time like .*; set time_format in the mapping file"):
         ingest_logs(source, tmp_path / "out", format_name="csv", options={"map": str(mapping)})
 
 

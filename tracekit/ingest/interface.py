@@ -86,7 +86,7 @@ class Format(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     no_append: ClassVar[str] = ""
     """Why a newer export cannot be added to a Trace; empty if an id means the same job in every export."""
-    time_cure: ClassVar[str] = "a mapping can state how times are written (--map FILE, docs/mapping.md)"
+    time_cure: ClassVar[str] = "a mapping can set the time format (--map FILE, docs/mapping.md)"
     """What to do if times are not written as the format expects."""
     gpu_cure: ClassVar[str] = "tracekit ingest LOGS -o TRACE --map FILE, with gpu_count in [jobs.columns]"
     """How to add the GPUs of jobs to a log that lacks them."""

@@ -23,7 +23,7 @@ class MappedLogFormat(Format):
     name = "csv"
     title = "any CSV, TSV, JSON lines or Parquet log, with a mapping file"
     detected: ClassVar[bool] = False
-    time_cure = "set time_format in the mapping file to how they are written"
+    time_cure = "set time_format in the mapping file"
     raw_files = (RawFile("table", "a table that the mapping file names", r"(?s:.*)", lambda _: False),)
     options: ClassVar[Mapping[str, Option]] = {
         "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required", file=True),
