@@ -203,7 +203,7 @@ def test_the_larger_node_list_is_read_and_said(ingest: Ingest, rows: Rows) -> No
         {"node_id": "n2", "cluster": "openb", "gpu_count": 0, "cpu_count": 96.0, "memory_gib": 1.0},
     ]
     chosen, left = "openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv"
-    assert f"node lists are alternatives: read the larger one, {chosen}, left {left}" in trace.manifest.notes
+    assert f"node lists are alternatives: read the larger one, {chosen}, ignored {left}" in trace.manifest.notes
 
 
 @pytest.mark.parametrize(("cells", "check"), [("1,1001", "unreadable_gpu_milli"), ("-1,1000", "unreadable_num_gpu")])

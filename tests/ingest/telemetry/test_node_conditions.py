@@ -137,7 +137,7 @@ def test_a_list_of_nodes_makes_place_for_samples_that_know_the_end(cluster: Clus
         ("n2", "10:00", None, "kubernetes"),
         ("n1", "10:01", "10:09", "kube-state-metrics"),
     ]
-    assert any("lists of Kubernetes nodes are ignored (1)" in note for note in trace.manifest.notes)
+    assert any("in Kubernetes node lists are ignored (1)" in note for note in trace.manifest.notes)
 
 
 SAMPLES = st.dictionaries(st.integers(0, 20), st.booleans(), min_size=1)
