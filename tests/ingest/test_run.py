@@ -136,7 +136,7 @@ def test_an_unknown_format_name_names_the_nearest(ingest: Ingest) -> None:
 def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Ingest) -> None:
     with pytest.raises(
         UnknownFormatError,
-        match=r"no known format matches its files \(a\.txt\); name one with --format: .*helios.*philly",
+        match=r"no known format matches these files \(a\.txt\); name one with --format: .*helios.*philly",
     ):
         ingest({"a.txt": "hello"})
 
