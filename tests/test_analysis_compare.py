@@ -158,7 +158,7 @@ def test_what_is_not_there_is_refused_before_any_work(
 
 def test_logs_that_cannot_be_read_are_one_line(october: Trace, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with pytest.raises(SourceError, match=r"logs: .*holds no files") as caught:
+    with pytest.raises(SourceError, match=r"logs: .*contains no files") as caught:
         compare(october.path, tmp_path / "out", str(tmp_path / "logs"))
     assert "\n" not in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["logs"]

@@ -447,7 +447,7 @@ def test_an_id_of_two_clusters_is_refused(append: Callable[..., Trace], tmp_path
         return {"format_name": "csv", "options": {"map": str(place)}}
 
     before = contents(append({"a.csv": "id,at\n1,2024-01-01 00:00:00\n"}, **arguments("x")).path)
-    with pytest.raises(SourceError, match=r"the job '1' is of the cluster 'x' in the Trace and of 'y' in the source; "):
+    with pytest.raises(SourceError, match=r"the job '1' belongs to cluster 'x' in the Trace and to 'y' in the source"):
         append({"b.csv": "id,at\n1,2024-01-01 00:00:00\n"}, **arguments("y"))
     assert contents(tmp_path / "history" / "trace") == before
 
@@ -672,7 +672,7 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
 
     row = "7|2024-03-04T08:00:00|2024-03-04T08:00:10|2024-03-04T09:00:10|COMPLETED\n"
     out, told = tmp_path / "history", Told()
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* you can add an idle day to a Trace"):
+    with pytest.raises(TooManyRejectsError, match=r"contains no records; .* you can add an idle day to a Trace"):
         ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True)
     ingest_logs(write_source({"sacct.txt": IDLE + row}), out, append=True)
     before = (out / "manifest.json").read_bytes()

@@ -306,7 +306,7 @@ def test_a_mapping_without_samples_has_no_files_for_workers(tmp_path: Path, gold
 def test_a_trace_that_is_laid_out_again_is_refused_to_workers(days: Path, tmp_path: Path) -> None:
     ingest_logs(days, tmp_path / "trace")
     with pytest.raises(
-        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave --engine"
+        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave out --engine"
     ):
         ingest_logs(tmp_path / "trace", tmp_path / "again", partition="day", workers=Pickled())
     assert not (tmp_path / "again").exists()
@@ -352,7 +352,7 @@ def test_an_old_copy_of_a_file_on_another_machine_is_refused(days: Path, tmp_pat
         def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
             return super().in_order(work, [(key, file, size + 7) for key, file, size in items])
 
-    with pytest.raises(SourceError, match=r"cluster_gpu_util: has \d+ bytes on .*, and \d+ here; every machine"):
+    with pytest.raises(SourceError, match=r"cluster_gpu_util: has \d+ bytes on .*, but \d+ here; every machine"):
         ingest_logs(days, tmp_path / "trace", workers=Behind())
     assert not (tmp_path / "trace").exists()
 
@@ -369,7 +369,7 @@ def test_a_file_that_is_none_is_reported_as_one_machine_tells_it(tmp_path: Path)
             ingest_logs(cluster.folder, tmp_path / "trace", workers=workers)
         told.append(str(error.value))
     assert told[0] == told[1]
-    assert told[0].startswith("b.json: is an error of the server")
+    assert told[0].startswith("b.json: is a server error")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logs"]
 
 
@@ -476,7 +476,7 @@ class _Elsewhere(Pickled):
 
 
 def test_workers_that_do_not_see_the_files_or_the_folder_say_so(days: Path, tmp_path: Path) -> None:
-    hint = "every machine must see the files and the folder of -o at the same path"
+    hint = "every machine must see the files and the -o folder at the same path"
     with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: the file does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(days))
     with pytest.raises(OutputError, match=rf"trace: its temporary folder does not exist on .*; {hint}"):

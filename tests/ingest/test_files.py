@@ -106,7 +106,7 @@ def test_the_limit_of_inflation_is_the_callers(
 @pytest.mark.parametrize("max_inflation", [0.5, -1.0, float("nan")])
 def test_a_limit_below_one_is_refused(tmp_path: Path, max_inflation: float) -> None:
     (tmp_path / "log.csv").write_bytes(b"1")
-    with pytest.raises(UsageError, match=r"^--max-inflation: .* is too small; give a number from 1 on$"):
+    with pytest.raises(UsageError, match=r"^--max-inflation: .* is too small; give a number of at least 1$"):
         source_files(tmp_path, max_inflation)
 
 
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_read_is_named(
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_bytes(b"x")
-    with pytest.raises(SourceError, match=r"holds no files; name the folder with the raw log files$"):
+    with pytest.raises(SourceError, match=r"contains no files; name the folder with the raw log files$"):
         source_files(tmp_path)
 
 

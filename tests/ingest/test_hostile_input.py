@@ -312,7 +312,7 @@ def test_a_record_of_wrong_bytes_is_set_aside_alone(run: Run, name: str) -> None
         4,
         [
             (first + 1, None, "is not valid UTF-8"),
-            (first + 3, None, "holds a NUL byte"),
+            (first + 3, None, "contains a NUL byte"),
             (first + 5, None, "longer than 1000 bytes"),
         ],
     )
@@ -568,7 +568,7 @@ def test_a_time_that_names_two_instants_or_none_is_kept_and_counted(run: Run, re
 
 def test_a_sample_at_no_instant_is_set_aside(run: Run) -> None:
     outcome = run(LINES["telemetry"], log(LINES["telemetry"], {}, {"time": "2017-11-05 01:30:00"}, {}))
-    assert outcome[:4] == (3, 2, [(3, "time", "is missing, or names no instant")], ["u1", "u3"])
+    assert outcome[:4] == (3, 2, [(3, "time", "is missing, or means no instant")], ["u1", "u3"])
 
 
 COUNTED = {**{name: LINES[name] for name in COUNTS if name != "slurm"}, "jsonl": JSON_LINES, "swf": SWF}

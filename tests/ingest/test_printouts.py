@@ -42,8 +42,8 @@ SHOW_JOBS = "kubectl get pods,workloads -A -o json > pods.json"
         ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints totals", COMMAND),
         (YAML, "kubectl printed YAML, which tracekit does not read", SHOW_JOBS),
         (f"---\n{YAML}", "kubectl printed YAML", SHOW_JOBS),
-        (PODS, "kubectl printed a table for people", SHOW_JOBS),
-        (BJOBS, "bjobs printed a table for people", "bhist -a -l -u all > bhist.txt"),
+        (PODS, "kubectl printed a human-readable table", SHOW_JOBS),
+        (BJOBS, "bjobs printed a human-readable table", "bhist -a -l -u all > bhist.txt"),
         (QSTAT, "qstat shows only current jobs", "$PBS_HOME/server_priv/accounting"),
     ],
 )
@@ -76,7 +76,7 @@ def test_times_in_a_form_of_the_site_are_refused_with_the_cure(
     write_source: WriteSource, tmp_path: Path, day: str
 ) -> None:
     with pytest.raises(
-        TracekitError, match=r"column Submit: is not a time like .*; write it again with SLURM_TIME_FORMAT"
+        TracekitError, match=r"column Submit: is not a time like .*; export it again with SLURM_TIME_FORMAT"
     ):
         ingest_logs(write_source({"sacct.txt": SACCT.format(day)}), tmp_path / "out")
 
@@ -85,7 +85,7 @@ def test_a_mapping_says_how_its_own_times_are_written(write_source: WriteSource,
     source = write_source({"jobs.csv": "id,at\n1,03/14/2025 09:00\n"})
     mapping = tmp_path / "mapping.toml"
     mapping.write_text('[source]\ntimezone = "UTC"\n[jobs.columns]\njob_id = "id"\nsubmit_time = "at"\n')
-    with pytest.raises(TracekitError, match=r"is not a time like .*; state how they are written as time_format"):
+    with pytest.raises(TracekitError, match=r"is not a time like .*; set time_format in the mapping file"):
         ingest_logs(source, tmp_path / "out", format_name="csv", options={"map": str(mapping)})
 
 

@@ -163,7 +163,7 @@ def test_a_program_that_fails_is_reported_in_one_line(slurm: FakeSlurm, tmp_path
     with pytest.raises(SourceError, match=r"^slurm: 'sacct' ended with exit code 3: sacct: error: slurmdbd is down"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
     slurm.program("sacct", "kill -9 $$")
-    with pytest.raises(SourceError, match=r"'sacct' was ended by signal 9: it said nothing"):
+    with pytest.raises(SourceError, match=r"'sacct' was ended by signal 9: it printed no error"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
     slurm.program("sacct", "echo no such thing")
     with pytest.raises(SourceError, match="lists no columns"):
@@ -230,7 +230,7 @@ def test_only_the_first_errors_of_many_days_are_shown(slurm: FakeSlurm, heard: H
     ("script", "bound", "told"),
     [
         ("while :; do echo 'sacct: error: lost' >&2; done", "_MOST_ERRORS", "of errors: sacct: error: lost sacct"),
-        ("while :; do echo 7; done", "_MOST_BYTES", "for one call"),
+        ("while :; do echo 7; done", "_MOST_BYTES", "in one call"),
     ],
 )
 def test_a_program_whose_output_does_not_end_is_ended(
@@ -273,7 +273,7 @@ def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeyp
 
 def test_a_machine_without_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SourceError, match=r"'sacct' is not among the programs in PATH"):
+    with pytest.raises(SourceError, match=r"'sacct' was not found in PATH"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
 
 

@@ -166,7 +166,7 @@ def test_two_stray_quotes_that_join_to_no_record_cost_two_lines() -> None:
 
 
 def test_a_nul_byte_is_set_aside() -> None:
-    assert read(b"a,b\nc\0,d\n", 2) == ([(1, b"a,b")], [(2, b"c\0,d", "holds a NUL byte")])
+    assert read(b"a,b\nc\0,d\n", 2) == ([(1, b"a,b")], [(2, b"c\0,d", "contains a NUL byte")])
 
 
 def test_invalid_utf8_is_set_aside_and_valid_utf8_is_not() -> None:

@@ -136,7 +136,7 @@ def test_an_unknown_format_name_names_the_nearest(ingest: Ingest) -> None:
 def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Ingest) -> None:
     with pytest.raises(
         UnknownFormatError,
-        match=r"no known format matches its files \(a\.txt\); name one with --format: .*helios.*philly",
+        match=r"no known format matches these files \(a\.txt\); name one with --format: .*helios.*philly",
     ):
         ingest({"a.txt": "hello"})
 
@@ -194,10 +194,10 @@ def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest
     ("name", "content", "message"),
     [
         ("cluster_log.csv", b"", r"^cluster_log\.csv: is empty; a header line is missing: job_id,user"),
-        ("cluster_log.csv", LOG.encode(), r"holds no records; check that the file is complete; with --append"),
+        ("cluster_log.csv", LOG.encode(), r"contains no records; check that the file is complete; with --append"),
         ("cluster_log.csv", bytes(range(256)), r"^cluster_log\.csv, line 1: the column 'job_id' is missing"),
         ("cluster_job_log", bytes(range(256)), r"^cluster_job_log, line 1: is not a JSON array"),
-        ("cluster_job_log", b"[]", r"holds no records; check that the file is complete; with --append"),
+        ("cluster_job_log", b"[]", r"contains no records; check that the file is complete; with --append"),
         ("pai_job_table.csv", bytes(range(256)), r"contains no usable record \(2 unusable\)"),
         ("openb_pod_list_default.csv", b"\xfe\xfe" * 50, r"line 1: the column 'name' is missing"),
         ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv\.gz: the archive is damaged"),
@@ -316,7 +316,7 @@ def test_a_failure_in_the_middle_leaves_nothing_and_keeps_the_old_trace(
 @pytest.mark.parametrize(
     ("error", "part"),
     [
-        (duckdb.OutOfMemoryException("Out of Memory Error: 1 GB used\nmore"), "give a larger --memory-limit"),
+        (duckdb.OutOfMemoryException("Out of Memory Error: 1 GB used\nmore"), "use a larger --memory-limit"),
         (duckdb.IOException("IO Error: No space left\nmore"), "free the temporary folder"),
     ],
 )

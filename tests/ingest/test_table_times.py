@@ -41,7 +41,7 @@ def test_the_start_of_a_run_that_overlaps_the_one_before_is_unknown(
         "attempt": 1,
         "column": "start_time",
         "value": "2024-03-04 02:00:00",
-        "reason": "lies before an earlier time of its job",
+        "reason": "is before an earlier time of its job",
     }
     assert trace.manifest.checks["starts_before_queued"].count == 1
     held = [(p["attempt"], p.get("start_time")) for p in rows(trace, "placements")]

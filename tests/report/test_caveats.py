@@ -50,7 +50,9 @@ def test_each_lack_has_its_command_and_comes_in_one_order(make_trace: Callable[.
 
 
 def test_a_zone_that_the_user_names_is_not_lacking(make_trace: Callable[..., Trace]) -> None:
-    notes = ["times have no zone and are read as Europe/Berlin, as the option says; --option timezone=NAME changes it"]
+    notes = [
+        "times have no zone and are read as Europe/Berlin, as set by the option; --option timezone=NAME changes it"
+    ]
     assert lacking(make_trace(jobs=JOBS, manifest_overrides=without(notes=notes)), jobs=1, gpu_jobs=1) == []
 
 

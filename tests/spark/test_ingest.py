@@ -83,7 +83,7 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, workers: Workers) -> No
     cluster = Cluster(tmp_path / "logs")
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     (cluster.folder / "b.json").write_text('{"status": "error", "errorType": "timeout", "error": "slow"}')
-    with pytest.raises(SourceError, match=r"^b\.json: is an error of the server: [^\n]*$"):
+    with pytest.raises(SourceError, match=r"^b\.json: is a server error: [^\n]*$"):
         ingest_logs(cluster.folder, tmp_path / "trace", workers=workers)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 

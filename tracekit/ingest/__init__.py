@@ -1,4 +1,4 @@
-"""Ingest raw logs into a Trace: files -> records -> typed cells -> common tables, with rejects and accounts."""
+"""Ingest raw logs into a Trace: from files to records, typed cells and common tables, counting what is rejected."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Add a newer export to a Trace, so that daily dumps build a history.
+"""Add a newer export to a Trace, so that daily dumps build up a history.
 
-A job, a machine, a quota or a sample that is in both replaces the older one, in the same row of the table; what is in
-only one of them stays. The merged tables are written beside the Trace and replace it in one step. Appending files that
-the Trace already holds changes nothing.
+If a job, a machine, a quota or a sample is in both, the newer record replaces the older one in the same row of the
+table. Everything else is kept. The merged tables are written next to the Trace and replace it in one step. Appending
+files that the Trace already contains changes nothing.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _AGAIN = "; summed over the exports, so repeated rows count again"
 
 @dataclass(frozen=True)
 class Earlier:
-    """The Trace that is appended to, as it was when the ingest began."""
+    """The Trace to append to, as it was when the ingest began."""
 
     trace: Trace
-    """What it holds."""
+    """The Trace itself."""
     stamp: bytes
-    """Its manifest.json, to notice when another run changes it meanwhile."""
+    """Its manifest.json, used to notice if another run changes the Trace in the meantime."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
-        """Refuse a format or an option that gives another meaning to the same columns.
+        """Reject a format or an option that would give the same columns another meaning.
 
         Raises
         ------
         UsageError
-            The Trace was read with another format or option, or ids of the format change from export to export.
+            The Trace was read with another format or option, or the format's ids change from one export to the next.
         """
         found, where = self.trace.manifest, self.trace.path
         if form.no_append:
@@ -72,12 +72,12 @@ class Earlier:
                 )
 
     def require_same_times(self, frame: TimeFrame, source: Path) -> None:
-        """Refuse times with another origin than those of the Trace.
+        """Reject times whose origin differs from that of the Trace.
 
         Raises
         ------
         SourceError
-            Times are relative to an unknown start, or of another kind or zone.
+            The times are relative to an unknown start, or their kind or time zone differs from that of the Trace.
         """
         found = self.trace.manifest
         hint = "ingest the source into another Trace"
@@ -97,19 +97,19 @@ class Earlier:
             )
 
     def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
-        """Return why the files add nothing to the Trace, '' where they may add something."""
+        """Return why the files add nothing to the Trace; '' if they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
             return f"{self.trace.path} already contains every file of the source"
         return "" if any(a.records for a in accounts) else "the source has no records, as on an idle day"
 
     def require_unchanged(self) -> None:
-        """Refuse to replace a Trace that has changed.
+        """Check that the Trace about to be replaced has not changed.
 
         Raises
         ------
         OutputError
-            Another run replaced it since the ingest began.
+            Another run has replaced the Trace since this ingest began.
         """
         path = self.trace.path / MANIFEST_NAME
         if not path.is_file() or path.read_bytes() != self.stamp:
@@ -118,17 +118,17 @@ class Earlier:
     def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
         """Merge the staged tables and the manifest of the new export with those of the Trace.
 
-        The checks of the format are summed up in `sink`; the caller runs the common checks and measures capabilities.
-        With `narrow`, partitions of the Trace that do not change are taken over as they are.
+        The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
+        With `narrow`, partitions of the Trace that do not change are reused as they are.
 
         Raises
         ------
         SourceError
-            One id names a job or a machine of one cluster here and of another there.
+            The same id names a job or a machine of different clusters in the Trace and in the export.
         TraceError
             A table of the Trace is damaged.
         """
-        sink.progress.stage("joining it with the Trace")
+        sink.progress.stage("merging it into the Trace")
         fresh = sink.writer.scratch / "new"
         fresh.mkdir()
         for table in manifest.tables:
@@ -136,7 +136,7 @@ class Earlier:
         shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
             renamed = attach(con, self.trace, fresh, by_cluster=form.nodes_from_jobs)
-            narrow = narrow and not renamed  # or each row that names a machine is another one
+            narrow = narrow and not renamed  # after a rename, every row that names a machine changes
             self._require_one_cluster(con)
             self._note_clusters(con, sink)
             form.merge_jobs(con, sink.options)
@@ -173,9 +173,9 @@ class Earlier:
             ).fetchall()[0]
             if name is not None:
                 raise SourceError(
-                    f"the {what} '{name}' is of the cluster '{before}' in the Trace and of '{now}' in the source",
+                    f"the {what} '{name}' belongs to cluster '{before}' in the Trace and to '{now}' in the source",
                     where=self.trace.path,
-                    hint="keep a Trace for each cluster, or make the ids differ",
+                    hint="keep one Trace per cluster, or make the ids unique",
                 )
 
     def _note_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
@@ -183,12 +183,12 @@ class Earlier:
         before, now = (con.execute(f"{listed} {side}_jobs").fetchall()[0][0] for side in ("old", "new"))
         if before and now and not set(before) & set(now):
             sink.note(
-                f"the clusters of the appended export ({', '.join(now[:6])}) differ from all earlier "
-                f"ones ({', '.join(before[:6])}), so no job is the same"
+                f"the clusters in the appended export ({', '.join(now[:6])}) differ from all earlier "
+                f"ones ({', '.join(before[:6])}), so no job was matched"
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Record what was added, and sum up the checks of both exports."""
+        """Record what was added, and add up the checks of both exports."""
         alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
@@ -197,7 +197,7 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export shows an earlier state; the record of the Trace is kept"),
+             "jobs whose record in an appended export shows an earlier state; the Trace keeps its own record"),
             ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
@@ -221,7 +221,7 @@ class Earlier:
 
 
 def open_earlier(out: Path) -> Earlier | None:
-    """Return the Trace at `out` to append to, or None when nothing is there yet.
+    """Return the Trace at `out` to append to, or None if there is none yet.
 
     Raises
     ------
@@ -233,14 +233,14 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return names and checksums of the files read before, each also without the number that made its name unique."""
+    """Return names and checksums of the files already read, each also without the number that made it unique."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
 def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
-    """Return the name of each new file in the manifest; files that were read before are left out.
+    """Return the manifest name of each new file; files that were already read are left out.
 
-    Another file of the same name gets a number, so that its records and rejects stay its own.
+    A different file with the same name gets a number, so that its records and rejects stay separate.
     """
     known, used = _known(before), {f.path for f in before}
     shown: dict[str, str] = {}
@@ -257,7 +257,7 @@ def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -
 
 
 def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
-    """Add the counts of earlier exports to those of the newest; the common checks, which run again, are left out."""
+    """Add the counts of earlier exports to those of the newest, except for the common checks, which run again."""
     now = dict(checks)
     checks.clear()
     for name in dict.fromkeys([*before, *now]):
@@ -274,7 +274,7 @@ def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
 
 
 def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the notes of all exports; of those that differ in numbers only, the newest."""
+    """Return the notes of all exports; of notes that differ only in their numbers, only the newest."""
     notes = {re.sub(r"\d+", "0", note): note for note in before}
     notes |= {re.sub(r"\d+", "0", note): note for note in now}
     return list(notes.values())

@@ -1,8 +1,8 @@
-"""List the members of tar and zip archives, refuse unsafe ones, and read them as streams.
+"""List the members of tar and zip archives, reject unsafe ones, and read the rest as streams.
 
-A tar archive is read once for the list; a member is then read from its place in the archive. In a gzipped one that does
-not inflate again what comes before it (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are inflated from
-the beginning for every member.
+A tar archive is read once to list it; each member is then read from its position. For a gzipped archive this does not
+decompress everything before the member again (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are
+decompressed from the beginning for every member.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.streams import ByteStream
 
 INFLATION_FLOOR = 64 * 1024 * 1024
-"""Size that every archive may inflate to, however small it is [bytes]."""
+"""Decompressed size that is always allowed, however small the archive is [bytes]."""
 
 _BLOCK = 512
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
@@ -34,29 +34,29 @@ _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zip
 
 @dataclass(frozen=True)
 class Container:
-    """A file on disk, or several joined, that may hold compressed content."""
+    """A file on disk, or several joined files, whose content may be compressed."""
 
     path: str
-    """For messages."""
+    """Path shown in messages."""
     size: int
-    """Bytes on disk."""
+    """Size on disk [bytes]."""
     max_inflation: float
-    """Most bytes that one byte on disk may become."""
+    """Maximum number of decompressed bytes per byte on disk."""
     opener: Callable[[], ByteStream]
-    """Opens the bytes on disk, unbuffered and seekable."""
+    """Opens the file on disk as an unbuffered, seekable stream."""
 
     @property
     def limit(self) -> float:
-        """Most bytes that the content may have."""
+        """Maximum size of the decompressed content [bytes]."""
         return max(INFLATION_FLOOR, self.size * self.max_inflation)
 
     def refuse_bomb(self, inflated: int) -> None:
-        """Refuse content of more bytes than allowed.
+        """Reject content that is larger than allowed.
 
         Raises
         ------
         SourceError
-            There are more.
+            The content is larger than allowed.
         """
         if inflated > self.limit:
             raise SourceError(
@@ -76,12 +76,12 @@ class Member:
 
 
 def tar_members(container: Container) -> list[Member]:
-    """Return the files in a tar archive, compressed or not.
+    """Return the files in a tar archive, whether compressed or not.
 
     Raises
     ------
     SourceError
-        The archive is damaged or cut short, inflates too much, or an entry is unsafe.
+        The archive is damaged or cut short, decompresses to too many bytes, or an entry is unsafe.
     """
     marks = Marks()
     found = []
@@ -117,7 +117,7 @@ def _tar_member(container: Container, marks: Marks, entry: tarfile.TarInfo) -> I
 
 
 def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
-    """Refuse an archive whose list ended without an end mark; `tarfile` does not report all of these."""
+    """Reject an archive whose member list has no end mark; `tarfile` does not report every such archive."""
     content.seek(offset)
     if len(content.read(_BLOCK) or b"") < _BLOCK:
         raise SourceError("the archive is damaged: its end is missing", where=container.path, hint="fetch it again")
@@ -134,7 +134,8 @@ def zip_members(container: Container) -> list[Member]:
     Raises
     ------
     SourceError
-        The archive is damaged, inflates too much, or an entry is unsafe, encrypted or compressed in an unusual way.
+        The archive is damaged or decompresses to too many bytes, or an entry is unsafe, encrypted or uses an
+        unsupported compression method.
     """
     found = []
     inflated = 0
@@ -164,14 +165,14 @@ def _zip_member(container: Container, entry: zipfile.ZipInfo) -> Iterator[ByteSt
 
 
 def _safe(members: list[Member], container: Container) -> list[Member]:
-    """Return the members if every path stays inside the archive and none comes twice."""
+    """Return the members, after checking that every path stays inside the archive and is unique."""
     seen = set()
     for member in members:
         path = PurePosixPath(member.name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
-            raise _refused(container, member.name, "climbs out of the archive", "do not trust this file")
+            raise _refused(container, member.name, "points outside the archive", "do not trust this file")
         if path in seen:
-            raise _refused(container, member.name, "is there twice", "unpack it by hand and keep one")
+            raise _refused(container, member.name, "occurs twice", "unpack it by hand and keep one")
         seen.add(path)
     return members
 

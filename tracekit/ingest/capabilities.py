@@ -1,4 +1,4 @@
-"""The capabilities of a Trace, measured on its tables: what it can answer, with coverage and usable window."""
+"""Measure the capabilities of a Trace from its tables: what it can answer, with coverage and usable window."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 class _Measure(NamedTuple):
     tables: tuple[str, ...]
-    """Those that it needs; it is measured over the rows of the first."""
+    """Tables that the capability needs; it is measured over the rows of the first one."""
     meaning: str
     share: str
-    """SQL: the share of rows that carry the information."""
+    """SQL for the share of rows that contain the information."""
     first: str = "NULL::TIMESTAMP"
     last: str = "NULL::TIMESTAMP"
 
@@ -40,7 +40,7 @@ _MEASURES = {
     "users": _Measure(_JOBS, "who submitted a job", _known('"user" IS NOT NULL')),
     "statuses": _Measure(_JOBS, "how jobs ended", _known("status IS NOT NULL AND status <> 'unknown'")),
     "gpu_model": _Measure(_JOBS, "which GPU model a job had or asked for", _known("gpu_model IS NOT NULL")),
-    "nodes": _Measure(("nodes",), "which machines there are", _known("gpu_count IS NOT NULL")),
+    "nodes": _Measure(("nodes",), "which machines exist", _known("gpu_count IS NOT NULL")),
     "capacity": _Measure(("capacity",), "GPUs of VCs through time", "1.0", *_TIMES),
     "placement": _Measure(
         ("attempts", "placements"),
@@ -66,7 +66,7 @@ _MEASURES = {
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace; `con` has its tables as views, `retries` is whether it has all attempts."""
+    """Return every capability of a Trace; `con` has its tables as views, `retries` says whether it has all attempts."""
     can = {name: measure for name, measure in _MEASURES.items() if tables.issuperset(measure.tables)}
     read: dict[str, tuple[Any, ...]] = {}
     for table in dict.fromkeys(measure.tables[0] for measure in can.values()):
@@ -86,11 +86,11 @@ def measure_capabilities(
 
 
 def _capability(measure: _Measure, read: tuple[Any, ...] | None) -> Capability:
-    """Return a capability by its share and window; None where the Trace lacks a table that it needs."""
+    """Return a capability from its measured share and window; `read` is None if a table that it needs is missing."""
     if read is None:
-        return Capability(available=False, note=f"the source does not state {measure.meaning}")
+        return Capability(available=False, note=f"the source does not record {measure.meaning}")
     share, first, last = read
     if not share:
-        return Capability(available=False, coverage=0.0, note=f"the source does not state {measure.meaning}")
+        return Capability(available=False, coverage=0.0, note=f"the source does not record {measure.meaning}")
     window = None if first is None or last is None else (first.isoformat(), last.isoformat())
     return Capability(available=True, coverage=min(1.0, round(float(share), 6)), window=window, note=measure.meaning)

@@ -1,10 +1,9 @@
-"""Convert the text of cells to typed columns, by the schema of the raw file.
+"""Convert the text of cells to typed columns according to the schema of the raw file.
 
-Every cell is read as text first. A cell that is not a spelling of unknown and does not convert is unknown. In a column
-without which a record says something else (`Column.decides`: its id, the times of its life, a sample's machine) it
-makes its record unusable; the first such column of a record is reported. Any other cell that cannot be read is counted
-by its column, and its record stays. Words and numbers that say "no limit" or "not set" are unknown without being
-counted.
+Every cell is first read as text. A cell that cannot be converted and is not a word for unknown becomes unknown. If the
+column is essential to the meaning of the record (`Column.decides`: its id, the job's times, a sample's machine), the
+whole record is unusable; the first such column of a record is reported. In any other column, unreadable cells are
+counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown without being counted.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 NO_LIMIT = ("inf", "+inf", "infinity", "+infinity", "infinite", "unlimited", "nan")
-"""Words for a number that is not known or has no bound, in lower case."""
+"""Words for an unknown or unlimited number, in lower case."""
 
 NOT_SET = (2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1)
-"""Numbers with which Slurm and others say that a value is not set, or has no bound."""
+"""Numbers that Slurm and other programs write for a value that is not set or has no limit."""
 
 _NUMBERS = frozenset(str(number) for number in NOT_SET)
 
 FIRST_TIME = datetime(1970, 1, 1)
-"""Earliest time that a record may hold."""
+"""Earliest time that a record may contain."""
 
 LAST_TIME = datetime(2262, 1, 1)
-"""Latest time that a record may hold: nanoseconds in 64 bits end in that year."""
+"""Latest time that a record may contain: 64-bit nanoseconds run out in that year."""
 
 _SHOWN_ZONES = 4
 
@@ -53,18 +52,18 @@ class BadCell(NamedTuple):
     """A cell that makes its record unusable."""
 
     row: int
-    """Row in the frame, from 0."""
+    """Row in the frame, counted from 0."""
     column: str
     reason: str
 
 
 class LostCells(NamedTuple):
-    """Cells of one column that cost themselves, not their records."""
+    """Unreadable cells of one column, whose records can still be used."""
 
     column: str
     reason: str
     rows: pl.Series
-    """A mask of the frame's rows."""
+    """Mask of the affected rows of the frame."""
 
 
 def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, list[BadCell], list[LostCells]]:
@@ -73,9 +72,9 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     Parameters
     ----------
     text : polars.DataFrame
-        A subset of the schema's columns by name: text, or numbers that were parsed already.
+        A subset of the schema's columns by name: text, or numbers that are already parsed.
     schema : TableSchema
-        Types, spellings of unknown values, and constraints.
+        Types, words for unknown values, and constraints.
 
     Returns
     -------
@@ -89,8 +88,8 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    # Almost every number and time converts as it is; blanks and words for unknown are removed only in columns where
-    # something did not.
+    # Almost every number and time converts as it is; blanks and words for unknown are removed only in columns where a
+    # conversion failed.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
@@ -113,7 +112,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 def _without(
     column: Column, text: pl.Series, value: pl.Series, faults: list[tuple[pl.Series, str]], lost: list[LostCells]
 ) -> list[pl.Series]:
-    """Return the column with its faulty cells unknown, if it has any; those that state a value are added to `lost`."""
+    """Return the column with faulty cells set to unknown; those that contain a value are added to `lost`."""
     mended = value
     if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
@@ -125,12 +124,12 @@ def _without(
 
 
 def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, lost: list[LostCells]) -> pl.Series:
-    """Add the faulty cells of a column to `lost`, each once and without those that state no value.
+    """Add the faulty cells of a column to `lost`, each once, leaving out those that contain no value.
 
     Returns
     -------
     Series of Boolean
-        All faulty cells.
+        Mask of all faulty cells.
     """
     seen = silent
     for rows, reason in faults:
@@ -143,14 +142,14 @@ def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, los
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
     """Return `schema` with some columns limited to between 0 and a largest value.
 
-    Columns that are computed with need it: a cell that overflows must reject its record, not end the ingest.
+    Columns used in calculations need this: a cell that overflows must reject its record, not end the ingest.
     """
     columns = tuple(replace(c, minimum=0, maximum=largest[c.name]) if c.name in largest else c for c in schema.columns)
     return replace(schema, columns=columns)
 
 
 def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
-    """Return the cell's text, NULL where it spells an unknown value."""
+    """Return the cell's text; NULL if it is a word for an unknown value."""
     cell = pl.col(column.name)
     if strip:
         cell = cell.str.strip_chars()
@@ -162,7 +161,7 @@ def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
 def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
     cell = pl.col(column.name)
     if column.kind == "integer":
-        # Programs save a column in which some whole number is missing with decimals: 7.0.
+        # If a whole number is missing in a column, some programs save all its numbers with decimals: 7.0.
         whole = cell.str.replace(r"^(-?[0-9]+)\.0$", "${1}") if decimals else cell
         return whole.cast(pl.Int64, strict=False)
     if column.kind == "number":
@@ -175,20 +174,20 @@ def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
 
 
 def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
-    # Times of a log hardly repeat, so that a cache costs more than it saves.
+    # Times in a log hardly ever repeat, so a cache costs more than it saves.
     return cell.str.to_datetime(form, strict=False, time_unit="us", cache=False)
 
 
 def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
-    """Parse a time that ends in the name of a zone, as UTC; an unlisted name gives NULL.
+    """Parse a time that ends in a zone name and convert it to UTC; an unlisted zone name gives NULL.
 
-    The %Z of strptime accepts any name and ignores it, which would shift the time by hours in silence.
+    The %Z of strptime accepts any name and ignores it, which would silently shift the time by hours.
     """
     return cell.map_batches(lambda texts: _zoned_times(texts, column), return_dtype=pl.Datetime("us"))
 
 
 def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
-    """Parse each run of equal texts once: telemetry lists all machines of a minute one after the other."""
+    """Parse each run of equal texts once, because telemetry lists all machines of a minute one after another."""
     begins = texts.ne_missing(texts.shift(1))
     if len(begins):
         begins[0] = True
@@ -213,7 +212,7 @@ def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[
         faults.append((value < column.minimum, f"is below {column.minimum:g}"))
     if column.maximum is not None:
         faults.append((value > column.maximum, f"is above {column.maximum:g}"))
-    if column.kind == "datetime" and column.required:  # of a sample, which says nothing without its time
+    if column.kind == "datetime" and column.required:  # the time of a sample, which is meaningless without it
         faults.append(((value < FIRST_TIME) | (value > LAST_TIME), "is a date out of range"))
     if column.kind == "date":
         faults.append(((value < FIRST_TIME.date()) | (value > LAST_TIME.date()), "is a date out of range"))
@@ -230,7 +229,7 @@ def _not_a(column: Column) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether a cell states no value: a word or a number for no limit, or an empty list.
+    """Return whether a cell contains no value: a word or a number for "no limit" or "not set", or an empty list.
 
     Examples
     --------
@@ -242,7 +241,7 @@ def says_nothing(text: str) -> bool:
 
 
 def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count: int | None = None) -> None:
-    """Count cells of a column that cannot be read; `examples` holds their texts, all of them without `count`."""
+    """Count unreadable cells of a column; `examples` holds their texts, all of them if `count` is not given."""
     slug = re.sub(r"[^0-9a-z]+", "_", column.lower()).strip("_")[:60] or "column"
     sink.check(
         f"unreadable_{slug}",
@@ -254,13 +253,13 @@ def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count:
 
 
 class LostValues:
-    """The values of one record that cannot be read; for records that are read one by one."""
+    """The unreadable values of one record, for readers that read records one by one."""
 
     def __init__(self) -> None:
         self._found: list[tuple[str, str, str]] = []
 
     def read(self, column: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
-        """Return the value of an optional cell; None where it is empty, states nothing, or cannot be read."""
+        """Return the value of an optional cell; None if it is empty, contains no value, or cannot be read."""
         if not text or says_nothing(text):
             return None
         try:
@@ -280,7 +279,7 @@ class LostValues:
         return any(column == found for found, _, _ in self._found)
 
     def count(self, sink: Sink) -> None:
-        """Count them by column, once the record is known to be used."""
+        """Count the unreadable values by column, once it is known that the record is used."""
         for column, text, reason in self._found:
             count_lost(sink, column, reason, [text])
 
@@ -288,7 +287,7 @@ class LostValues:
 def count_lost_rows(
     sink: Sink, column: str, reason: str, rows: pl.Series, texts: pl.Series, usable: NDArray[np.bool_]
 ) -> None:
-    """Count the cells of a mask in usable records, and say so where most cells of the column cannot be read."""
+    """Count the masked cells in usable records, and add a note if most cells of the column cannot be read."""
     kept = pl.Series(usable)
     lost, stated = texts.filter(rows & kept), texts.filter(kept).drop_nulls()
     if not len(lost):

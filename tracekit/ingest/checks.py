@@ -1,6 +1,6 @@
-"""Contradictions in tables, found by SQL: counted and reported, never clipped or dropped.
+"""Find contradictions in tables with SQL; they are counted and reported, never clipped or dropped.
 
-The common checks run on the finished tables of every source; formats run checks of their own on what they stage.
+The common checks run on the finished tables of every source; formats run their own checks on the rows that they stage.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Starts at which a cluster ran more GPUs than it owned.
+# Find starts at which a cluster used more GPUs than it owned.
 
 
 def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the jobs that started while the GPUs running in their cluster exceeded its stated total.
+    """Return the jobs at whose start the GPUs in use in their cluster exceeded its recorded total.
 
-    A job that ends at a moment no longer counts then; one that starts at that moment does.
+    At the moment a job ends, it no longer counts; at the moment a job starts, it counts.
 
-    The total of a cluster is its row of the table capacity without a VC.
+    A cluster's total is its row without a VC in the table capacity.
     """
     totals = pl.DataFrame(
         con.sql(
@@ -39,7 +39,7 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     )
     if not len(totals):
         return []
-    # Where no job has a second attempt, the jobs say the same without a join.
+    # If no job has a second attempt, the table jobs gives the same result without a join.
     retried = con.execute("SELECT 1 FROM attempts WHERE attempt > 0 LIMIT 1").fetchall()
     source = "(SELECT a.*, j.cluster FROM attempts a JOIN jobs j USING (job_id))" if retried else "jobs"
     rows = f"FROM {source} WHERE gpu_count > 0 AND run_s > 0"
@@ -50,35 +50,35 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
         over[own.to_numpy()] = _over(held.filter(own), total)
     if not over.any():
         return []
-    # Names of all jobs would take longer to fetch than their times, and are rarely needed.
+    # Fetching the names of all jobs would take longer than fetching their times, and they are rarely needed.
     names: pl.Series = pl.DataFrame(con.sql(f"SELECT job_id {rows}"))["job_id"]
     return names.filter(pl.Series(over)).to_list()
 
 
 def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return which intervals of one cluster start while more runs than its total, which changes with time."""
+    """Return a mask of the intervals of one cluster that start while GPUs in use exceed its total at that time."""
     if not len(held):
         return np.zeros(0, dtype=bool)
-    # As whole numbers: NumPy sorts these several times quicker than dates.
+    # Times as integers, because NumPy sorts them several times faster than dates.
     start, end = (held[name].to_physical().to_numpy() for name in ("start_time", "end_time"))
     gpus = held["gpu_count"].to_numpy()
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    # The sum counts after everything that happens at one moment.
+    # Compare the sum only after all events of the same moment.
     rising = times[order]
     last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
     after = np.empty(len(times))
     after[order] = np.repeat(running[last], np.diff(last, prepend=-1))
     at_start = after[: len(start)]
     row = np.searchsorted(total["time"].to_physical().to_numpy(), start, side="right") - 1
-    # Before the first row nothing is stated.
+    # Before the first row, the total is unknown.
     over: NDArray[np.bool_] = (row >= 0) & (at_start > total["gpu_count"].to_numpy()[np.maximum(row, 0)] + 1e-6)
     return over
 
 
 _MUCH = 0.01
-"""Share of the GPU-hours above which a note says how much the rejected records hold."""
+"""Share of the GPU-hours above which a note reports how much the rejected records contain."""
 
 
 class SqlCheck(NamedTuple):
@@ -86,13 +86,13 @@ class SqlCheck(NamedTuple):
 
     name: str
     meaning: str
-    """What a count above zero says, one sentence."""
+    """Meaning of a count above zero, in one sentence."""
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
-    """Gives one text column, the rows found; or a function that returns them."""
+    """SQL that returns the rows found as one text column, or a function that returns them."""
     of: str
-    """The rows that can contradict, as the text after FROM; without any of them, the query is not asked."""
+    """The rows that are checked, as SQL text after FROM; if there are none, the query does not run."""
     tables: tuple[str, ...] = ()
-    """Common tables that it needs."""
+    """Common tables that the check needs."""
 
 
 _COMMON = (
@@ -105,7 +105,7 @@ _COMMON = (
     ),
     SqlCheck(
         "gpu_held_twice",
-        "placements on a GPU that an earlier placement has at the same time",
+        "placements on a GPU that an earlier placement holds at the same time",
         """SELECT DISTINCT job_id || ' on ' || node_id FROM (
             SELECT job_id, node_id, start_time, max(end_time) OVER (
                 PARTITION BY node_id, gpu ORDER BY start_time, end_time, job_id
@@ -143,7 +143,7 @@ _COMMON = (
         "node_fail_without_event",
         "runs that ended by a node failure although no event shows one of their nodes out of service, or with an "
         "error, within 10 minutes of their end: outages may be missing from the events",
-        # Slurm sets a node down after SlurmdTimeout, 300 s by default (slurm.schedmd.com/slurm.conf.html): twice that.
+        # Twice SlurmdTimeout, after which Slurm sets a node down: 300 s by default (slurm.schedmd.com/slurm.conf.html).
         """SELECT a.job_id || ' on ' || min(p.node_id) FROM attempts a JOIN placements p USING (job_id, attempt)
         LEFT JOIN node_events e ON e.node_id = p.node_id AND e.start_time <= a.end_time + INTERVAL 10 MINUTE
             AND (e.end_time IS NULL OR e.end_time >= a.end_time - INTERVAL 10 MINUTE)
@@ -163,7 +163,7 @@ _COMMON = (
     ),
     SqlCheck(
         "nodes_without_telemetry",
-        "listed machines that have no GPU sample at all",
+        "listed machines without any GPU sample",
         "SELECT node_id FROM nodes ANTI JOIN (SELECT DISTINCT node_id FROM gpu_utilization) USING (node_id)",
         "nodes",
         ("gpu_utilization", "nodes"),
@@ -185,7 +185,7 @@ _COMMON = (
 )
 
 COMMON_CHECKS = frozenset(check.name for check in _COMMON)
-"""Names of the checks that are counted on the finished tables."""
+"""Names of the checks that run on the finished tables."""
 
 
 def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlCheck]) -> None:
@@ -200,7 +200,7 @@ def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlC
 
 
 def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[str]]:
-    """Return the number of contradictions, and up to five of them."""
+    """Return the number of contradictions and up to five examples."""
     if isinstance(check.query, str):
         number, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
         return number, examples
@@ -209,14 +209,14 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Run the common checks whose tables exist; `con` has the tables as views."""
+    """Run the common checks for which all tables exist; `con` has the tables as views."""
     run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])
 
 
 def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
     """Count the GPU-hours of rejected records, and note them if they exceed `_MUCH` of all GPU-hours.
 
-    Only readers that know the GPU time of the records that they reject fill `sink.rejected_gpu_s` [GPU*s].
+    Only readers that can compute the GPU time of rejected records fill `sink.rejected_gpu_s` [GPU*s].
     """
     name = "rejected_gpu_hours"
     earlier = sink.checks.pop(name, None)

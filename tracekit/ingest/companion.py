@@ -1,7 +1,8 @@
-"""Files that stand beside a scheduler's log and complete its Trace: machine lists, node events, GPU telemetry.
+"""Find files next to a scheduler's log that complete its Trace: machine lists, node events, GPU telemetry.
 
-A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads some kinds of file and lists their readers
-as READERS. A file is recognized by its first bytes, so that it may have any name and lie in the same folder as the log.
+A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads some kinds of files and lists their
+readers in READERS. A file is recognized by its first bytes, so it may have any name and be in the same folder as the
+log.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Companion(ABC):
     """A kind of file that completes a Trace."""
 
     name: ClassVar[str]
-    """Identifies the kind."""
+    """Name of the kind."""
     title: ClassVar[str]
-    """What it is and what prints it, a few words."""
+    """What the file is and which program prints it, in a few words."""
 
     @abstractmethod
     def looks_right(self, name: str, head: bytes) -> bool:
@@ -56,7 +57,7 @@ MACHINE = {
     "memory_gib": pl.Float64(),
     "rack": pl.String(),
 }
-"""Columns of a listed machine; `host` is its name as the source has it, NULL what the source does not say."""
+"""Columns of a listed machine; `host` is its name as the source spells it. Unknown values are NULL."""
 
 EVENT = {
     "host": pl.String(),
@@ -68,13 +69,13 @@ EVENT = {
     "source_cause": pl.String(),
     "source": pl.String(),
 }
-"""Columns of an event; times are UTC, the words those of the table node_events.
+"""Columns of an event; times are in UTC, and the words are those of the table node_events.
 
-A list of machines shows states at one moment: its events have no end, and `source` is one of LISTS.
+A machine list shows states at one moment, so its events have no end and `source` is one of LISTS.
 """
 
 LISTS = ("scontrol", "sinfo", "kubernetes")
-"""Sources of events that are states in lists of machines."""
+"""Values of `source` for events that are states from machine lists."""
 
 HELD = {
     "job": pl.String(),
@@ -85,9 +86,9 @@ HELD = {
     "gpu_count": pl.Float64(),
     "gpu_index": pl.List(pl.Int64()),
 }
-"""Columns of what a job held on a machine at a time.
+"""Columns for the resources that a job held on a machine at one time.
 
-`job` is the scheduler's number of it, `array_job` its name as a task of an array (JOB_TASK) where it is one, `task` the
+`job` is the scheduler's job number, `array_job` its name as an array task (JOB_TASK) if it is one, and `task` the
 component of a heterogeneous job.
 """
 
@@ -99,12 +100,12 @@ class MachineReader(Companion):
     def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames, each named 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
 
-        Wall clocks are in the zone of `frame`. Records that cannot be used are set aside in `opened`.
+        Wall-clock times are in the zone of `frame`. Records that cannot be used are rejected through `opened`.
 
         Raises
         ------
         SourceError
-            The file is not what it claims to be.
+            The file is not of this kind.
         """
 
 
@@ -113,54 +114,54 @@ class TelemetryReader(Companion):
 
     @abstractmethod
     def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
-        """Yield the samples of a file, series by series or in parts of series.
+        """Yield the samples of a file, one series or part of a series at a time.
 
         Parameters
         ----------
         frame : TimeFrame
-            Wall clocks are in its zone.
+            Its zone is the zone of wall-clock times.
         hosts : frozenset of str
-            Machines that the log names, for files that say only in their name which machine they are of.
+            Machines named in the log, for files that name their machine only in the file name.
 
         Raises
         ------
         SourceError
-            The file is not what it claims to be.
+            The file is not of this kind.
         """
 
 
 @dataclass(frozen=True)
 class CompanionFiles:
-    """What completes the log of a source: files beside it, servers, and what a mapping file adds to its format."""
+    """What completes a source's log: files next to it, servers, and what a mapping file adds to its format."""
 
     machines: dict[str, list[SourceFile]] = field(default_factory=dict)
-    """Lists of machines and of what happened to them, by the name of their kind."""
+    """Machine lists and machine event files, by the name of their kind."""
     telemetry: dict[str, list[SourceFile]] = field(default_factory=dict)
-    """Samples of GPUs and hosts, by the name of their kind."""
+    """Files with GPU and host samples, by the name of their kind."""
     servers: list[str] = field(default_factory=list)
-    """Addresses of servers that hold samples."""
+    """Addresses of servers to query for samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
-    """From when and up to when the servers are asked, in UTC; None is as long as jobs ran."""
+    """Start and end of the time range to query from the servers, in UTC; None is the time in which jobs ran."""
     added: MapAddition | None = None
 
     @property
     def paths(self) -> set[str]:
-        """Paths of the files that are recognized by their first bytes."""
+        """Paths of the files recognized by their first bytes."""
         return {f.path for kinds in (self.machines, self.telemetry) for files in kinds.values() for f in files}
 
     @property
     def one_by_one(self) -> list[SourceFile]:
-        """The files of telemetry, which are read one by one; not what a server will answer."""
+        """The telemetry files, which are read one by one; server answers are not included."""
         added = [] if self.added is None else self.added.one_by_one
         return [*added, *(file for files in self.telemetry.values() for file in files)]
 
     def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
-        """Return these with the telemetry that a user names: files, folders, archives, and addresses of servers.
+        """Return a copy that includes the telemetry named by the user: files, folders, archives and server addresses.
 
         Parameters
         ----------
         taken : set of str
-            Paths of the files of the log, which no other file may have.
+            Paths of the log's files; no telemetry file may have the same path.
 
         Raises
         ------
@@ -188,7 +189,7 @@ class CompanionFiles:
 
 @cache
 def companions(family: str) -> dict[str, Companion]:
-    """Return the kinds of a family, 'machines' or 'telemetry', by name."""
+    """Return the readers of a family, 'machines' or 'telemetry', by name."""
     package = import_module(f"tracekit.ingest.{family}")
     found = [
         import_module(f"{package.__name__}.{info.name}")
@@ -200,12 +201,12 @@ def companions(family: str) -> dict[str, Companion]:
 
 
 def all_companions() -> list[Companion]:
-    """Return every kind of file that completes a log, machines first."""
+    """Return the readers of all files that complete a log, those of machine files first."""
     return [kind for family in ("machines", "telemetry") for kind in companions(family).values()]
 
 
 def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
-    """Return the files that complete a log, by their first bytes; what cannot be read is left to the log's format."""
+    """Return the files that complete a log, by their first bytes; unreadable files are left to the log's format."""
     found = CompanionFiles()
     for file in files:
         head = file.peek()
@@ -222,18 +223,18 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
 def split_source(
     source: Path, files: list[SourceFile], settings: IngestSettings
 ) -> tuple[list[SourceFile], dict[str, str], CompanionFiles]:
-    """Return the files of the log, the options of its format, and what completes it.
+    """Return the files of the log, the options of its format, and the files that complete it.
 
     Raises
     ------
     SourceError
-        There is no log, or telemetry that was named cannot be read or is of no known kind.
+        There is no log, or the named telemetry cannot be read or is not in a known format.
     UsageError
         The mapping file is missing or wrong.
     """
     taken = {file.path for file in files}
     options = dict(settings.options or {})
-    if settings.format_name == "csv":  # its mapping names its files
+    if settings.format_name == "csv":  # its mapping file names its files
         return files, options, CompanionFiles().with_named(settings, taken)
     added = None
     if settings.format_name is not None and "map" in options:
@@ -254,15 +255,15 @@ def split_source(
 
 
 def is_address(text: str) -> bool:
-    """Return whether a source of telemetry is the address of a server."""
+    """Return whether a telemetry source is a server address."""
     return text.startswith(("http://", "https://"))
 
 
 def answers_of(trace: Path) -> Path:
-    """Return the folder beside a Trace in which the answers of servers are kept until it is whole."""
+    """Return the folder next to a Trace that keeps server answers until the Trace is complete."""
     return trace.with_name(f"{trace.name}.telemetry")
 
 
 def discard_answers(trace: Path) -> None:
-    """Remove what servers answered for a Trace."""
+    """Remove the saved server answers of a Trace."""
     shutil.rmtree(answers_of(trace), ignore_errors=True)

@@ -1,15 +1,15 @@
-"""What finished tables show to be repeated, not measured or out of date, whatever the format.
+"""Correct finished tables of every format: repeated samples, unmeasured use, and runs whose end was lost.
 
-- Samples that come twice: one sample is one GPU for one sampling interval, so that a repeated one would weigh twice.
-- Use of GPUs that a monitor reports as 0 because the GPU has no counter for it: it is unknown. Slurm writes
-  gres/gpuutil=0 and gres/gpumem=0 where its plug-in cannot read a GPU, and monitors do alike. A job that leaves its GPU
-  alone gives the same two zeros, so only the other jobs can tell: where no job of a GPU model shows anything, nothing
-  was measured.
-- Runs whose end a scheduler lost: what the log calls running, though it cannot run any more. Until when such a run
-  counts is the view `open_attempts` of queries/views/, which this module reads as well: what is counted here is what
-  the load, the digest and the hours held leave out.
+- Repeated samples: one sample stands for one GPU during one sampling interval, so a repeated one would count twice.
+- GPU use that a monitor reports as 0 because the GPU has no counter for it: it is unknown. Slurm writes gres/gpuutil=0
+  and gres/gpumem=0 if its plug-in cannot read a GPU, and monitors do the same. A job that leaves its GPU idle gives the
+  same two zeros, so only other jobs can tell the two apart: if no job of a GPU model shows any use, nothing was
+  measured.
+- Runs whose end the scheduler lost: the log lists them as running, although they cannot be running any more. The view
+  `open_attempts` in queries/views/ decides until when such a run counts. This module reads the same view, so it counts
+  exactly what the load, the digest and the allocated hours leave out.
 
-`tracekit.ingest.table_times` does the same for times that contradict each other.
+`tracekit.ingest.table_times` handles times that contradict each other.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _REPEATED = "repeated GPU samples of the same time, machine and GPU; the last in
 
 
 class RepeatProof:
-    """Shows while files are read that none of their samples repeats, without keeping the samples.
+    """Proves while files are read that no sample repeats, without keeping the samples.
 
-    That is certain as long as the times of each machine in a block are later than those in all blocks before, as in
+    This is certain as long as each machine's times in a block are later than its times in all earlier blocks, as in
     files ordered by time, by machine, or by both.
 
     Attributes
     ----------
     holds : bool
-        Whether no sample so far repeats another; False when that is not certain.
+        Whether it is certain that no sample so far repeats another.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class RepeatProof:
         self._spans = pl.DataFrame(schema={"node_id": pl.String, "first": time, "last": time})
 
     def add(self, samples: pl.DataFrame) -> None:
-        """Examine the next block of rows: `time` and `node_id`, one row for each sample of a machine."""
+        """Examine the next block of rows, with `time` and `node_id`; each row is one sample of a machine."""
         if not self.holds:
             return
-        # Different rows that share a hash only end the proof.
+        # If different rows share a hash, the only effect is that the proof fails.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
         if keys.n_unique() < len(keys):
             self.holds = False
@@ -61,13 +61,13 @@ class RepeatProof:
         self._follow(samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max()))
 
     def told(self) -> pl.DataFrame:
-        """Return what `follow` has to know of the samples of a file; with `holds` False, nothing more."""
+        """Return what `follow` needs to know about a file's samples; if `holds` is False, return only that."""
         if self.holds:
             return self._spans.with_columns(holds=True)
         return pl.DataFrame({"holds": [False]})
 
     def follow(self, told: pl.DataFrame) -> None:
-        """Examine the next file, whose own proof has told this."""
+        """Examine the next file, given what `told` returned for it."""
         self.holds &= bool(told["holds"].all())
         if self.holds:
             self._follow(told.drop("holds"))
@@ -84,10 +84,10 @@ class RepeatProof:
 
 
 def keep_last_samples(sink: Sink) -> None:
-    """Keep one row for each time, machine and GPU in gpu_utilization, and count the others.
+    """Keep one row per time, machine and GPU in gpu_utilization, and count the rows dropped.
 
-    The last in the file is kept, as in the notebook published with the Philly traces. Only rows that share a hash are
-    compared, so that memory stays bounded.
+    The last row in the file is kept, as in the notebook published with the Philly traces. Only rows that share a hash
+    are compared, so memory stays bounded.
     """
     if not sink.has("gpu_utilization"):
         return
@@ -116,14 +116,14 @@ def keep_last_samples(sink: Sink) -> None:
 
 
 LEAST_JOBS = 10
-"""Jobs of a partition or a node, all of them with zeros, that outweigh what is known of the GPU model elsewhere."""
+"""Jobs in a partition or on a node, all with zeros, that outweigh what other jobs show about the GPU model."""
 
 _MEANING = (
     "jobs whose GPU use is unknown, although the log has 0: it has exactly 0 % and 0 memory for every job of their "
     "GPU model, or of their partition or node, so these GPUs probably lack such counters"
 )
 
-# The model as in the view job_gpu_models; a job that accepted several has none.
+# The model as in the view job_gpu_models; a job that accepts several models has none.
 _ZEROS = """
 CREATE TABLE unmeasured AS
 WITH used AS (
@@ -165,16 +165,17 @@ FROM {rows} u LEFT JOIN unmeasured z USING (job_id) ORDER BY u.file_row_number""
 
 
 def forget_unmeasured(sink: Sink) -> None:
-    """Set the use of GPUs to NULL where zeros stand for what was not measured: of jobs, and of samples."""
+    """Set the GPU use of jobs and samples to NULL if their zeros mean that nothing was measured."""
     _forget_use(sink)
     _forget_samples(sink)
 
 
 def _forget_use(sink: Sink) -> None:
-    """Set the stated use of GPUs to NULL where every job of the same GPUs is stated with zeros.
+    """Set the recorded GPU use to NULL for jobs on GPUs for which every job is recorded with zeros.
 
-    A group is the jobs of a GPU model; of a partition or a node, where it has `LEAST_JOBS` jobs or their model is
-    unknown (for a node, the partition too). Jobs without GPUs are in none.
+    A group is the jobs of one GPU model. The jobs of a partition or a node are also a group if there are at least
+    `LEAST_JOBS` of them or their model is unknown (for a node: if their partition is unknown too). Jobs without GPUs
+    are in no group.
     """
     if not sink.has("job_usage"):
         return
@@ -198,7 +199,7 @@ _NOTHING_SAMPLED = (
 )
 _MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
 
-# A machine that shows nothing at any time shows nothing for the jobs that it had; one without a job may be idle.
+# If a machine never shows any use, it shows none for the jobs that ran on it; a machine without jobs may be idle.
 _SILENT = """
 CREATE TABLE unmeasured_nodes AS
 WITH shown AS (
@@ -222,16 +223,17 @@ AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0)
 
 
 def _forget_samples(sink: Sink) -> None:
-    """Set the samples of machines to NULL whose GPUs are stated with zeros for every job.
+    """Set the samples of machines to NULL whose GPUs are recorded with zeros for every job.
 
-    All machines of a GPU model (or of an unknown one) have to show nothing while one of them had a job with GPUs; or
-    one machine alone while it had `LEAST_JOBS` such jobs. One sample of each GPU is a glance at GPUs that may be idle.
+    Either all machines of a GPU model (or of an unknown model) show only zeros while at least one of them ran a job
+    with GPUs, or a single machine does while it ran at least `LEAST_JOBS` such jobs. A single sample per GPU is not
+    enough, because the GPUs may just be idle.
     """
     if not sink.has("gpu_utilization"):
         return
     rows = sink.rows("gpu_utilization")
     with sink.connect() as con:
-        # Statistics answer this where no memory was sampled, or it is never 0.
+        # Parquet statistics answer this if memory was never sampled or is never 0.
         if not con.execute(f"SELECT 1 FROM {rows} WHERE memory_used_gib = 0 LIMIT 1").fetchall():
             return
         sink.attach(con, *_LOG_TABLES)
@@ -258,7 +260,7 @@ LOST_END = (
     "runawayjobs' lists such records and offers to close them)"
 )
 
-# A run that no longer runs, and has no end, says nothing about what else was held at its time.
+# A run that has stopped but has no recorded end does not show what else was allocated at the time.
 _CERTAIN = """
 CREATE TABLE certain AS
 SELECT p.* REPLACE (coalesce(p.end_time, CASE WHEN o.lost IS NOT NULL THEN make_timestamp(o.until_us) END) AS end_time)
@@ -279,7 +281,7 @@ SELECT n.* REPLACE (
     CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
 FROM {rows} n LEFT JOIN ({shown}) s USING (node_id) ORDER BY n.file_row_number"""
 
-# A machine has at least what one run held of it.
+# A machine has at least as many GPUs as one run held on it.
 _MOST_OF_A_RUN = """
 SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s FULL JOIN (
     SELECT node_id, ceil(max(gpu_count) - 1e-6)::BIGINT AS gpu_count FROM placements WHERE gpu_count > 0
@@ -287,12 +289,12 @@ SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s
 
 
 def lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the runs whose end was lost, with why: a text for each, in order."""
-    # Most logs have none, and the view takes longer to make than to answer this.
+    """Return one text for each run whose end was lost, with the reason, in order."""
+    # Most logs have no such run, and building the view takes longer than this query.
     if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
         return []
     _make_views(con)
-    words = "CASE lost WHEN 'limit' THEN 'past its time limit' ELSE 'a later run has its GPUs' END"
+    words = "CASE lost WHEN 'limit' THEN 'past its time limit' ELSE 'a later run uses its GPUs' END"
     rows = con.execute(
         f"SELECT job_id || CASE WHEN attempt > 0 THEN ' attempt ' || attempt ELSE '' END || ': ' || {words} AS found "
         "FROM open_attempts WHERE lost IS NOT NULL ORDER BY found"
@@ -301,10 +303,11 @@ def lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def forget_lost_runs(sink: Sink, form: Format) -> None:
-    """Give machines that only jobs name the GPUs that jobs held there at once, without runs of unknown end.
+    """Set the GPU count of machines named only by jobs to the most GPUs held at once, ignoring runs of unknown end.
 
-    A run that still runs is taken to run on, and one that lost its end up to the bound of `open_attempts`. What is
-    added to a Trace is looked at alone, so that its machines are the same in both layouts.
+    A run that is still running is assumed to continue, and a run whose end was lost counts up to the bound in
+    `open_attempts`. An export that is appended to a Trace is examined alone, so that its machines are the same in both
+    layouts.
     """
     if not (form.nodes_from_jobs and sink.has("nodes", "placements", "attempts")):
         return
@@ -321,7 +324,7 @@ def forget_lost_runs(sink: Sink, form: Format) -> None:
 
 
 def count_shown_gpus(sink: Sink) -> None:
-    """Give machines that only jobs name the GPUs that telemetry shows on them, as far as jobs held them."""
+    """Set the GPU count of machines named only by jobs to what telemetry shows, as far as jobs held those GPUs."""
     if sink.has("nodes", "placements"):
         shown = shown_gpus(sink.rows("placements"))
         with sink.connect() as con:
@@ -329,7 +332,7 @@ def count_shown_gpus(sink: Sink) -> None:
 
 
 def _make_views(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the shared views; tables that the log lacks are empty."""
+    """Create the shared views; tables missing from the log are empty."""
     have = {row[0] for row in con.execute("SELECT table_name FROM information_schema.tables").fetchall()}
     for table in set(_LOG_TABLES) - have:
         con.execute(f"CREATE VIEW {table} AS {no_rows(table)}")

@@ -1,4 +1,4 @@
-"""Read a delimited raw file as typed frames; records that cannot be used go to the rejects with their reason."""
+"""Read a delimited raw file as typed frames; unusable records go to the rejects with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 
-@prefetched  # a block is parsed while the caller works on the one before
+@prefetched  # parses a block while the caller works on the previous one
 def read_table(
     sink: Sink,
     file: SourceFile,
@@ -39,30 +39,30 @@ def read_table(
     Parameters
     ----------
     sink : Sink
-        Receives the account of the file and its rejects.
+        Receives the file's record counts and its rejects.
     file : SourceFile
         The raw file.
     schema : TableSchema
-        Its columns; the dialect says whether there is a header line. Records that repeat its primary key
-        are set aside.
+        The file's columns; the dialect says whether there is a header line. Records that repeat the primary key are
+        rejected.
     delimiter : str
         One character.
     columns : list of str, optional
-        Column order of a file without header line; the schema's order by default.
+        Column order of a file without a header line; the schema's order by default.
     adapt : function (schema, header) -> schema, optional
         For files whose columns vary: returns the schema that fits the header.
     inspect : function (text) -> None, optional
-        Receives the text of the records with the right number of fields, block by block, before it is parsed.
+        Receives, block by block and before parsing, the text of the records that have the right number of fields.
 
     Returns
     -------
     iterator of polars.DataFrame
-        The schema's columns that the file has, typed, plus `line` (Int64): where the record starts.
+        The schema's columns that the file has, typed, plus `line` (Int64), the line on which the record starts.
 
     Raises
     ------
     SourceError
-        The file is empty where a header is due, or lacks a column.
+        The file is empty although a header line is expected, or a column is missing.
     """
     with sink.opened(file) as opened:
         reader = RecordReader(opened.stream, delimiter.encode())
@@ -96,11 +96,12 @@ def read_table(
 def _examined(
     block: Block, bad: list[BadRecord], width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> tuple[Block, list[BadRecord], pl.DataFrame | None]:
-    """Return the whole records, those set aside, and the fields as `_numbers` parses them."""
+    """Return the complete records, the rejected ones, and the fields as parsed by `_numbers`."""
     cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
     if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
         return block, bad, cells
-    # Some record may lack its last field. Where each is whole after all, its fields are right already.
+    # Some records may lack their last field. If every record turns out to be complete, the parsed fields are already
+    # right.
     exact, bad = block.examine()
     if bad or len(exact.lines) != len(block.lines):
         cells = _numbers(exact, width, delimiter, schema, used) if len(exact.lines) else None
@@ -108,7 +109,7 @@ def _examined(
 
 
 def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
-    """Return the column names in a header line, blanks around them removed."""
+    """Return the column names in a header line, with surrounding blanks removed."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n")
     try:
         cells = next(csv.reader([text], delimiter=delimiter), [])
@@ -118,12 +119,12 @@ def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
 
 
 def header_begins(*names: str) -> Callable[[bytes], bool]:
-    """Return a test of a file's first bytes: whether its header line begins with these columns."""
+    """Return a function that tests from a file's first bytes whether its header line begins with these columns."""
     return lambda head: header_columns(head.partition(b"\n")[0])[: len(names)] == list(names)
 
 
 def header_has(*names: str) -> Callable[[bytes], bool]:
-    """Return a test of a file's first bytes: whether its header line has all these columns."""
+    """Return a function that tests from a file's first bytes whether its header line has all these columns."""
     return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
 
 
@@ -143,7 +144,7 @@ def _header(
     if first is None:
         return None
     names = columns or list(schema.names)
-    # Some copies of headerless files carry a header all the same.
+    # Some copies of headerless files have a header anyway.
     if header_columns(first, delimiter) != names:
         reader.put_back(first)
     return names
@@ -177,9 +178,9 @@ def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
 def _numbers(
     block: Block, width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> pl.DataFrame | None:
-    """Return the used fields of a block with its numbers parsed, or None when one is not the number it should be.
+    """Return the used fields of a block with numbers parsed, or None if a field that should be a number is not.
 
-    Most blocks are clean, and parsing their numbers at once is quicker than by way of text.
+    Most blocks are clean, and parsing their numbers directly is faster than reading them as text first.
     """
     types: dict[str, pl.DataType] = {str(i): pl.String() for i in range(width)}
     for name, position in used.items():
@@ -187,7 +188,7 @@ def _numbers(
         if column.kind in ("integer", "number"):
             types[str(position)] = column.polars
     words = [word for word in schema.missing if word]
-    positions = sorted({*used.values(), width - 1})  # the last field shows that a record is whole
+    positions = sorted({*used.values(), width - 1})  # the last field shows that a record is complete
     try:
         cells = pl.read_csv(
             block.text,
@@ -196,7 +197,7 @@ def _numbers(
             schema=types,
             separator=delimiter,
             null_values=words,
-            missing_columns="insert",  # the empty one behind a final delimiter, where no record has it
+            missing_columns="insert",  # the empty field after a final delimiter, if no record has it
         )
     except pl.exceptions.PolarsError:
         return None
@@ -225,8 +226,8 @@ def _usable(
 class SeenKeys:
     """Finds records that repeat the key of an earlier one.
 
-    While keys only rise, as the job numbers of most logs do, the last one is enough. From the first key that does not
-    rise, a set of hashes is kept; from the first repeated hash, a set of the keys themselves.
+    As long as keys only increase, as job numbers do in most logs, it remembers just the last one. After the first key
+    that does not increase, it keeps a set of hashes; after the first repeated hash, a set of the keys themselves.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -237,7 +238,7 @@ class SeenKeys:
         self._seen: set[Any] | None = None
 
     def repeats(self, frame: pl.DataFrame, usable: NDArray[np.bool_]) -> list[int]:
-        """Return the rows of `frame` whose key was seen before, among the usable ones."""
+        """Return the usable rows of `frame` whose key was seen before."""
         keys = frame.select(self._key).filter(pl.Series(usable))
         if self._seen is None:
             if (self._hashes is None and self._rises(keys)) or self._is_fresh(keys):
@@ -264,7 +265,7 @@ class SeenKeys:
         return rises
 
     def _is_fresh(self, keys: pl.DataFrame) -> bool:
-        """Return whether no hash of the keys came before; add them if so."""
+        """Return whether no hash of the keys was seen before; if so, add the hashes."""
         if self._hashes is None:
             self._hashes = {value for kept in self._kept for value in _hashes(kept)}
         hashes = _hashes(keys)

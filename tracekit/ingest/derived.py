@@ -1,4 +1,4 @@
-"""Columns and queries that several formats derive from what their source states."""
+"""Columns and queries that several formats derive from their source data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     started : polars.DataFrame
-        Rows of jobs that got resources: job_id, start_time, end_time, run_s, queue_s, gpu_count, status, and
-        node_count where it is known.
+        Rows of jobs that got resources: job_id, start_time, end_time, run_s, queue_s, gpu_count, status, and node_count
+        if known.
 
     Returns
     -------
     polars.DataFrame
-        Rows of attempts, in the same order; the attempt's wait is the job's queueing.
+        Rows of attempts, in the same order; the attempt's wait is the job's queueing time.
     """
     nodes = ["node_count"] if "node_count" in started.columns else []
     return started.select(
@@ -38,21 +38,21 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_seconds(duration: Spans) -> Spans:
-    """Return durations as seconds [s], exact to the microsecond."""
+    """Return durations in seconds [s], exact to the microsecond."""
     return duration.dt.total_microseconds() / 1e6
 
 
 def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Return whether a stated duration differs from the one that the times of its record give, by one unit or more.
+    """Return whether a recorded duration differs by one unit or more from the one computed from the record's times.
 
-    Rounding to whole units explains any smaller difference.
+    Rounding to whole units explains smaller differences.
 
     Parameters
     ----------
     stated, ours : polars.Expr or polars.Series
-        The durations [s], or GPU time [GPU*s]; where one is NULL, so is the result.
+        The recorded and the computed duration [s] or GPU time [GPU*s]; if one is NULL, so is the result.
     unit : polars.Expr, polars.Series or float
-        The unit of the stated one: 1 s by default, 60 s for minutes.
+        The unit of the recorded duration: 1 s by default, 60 s for minutes.
     """
     return (stated - ours).abs() >= unit
 
@@ -63,15 +63,15 @@ def most_held(placements: str, start: str, end: str) -> str:
     Parameters
     ----------
     placements : str
-        A relation with node_id and gpu_count [GPUs], and with the two columns that follow.
+        A relation with node_id, gpu_count [GPUs], and the two time columns below.
     start, end : str
-        SQL names of the columns with the times. A row with an unknown end is taken to run on; one without a start, or
-        that ends when it starts, does not count.
+        SQL names of the time columns. A row with an unknown end is assumed to continue; a row without a start, or whose
+        end equals its start, does not count.
 
     Returns
     -------
     str
-        SQL that gives node_id and gpu_count, rounded up to whole GPUs.
+        SQL that returns node_id and gpu_count, rounded up to whole GPUs.
     """
     return f"""WITH event AS (
         SELECT node_id, {start} AS time, gpu_count AS gpus FROM {placements}
@@ -84,7 +84,7 @@ def most_held(placements: str, start: str, end: str) -> str:
 
 
 def shown_gpus(placements: str) -> str:
-    """Return a query for the GPUs that a machine has at least: the most in use at once, or the highest index plus one.
+    """Return a query for each machine's minimum GPU count: the most in use at once, or the highest index plus one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Detect the format of a source, and refuse printouts that are easily taken for logs."""
+"""Detect the format of a source, and reject printouts that are easily mistaken for logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
-"""Most files whose first bytes are looked at: ten years of a file a day."""
+"""Maximum number of files whose first bytes are read: ten years of daily files."""
 _PRINTOUTS = 64
-"""Most files that are compared with printouts."""
+"""Maximum number of files that are compared with known printouts."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """The format of a source, its files, and the reasons."""
+    """The format of a source, its files, and why this format was chosen."""
 
     format: Format
     found: FoundFiles
@@ -56,7 +56,7 @@ def find_format(name: str) -> Format:
     Raises
     ------
     UnknownFormatError
-        There is none of that name.
+        No format has this name.
     """
     own = _own_format(name)
     if own is not None:
@@ -68,7 +68,7 @@ def find_format(name: str) -> Format:
 
 
 def _own_format(name: str) -> Format | None:
-    """Return the format whose module has its name, without importing all the others; None when there is none."""
+    """Return the format from the module of that name, without importing all others; None if no module has it."""
     from tracekit.ingest import formats
 
     module = name.replace("-", "_")
@@ -85,12 +85,12 @@ def _own_format(name: str) -> Format | None:
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
     """Return the format of a source with its files.
 
-    Without `format_name`, names of files decide, then first bytes.
+    Without `format_name`, file names decide, then the files' first bytes.
 
     Raises
     ------
     UnknownFormatError
-        No format fits, several do, or the one asked for does not.
+        No format fits, several fit, or the requested format does not fit.
     """
     if format_name is not None:
         member = find_format(format_name)
@@ -98,7 +98,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
         if not found:
             _refuse_printout(source, files)
             raise UnknownFormatError(
-                f"holds no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
+                f"contains no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
             )
         return Detection(member, found, (f"--format {member.name}: {_listing(found)}",))
     for how, why in ((_by_name, "by name"), (_by_content, "by first bytes")):
@@ -113,7 +113,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     _refuse_printout(source, files)
     shown = ", ".join(f.path for f in files[:3]) + (" ..." if len(files) > 3 else "")
     raise UnknownFormatError(
-        f"no known format matches its files ({shown})",
+        f"no known format matches these files ({shown})",
         where=source,
         hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' lists their files",
     )
@@ -121,14 +121,14 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
 
 @cache
 def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
-    """Return printouts that no format reads: their first bytes, what each is, and the command whose output is a log.
+    """Return known printouts that no format reads: first bytes, what each shows, and the command that writes a log.
 
-    They show one moment, or sums, or leave out what every question needs.
+    They show a single moment or only totals, or leave out data that every question needs.
     """
     from tracekit.ingest.formats._slurm_text import COMMAND
 
     pods = "kubectl get pods,workloads -A -o json > pods.json"
-    queue = "squeue shows only current jobs, without their GPUs and waits"
+    queue = "squeue shows only current jobs, without GPUs and waits"
     known = (
         (rb"^\s*JOBID\b[^\n]*(?:NODELIST\(REASON\)|\bREASON\b)", queue, f"write the history with: {COMMAND}"),
         (
@@ -139,16 +139,16 @@ def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
         (
             rb"\A(?:---\s+)?apiVersion: ?\S+",
             "kubectl printed YAML, which tracekit does not read",
-            f"give -o json, as in: {pods}",
+            f"use -o json, as in: {pods}",
         ),
         (
             rb"\A(?:NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS",
-            "kubectl printed a table for people, without GPUs and times",
+            "kubectl printed a human-readable table, without GPUs and times",
             f"print JSON: {pods}",
         ),
         (
             rb"^JOBID\s+USER\s+STAT\s+QUEUE\b",
-            "bjobs printed a table for people, which cuts long cells",
+            "bjobs printed a human-readable table, which truncates long cells",
             "write the history with: bhist -a -l -u all > bhist.txt",
         ),
         (
@@ -161,7 +161,7 @@ def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
 
 
 def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
-    """Refuse a source of which a file is a known printout, with the command that writes a log instead."""
+    """Reject a source that contains a known printout, and name the command that writes a log instead."""
     for file in files[:_PRINTOUTS]:
         head = (file.peek(4_096) or b"").removeprefix(b"\xef\xbb\xbf")
         for pattern, what, cure in _printouts():
@@ -170,12 +170,12 @@ def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    """Return the files with names of the format; with them those of kinds without a name, by their first bytes.
+    """Return the files whose names fit the format, and, by first bytes, its files of kinds without a fixed name.
 
-    A file that has a name of this format and the first bytes of another kind of file, not of its own, is left out.
+    A file whose name fits this format is left out if its first bytes fit another kind of file but not its own.
     """
     named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
-    # A mapping file says itself what its files are.
+    # A mapping file itself says which files it reads.
     if len(named) > 1 and member.detected:
         named = [(f, kind) for f, kind in named if not _is_other(f, kind)]
     if not named:
@@ -189,7 +189,7 @@ def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
 
 
 def _is_other(file: SourceFile, kind: RawFile) -> bool:
-    """Return whether a file's first bytes are not those of its kind, but those of another format."""
+    """Return whether a file's first bytes do not fit its kind but fit another format."""
     head = file.peek()
     if head is None or kind.looks_right(head):
         return False
@@ -201,7 +201,7 @@ def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
 
 
 def _by_head(files: list[SourceFile], kinds: tuple[RawFile, ...]) -> list[tuple[SourceFile, RawFile]]:
-    """Return the files whose first bytes are of one of the kinds, with the first that fits."""
+    """Return the files whose first bytes fit one of the kinds, each with the first kind that fits."""
     found = []
     for file in files[:_HEADS]:
         head = file.peek()

@@ -1,7 +1,7 @@
-"""Devices by name: which are GPUs, which are parts of one, which are none, and which nobody knows.
+"""Tell by a device's name whether it is a GPU, part of a GPU, another device, or unknown.
 
-A device that is in no list here may be an accelerator: how many GPUs its holder has is then unknown, until the option
-gpu_resource says what it counts. Parts of GPUs are in `tracekit.gpu_parts`.
+A device that is not listed here may be an accelerator. The GPU count of a job that holds such a device is then unknown,
+unless the option gpu_resource sets how many GPUs the device counts. Parts of GPUs are in `tracekit.gpu_parts`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ GPU_RESOURCE = Option(
 """The option of formats whose logs name devices."""
 
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
-"""Kubernetes' names of whole GPUs."""
+"""Kubernetes resource names of whole GPUs."""
 
 _MOST = 4_096.0
-"""Largest factor."""
+"""Largest allowed factor."""
 
 
 def device_factors(text: str) -> dict[str, float]:
-    """Return what the option gpu_resource says a device counts [GPUs], by its name in small letters.
+    """Return how many GPUs each device counts according to the option gpu_resource, by its lowercase name.
 
     Raises
     ------
     UsageError
-        A name is missing, or a factor is no number from 0 to 4,096.
+        A name is missing, or a factor is not a number from 0 to 4,096.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def device_factors(text: str) -> dict[str, float]:
         name, equals, factor = word.partition("=")
         valid = re.fullmatch(r"\d{1,4}(\.\d{1,9})?", factor, re.ASCII) if equals else True
         if not name.strip() or not valid or (equals and float(factor) > _MOST):
-            hint = "give NAME or NAME=FACTOR, like huawei.com/Ascend910 or npu=1"
+            hint = "give NAME or NAME=FACTOR, such as huawei.com/Ascend910 or npu=1"
             raise UsageError(
                 f"'{word[:80]}' does not name a device and its GPUs", where="--option gpu_resource", hint=hint
             )
@@ -59,11 +59,12 @@ def device_factors(text: str) -> dict[str, float]:
 
 
 def factor_of(factors: Mapping[str, float], *names: str) -> float | None:
-    """Return what the first of the names counts that the option gpu_resource has, None without any [GPUs]."""
+    """Return the factor [GPUs] of the first name listed in the option gpu_resource; None if none is listed."""
     return next((factors[name.lower()] for name in names if name.lower() in factors), None)
 
 
-# What sites declare as GRES that is no accelerator: fast disks, network ports, licences, displays.
+# Generic resources (GRES) that sites declare but that are not accelerators: fast disks, network ports, licences,
+# displays.
 _NO_GRES = re.compile(
     r"craynetwork|gpumem|gpuutil|none|"
     r"(?!.*gpu|.*vram).*(?:tmp|scratch|disk|dsk|ssd|hdd|nvme|stor|lustre|gpfs|beegfs|ceph|bandw|net|infini|roce|rdma|"
@@ -71,7 +72,7 @@ _NO_GRES = re.compile(
     r"nic|hca\d*|ib\d*|opa|mlx\d*.*|efa|eth.*|bw|fs|nfs|bb|lic|hbm|slots?",
     re.ASCII | re.IGNORECASE,
 )
-# Extended resources of Kubernetes that are no accelerator: networks, files, virtual machines, cryptography.
+# Kubernetes extended resources that are not accelerators: networks, files, virtual machines, cryptography.
 _NO_EXTENDED = re.compile(
     r".*(?:rdma|hca|roce|infiniband|sriov|/ib\b|/efa|\beni\b|/nic\b|/vf|network|hostdev|multus|ovs|dpdk|kubevirt|"
     r"/kvm|/tun|/vhost|/fuse|sgx|tdx|/sev|/qat|/dsa|/iaa|batch-cpu|batch-memory|mid-cpu|mid-memory|ephemeral|hugepage|"
@@ -81,12 +82,12 @@ _NO_EXTENDED = re.compile(
 
 
 def is_gres_device(kind: str) -> bool:
-    """Return whether a kind of generic resource (GRES) of Slurm, such as 'gpu' or 'npu', may be an accelerator."""
+    """Return whether a Slurm generic resource (GRES) type, such as 'gpu' or 'npu', may be an accelerator."""
     return _NO_GRES.fullmatch(kind) is None
 
 
 def is_extended_device(name: str) -> bool:
-    """Return whether a resource of Kubernetes may be an accelerator: it has a slash and is no known other thing."""
+    """Return whether a Kubernetes resource may be an accelerator: it has a slash and is not a known other resource."""
     return "/" in name and _NO_EXTENDED.fullmatch(name) is None
 
 
@@ -98,7 +99,7 @@ _ACCELERATOR = re.compile(
 
 
 def is_accelerator(name: str) -> bool:
-    """Return whether a resource that a site defined counts accelerators, by its name; for schedulers without types.
+    """Return whether a site-defined resource counts accelerators, by its name; for schedulers without device types.
 
     Examples
     --------
@@ -109,14 +110,14 @@ def is_accelerator(name: str) -> bool:
 
 
 class UnknownDevices:
-    """Counts devices that nobody knows, by name.
+    """Counts unknown devices by name.
 
     Parameters
     ----------
     sink : Sink
-        Receives a check for each batch, and a note in the end.
+        Receives a check for each batch and a note at the end.
     things : str
-        What holds them: 'jobs', 'pods'.
+        What the devices belong to: 'jobs' or 'pods'.
     """
 
     def __init__(self, sink: Sink, things: str) -> None:
@@ -124,7 +125,7 @@ class UnknownDevices:
         self._counts: Counter[str] = Counter()
 
     def add(self, holders: Iterable[tuple[str, str]], of: int | None) -> None:
-        """Count pairs of a holder's name and its devices, '|' between several, among `of` things looked at."""
+        """Count pairs of a holder's name and its devices, separated by '|', among `of` holders examined."""
         found = list(holders)
         for _, devices in found:
             self._counts.update(devices.split("|"))
@@ -138,7 +139,7 @@ class UnknownDevices:
         )
 
     def report(self) -> None:
-        """Name what was found."""
+        """Add a note that names the unknown devices."""
         if self._counts:
             named = ", ".join(f"{name} ({count:,})" for name, count in self._counts.most_common(8))
             more = f" and {len(self._counts) - 8} more" if len(self._counts) > 8 else ""

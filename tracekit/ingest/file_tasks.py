@@ -1,10 +1,10 @@
-"""Work that other machines can do in tasks, and the reading of files one by one, here or each in a task.
+"""Run tasks on other machines, and read files one by one, here or each in a task.
 
-What a task makes of its file is kept next to the Trace until this process takes it over, in the order of the files, so
-that a Trace does not depend on who has read what. The tasks write into the hidden folder in
-which the Trace is made, which every machine has to see at the same path: it goes when the Trace appears, or with a run
-that fails. A task that is begun again, since its machine was lost, writes under another name, and what it returns says
-which one counts.
+A task's result is kept next to the Trace until this process takes it over. Results are taken over in file order, so the
+Trace does not depend on which machine read which file. Tasks write into the hidden folder in which the Trace is built,
+which every machine must see at the same path. The folder is removed when the Trace is finished or the run fails. If a
+task starts again because its machine was lost, it writes under another name, and the value it returns says which output
+counts.
 """
 
 from __future__ import annotations
@@ -40,36 +40,37 @@ if TYPE_CHECKING:
     from tracekit.workers import Workers
 
 
-# What a reader makes of one file, kept in a file of its own: as if it were read when that file is taken over.
+# The output of reading one file, kept in its own file. Taking that file over has the same effect as reading the raw
+# file then.
 #
-# A recording sink writes down each call of the reader in order: rows, records set aside, checks, notes, the account,
-# and what the reader yields. Taking it over makes the same calls again on another sink, so that this one cannot tell
-# who has read the file.
+# A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
+# record counts, and what the reader yields. Taking it over makes the same calls on another sink, so that sink cannot
+# tell which process read the file.
 #
-# A record is its size, a head in JSON (kind, what is told, sizes of the blobs), and the blobs: frames as streams of
-# Arrow, samples as plain numbers.
+# A record consists of its size, a JSON head (kind, arguments, sizes of the blobs), and the blobs: frames as Arrow
+# streams, samples as plain numbers.
 
 _SIZE = 8
-"""Bytes of the size of a head."""
+"""Number of bytes that store the size of a head."""
 _CALLS = frozenset({"add_rejected", "check", "note", "write"})
 """Methods of a sink whose calls are recorded."""
 
 
 class RecordingSink(Sink):
-    """Writes down what the reader of one file does; use it as a context.
+    """Records the output of one file's reader; use it as a context manager.
 
     Parameters
     ----------
     path : Path
-        Where it is written; removed when the context ends with an error.
+        The output file; it is removed if the context ends with an error.
     shown : Path
-        The folder of the Trace, in messages.
+        Folder of the Trace, shown in messages.
     options, memory_limit
-        As of the sink that takes it over.
+        The same as in the sink that takes the output over.
     """
 
     def __init__(self, path: Path, shown: Path, options: Mapping[str, str], memory_limit: str | None) -> None:
-        # A reader of one file writes rows through its sink alone.
+        # The reader of one file writes rows only through its sink.
         nothing: Any = None
         super().__init__(nothing, options, Progress(), memory_limit)
         self._path, self._shown = path, shown
@@ -89,14 +90,14 @@ class RecordingSink(Sink):
                 self._whole = True
         finally:
             if not self._whole:
-                # What a full disk did not take is still to be written, and fails again.
+                # On a full disk, closing tries to write the remaining bytes and fails again.
                 with suppress(OSError):
                     self._file.close()
                 with suppress(OSError):
                     self._path.unlink()
 
     def keep(self, item: pl.DataFrame | Samples) -> None:
-        """Write down what the reader yields."""
+        """Record an item that the reader yields."""
         if isinstance(item, pl.DataFrame):
             self._put("frame", [], _stream(item))
             return
@@ -106,30 +107,30 @@ class RecordingSink(Sink):
 
     @contextmanager
     def opened(self, file: SourceFile) -> Iterator[OpenedFile]:
-        """Open a raw file, and write down its account when it has been read."""
+        """Open a raw file, and record its counts after it has been read."""
         with super().opened(file) as opened:
             yield opened
         account = self.accounts.pop()
         self._put("account", vars(account))
 
     def write(self, table: str, frame: pl.DataFrame) -> None:
-        """Write down rows of a common table."""
+        """Record rows of a common table."""
         if frame.height:
             self._put("write", [table], _stream(frame))
 
     def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
-        """Write down a row of the rejects table."""
+        """Record a row of the rejects table."""
         self._put("add_rejected", [path, line, column, reason, text])
 
     def check(
         self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
     ) -> None:
-        """Write down what is added to a check."""
+        """Record an addition to a check."""
         shown = [str(example) for example in list(examples[:EXAMPLES])] if examples is not None else None
         self._put("check", [name, int(count), None if of is None else int(of), meaning, shown])
 
     def note(self, text: str) -> None:
-        """Write down a choice or an assumption."""
+        """Record a choice or an assumption."""
         self._put("note", [text])
 
     def _put(self, kind: str, told: Any, *blobs: bytes) -> None:
@@ -147,12 +148,12 @@ def _stream(frame: pl.DataFrame) -> bytes:
 
 
 def take_over(path: Path, sink: Sink) -> Iterator[Any]:
-    """Do on `sink` what a reader did on a recording one, and yield what it yielded.
+    """Repeat on `sink` the calls that a reader made on a recording sink, and yield the items that it yielded.
 
     Raises
     ------
     OutputError
-        What is written there has no end.
+        The recording is incomplete.
     """
     shown = sink.writer.target
     with path.open("rb") as file:
@@ -194,40 +195,40 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SHARE = "every machine must see the files and the folder of -o at the same path"
+SHARE = "every machine must see the files and the -o folder at the same path"
 
 
 @dataclass(frozen=True)
 class Made(Generic[Result]):
-    """What a task has made."""
+    """The result of a task."""
 
     name: str
-    """Of what it has written, in the folder of the tasks."""
+    """Name of the task's output in the folder of the tasks."""
     result: Result
     host: str
 
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[Item, Result]):
-    """Work for any machine, which says where its result is; an error that is no fault of the machine's is returned.
+    """Work for any machine, which returns where its result is; errors not caused by the machine are returned too.
 
-    An error that is raised would be tried again, and end as a stack of another machine's.
+    If such an error were raised, the task would be retried and then fail with another machine's traceback.
     """
 
     folder: Path
-    """Where the tasks write."""
+    """Folder to which the tasks write."""
     shown: Path
-    """The folder of the Trace, in messages."""
+    """Folder of the Trace, shown in messages."""
     memory_limit: str
     version: str = field(default_factory=lambda: __version__, init=False)
-    """Of the process that gives the work, which every machine has to have."""
+    """tracekit version of the process that hands out the work; every machine needs the same one."""
 
     @abstractmethod
     def work(self, item: Item, place: Path) -> Result:
-        """Do the work for an item, and write to `place`, which nothing else writes to."""
+        """Do the work for an item, and write to `place`, to which nothing else writes."""
 
     def __call__(self, item: Item) -> Made[Result] | TracekitError:
-        """Return what was made for an item, or why nothing was."""
+        """Return the result for an item, or the error that prevented it."""
         host = socket.gethostname()
         if self.version != __version__:
             what = f"the executor on {host} has tracekit {__version__}, this machine has tracekit {self.version}"
@@ -242,19 +243,19 @@ class Task(ABC, Generic[Item, Result]):
 
 
 def task_folder(sink: Sink, name: str) -> Path:
-    """Return a folder for what tasks write; it goes with the folder in which the Trace is made."""
+    """Return a folder for the output of tasks; it is removed with the folder in which the Trace is built."""
     folder = sink.writer.scratch / name
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def finished(workers: Workers, work: Task[Item, Result], items: Sequence[Item]) -> Generator[Made[Result]]:
-    """Yield what the workers have made of each item, in the order given.
+    """Yield the workers' result for each item, in the order given.
 
     Raises
     ------
     TracekitError
-        That of a task.
+        A task returned this error.
     """
     with closing(workers.in_order(work, items)) as done:
         for made in done:
@@ -264,12 +265,12 @@ def finished(workers: Workers, work: Task[Item, Result], items: Sequence[Item]) 
 
 
 def require_seen(path: Path, size: int, host: str, shown: Path) -> None:
-    """Refuse a result of a task that this machine does not see as it was written.
+    """Check that this machine sees a task's result as it was written.
 
     Raises
     ------
     OutputError
-        It is not there, or has another size.
+        The result is missing or has another size.
     """
     if not path.is_file() or path.stat().st_size != size:
         raise OutputError(f"this machine cannot see the files that {host} wrote", where=shown, hint=SHARE)
@@ -283,10 +284,11 @@ def read_each(
     Parameters
     ----------
     files : sequence of (key, SourceFile)
-        The files, each with what `read` has to know of it.
+        The files, each with the key that `read` needs.
     read : function (key, file, sink) -> iterator
-        Reads one file, knowing nothing of the others. It is pickled, with what it is bound to, and may use of the sink
-        its options, `opened`, `write`, and what counts and notes. It yields frames or samples.
+        Reads one file independently of the others and yields frames or samples. The function is pickled together with
+        the object it is bound to. Of the sink, it may use only the options, `opened`, `write`, and the methods that
+        count and add notes.
 
     Raises
     ------
@@ -302,8 +304,8 @@ def read_each(
     inside = [file.path for _, file in files if not file.apart]
     if inside:
         sink.progress.note(
-            f"read on this machine, since a task reads no archive: {counted(len(inside), 'files')} such as "
-            f"{inside[0]}; unpack them before"
+            f"read on this machine, because tasks cannot read archives: {counted(len(inside), 'files')} such as "
+            f"{inside[0]}; unpack them first"
         )
     work = _FileTask(task_folder(sink, "tasks"), sink.writer.target, sink.memory_limit, read, sink.options)
     given = [(key, file, _size(file)) for key, file in files if file.apart]
@@ -328,20 +330,20 @@ def _size(file: SourceFile) -> int:
 
 @dataclass(frozen=True)
 class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
-    """Reads one file, and returns the size of what it has written."""
+    """Reads one file, and returns the size of the output it has written."""
 
     read: Callable[[Any, SourceFile, Sink], Iterator[Any]]
     options: Mapping[str, str]
 
     def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
-        """Read a file, whose size this process knows."""
+        """Read a file whose size is known to the calling process."""
         key, file, size = item
         host = socket.gethostname()
         if not file.origin.is_file():
             raise SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
-        # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
+        # A log that is still being written may have grown; a shorter file there is another file or an old copy.
         if _size(file) < size:
-            what = f"has {_size(file):,} bytes on {host}, and {size:,} here"
+            what = f"has {_size(file):,} bytes on {host}, but {size:,} here"
             raise SourceError(what, where=file.origin, hint=SHARE)
         with RecordingSink(place, self.shown, self.options, self.memory_limit) as sink:
             for found in self.read(key, file, sink):

@@ -1,7 +1,7 @@
 """The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
 
-The parts of a split file are joined under the name of the whole; .gz, .bz2, .xz and .zst files have the name of the
-unpacked file, also inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst get the
+name of the unpacked file, even inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tracekit.streams import ByteStream
 
 
-# Find the parts of split files by their names, and check that none is missing.
+# Find the parts of split files by name, and check that no part is missing.
 #
 # Public traces that exceed the size limit of a host are split: the PAI tables are pai_instance_table.tar.gz.partaa,
 # .partab and so on.
@@ -69,7 +69,7 @@ class _Piece:
     path: Path
     whole: str
     style: tuple[str, bool]
-    """The text before the number, and whether the number is in letters."""
+    """The file name before the part number, and whether the number is written in letters."""
     number: int
 
 
@@ -78,12 +78,12 @@ def find_parts(paths: Iterable[Path]) -> list[Parts]:
 
     Names with `.part` before the number or letters are always parts. A bare number or letters (`log.csv.001`,
     `log.csv.aa`) make parts only after a usual suffix and when the first one is present; after the suffix of an
-    archive, a number always does. Parts beside the whole file are ignored.
+    archive, a number always does. Parts next to the whole file are ignored.
 
     Raises
     ------
     SourceError
-        A part is missing, or parts of one file are named in two ways.
+        A part is missing, or the parts of one file follow two naming schemes.
     """
     paths = list(paths)
     names = {path.name for path in paths}
@@ -105,7 +105,7 @@ def find_parts(paths: Iterable[Path]) -> list[Parts]:
 
 
 def find_pieces(path: Path) -> list[Path]:
-    """Return the files beside `path` that may be parts of the same file, with itself; none if it is not a part."""
+    """Return `path` and the files next to it that may be parts of the same file; nothing if `path` is not a part."""
     piece = _piece(path)
     if piece is None:
         return []
@@ -173,27 +173,28 @@ class SourceFile:
     """One raw file of a source."""
 
     path: str
-    """POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
-    are spelled out as `tracekit.text.readable_name` says."""
+    """POSIX path relative to the source; the path of an archive member begins with the archive's name. Bytes that are
+    not UTF-8 are escaped by `tracekit.text.readable_name`.
+    """
     size: int
-    """Bytes, of the content where that is known, else of the compressed file."""
+    """Size of the content if known, else of the compressed file [bytes]."""
     origin: Path
-    """The file on disk that holds it, or the first part of it."""
+    """The file on disk that contains it, or its first part."""
     opener: Callable[[], AbstractContextManager[ByteStream]]
-    """Opens the content, unbuffered."""
+    """Opens the content as an unbuffered stream."""
     note: str = ""
-    """What the user should know about its origin, '' for nothing."""
+    """Note for the user about the file's origin; '' if there is nothing to say."""
     apart: bool = True
-    """Whether it lies on the disk by itself, so that another process can read it; else it is in an archive."""
+    """Whether it is a separate file on disk that another process can read; otherwise it is in an archive."""
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
+        """Last component of the path."""
         return PurePosixPath(self.path).name
 
     @property
     def parent(self) -> str:
-        """Name of the folder that the file is in, '' at the top of the source."""
+        """Name of the folder that contains the file; '' at the top level of the source."""
         return PurePosixPath(self.path).parent.name
 
     @contextmanager
@@ -203,7 +204,8 @@ class SourceFile:
         Raises
         ------
         SourceError
-            The file cannot be read, or its compression is damaged; also later, while the stream is read.
+            The file cannot be read, or its compressed data is damaged; may also be raised later, while the stream is
+            read.
         """
         with ExitStack() as stack:
             with read_errors(self.path):
@@ -222,7 +224,7 @@ class SourceFile:
             return stream.read(size)
 
     def peek(self, size: int = 65_536) -> bytes | None:
-        """Return the first bytes of the content, None where it cannot be read: its reader will say why."""
+        """Return the first bytes of the content; None if it cannot be read, in which case its reader reports why."""
         try:
             return self.head(size)
         except SourceError:
@@ -230,7 +232,7 @@ class SourceFile:
 
 
 class _Checked(io.RawIOBase):
-    """A stream whose failures are SourceErrors; errors of the code that reads it pass unchanged."""
+    """A stream that turns read failures into SourceErrors; errors of the code that reads it pass unchanged."""
 
     def __init__(self, stream: ByteStream, path: str) -> None:
         super().__init__()
@@ -259,7 +261,7 @@ def read_errors(path: str | Path) -> Iterator[None]:
     except PermissionError as error:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
-        # Some libraries put damaged bytes into their message.
+        # Some libraries put damaged bytes into their messages.
         raise SourceError(f"the archive is damaged: {str(error)[:200]}", where=path, hint="fetch it again") from error
     except NotImplementedError as error:
         raise SourceError(f"the archive cannot be read: {error}", where=path, hint="unpack it by hand") from error
@@ -271,25 +273,24 @@ def read_errors(path: str | Path) -> Iterator[None]:
 
 
 def source_files(source: Path, max_inflation: float = IngestSettings.max_inflation) -> list[SourceFile]:
-    """Return the raw files of a source, ordered by path; archives are listed by their members.
+    """Return the raw files of a source, ordered by path; archives are replaced by their members.
 
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of a split file: the other parts are read too.
+        A folder, a file, an archive, or one part of a split file, whose other parts are then read too.
     max_inflation : float
-        Most bytes that one compressed byte may become; what stays below 64 MiB is read in any case.
+        Maximum number of decompressed bytes per compressed byte; content below 64 MiB is always read.
 
     Raises
     ------
     SourceError
-        There is no such source, it is empty, cannot be read, lacks a part, or holds an archive that is damaged or
-        unsafe.
+        The source does not exist, is empty, cannot be read, lacks a part, or contains a damaged or unsafe archive.
     UsageError
         `max_inflation` is below 1.
     """
     if not max_inflation >= 1:
-        raise UsageError(f"{max_inflation} is too small", where="--max-inflation", hint="give a number from 1 on")
+        raise UsageError(f"{max_inflation} is too small", where="--max-inflation", hint="give a number of at least 1")
     if not source.exists():
         raise SourceError("no such file or folder", where=source)
     if isinstance(source, Address):
@@ -302,7 +303,7 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
             prefix = "" if folder == source else f"{folder.relative_to(source).as_posix()}/"
             found += _in_folder(list(paths), prefix, max_inflation)
     if not found:
-        raise SourceError("holds no files", where=source, hint="name the folder with the raw log files")
+        raise SourceError("contains no files", where=source, hint="name the folder with the raw log files")
     path, count = Counter(file.path for file in found).most_common(1)[0]
     if count > 1:
         raise SourceError(
@@ -328,7 +329,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _single(source: Path, max_inflation: float) -> list[SourceFile]:
-    """Return the files of a source that is one file, or one part of it."""
+    """Return the files of a source that is a single file, or one part of a split file."""
     with read_errors(source):
         pieces = find_pieces(source)
     parts = next((parts for parts in find_parts(pieces) if source in parts.pieces), None)
@@ -349,13 +350,13 @@ def _joined(parts: Parts, prefix: str, max_inflation: float) -> list[SourceFile]
 
 
 def _whole(path: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
-    """Return the members of an archive, or the file itself; both may be in pieces.
+    """Return the members of an archive, or the file itself; both may be split into parts.
 
     `path` is relative to the source.
     """
     with read_errors(path):
         size = sum(piece.stat().st_size for piece in pieces)
-    # Another process, which may be asked to read it, can stand in another folder.
+    # Another process that reads the file may have another working directory.
     pieces = [piece.absolute() for piece in pieces]
     opener = partial(joined, pieces) if len(pieces) > 1 else partial(_plain, pieces[0])
     container = Container(path, size, max_inflation, opener)
@@ -377,7 +378,7 @@ def _plain(path: Path) -> io.FileIO:
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
-    """Return a compressed file as its content, under the name without the suffix; any other file unchanged."""
+    """Return a compressed file as its content, named without the suffix; return any other file unchanged."""
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file
@@ -420,7 +421,7 @@ class HashingReader:
         return chunk
 
     def finish(self) -> str:
-        """Read what is left, and return the SHA-256 of the whole content as hexadecimal text."""
+        """Read the rest, and return the SHA-256 of the whole content as hexadecimal text."""
         while self.read():
             pass
         self._pool.shutdown(wait=True)

@@ -1,6 +1,6 @@
-"""What a source format is: the raw files it knows, its options, and how it fills the common tables.
+"""Define the interface of a source format: its raw files, its options, and how it fills the common tables.
 
-A module in `tracekit.ingest.formats` can import from here what its signatures name.
+A module in `tracekit.ingest.formats` can import from here every type that its signatures need.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ class RawFile:
     """A kind of raw file that a format reads."""
 
     key: str
-    """Names the kind: 'cluster_log'."""
+    """Name of the kind, such as 'cluster_log'."""
     title: str
-    """What it is, a few words."""
+    """Short description of the file."""
     pattern: str
-    """Regular expression that the file's name must match as a whole; '' for files without a name of their own, which
-    are found by their first bytes alone."""
+    """Regular expression that the whole file name must match; '' for files without a fixed name, which are recognized
+    only by their first bytes.
+    """
     looks_right: Callable[[bytes], bool]
-    """Whether a file's first bytes fit, for files under another name."""
+    """Tests whether a file's first bytes fit, for files with another name."""
 
     def named(self, name: str) -> bool:
-        """Return whether `name` is a name of this kind of file."""
+        """Return whether `name` fits this kind of file."""
         return bool(self.pattern) and re.fullmatch(self.pattern, name) is not None
 
 
 @dataclass(frozen=True)
 class TimeFrame:
-    """What the times of a source mean."""
+    """How to interpret the times of a source."""
 
     base: TimeBase
     timezone: str
     hour_of_day: bool = True
-    """Whether hours of the day mean anything."""
+    """Whether hours of the day are meaningful."""
     note: str = ""
-    """Why calendar dates or hours of the day are not to be trusted."""
+    """Why calendar dates or hours of the day cannot be trusted."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class FoundFiles:
     """The raw files of one format in a source."""
 
     files: Mapping[str, list[SourceFile]] = field(default_factory=dict)
-    """By the key of their kind, ordered by path."""
+    """Files by the key of their kind, ordered by path."""
 
     def get(self, key: str) -> list[SourceFile]:
         """Return the files of one kind."""
@@ -71,29 +72,30 @@ class FoundFiles:
 class Format(ABC):
     """A source format.
 
-    A new format is one module in `tracekit/ingest/formats/` with an instance called FORMAT; a format outside this
-    package registers an instance under the entry-point group `tracekit.formats`.
+    To add a format, write one module in `tracekit/ingest/formats/` with an instance called FORMAT. A format outside
+    this package registers an instance under the entry-point group `tracekit.formats`.
     """
 
     name: ClassVar[str]
-    """What --format takes."""
+    """Name of the format for --format."""
     title: ClassVar[str]
-    """Whose trace it is, with the year."""
+    """Who published the trace, with the year."""
     detected: ClassVar[bool] = True
-    """Whether a source in this format can be recognized; otherwise it is read on request only."""
+    """Whether a source in this format is detected automatically; otherwise it is read only with --format."""
     raw_files: ClassVar[tuple[RawFile, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     no_append: ClassVar[str] = ""
-    """Why a newer export cannot be added to a Trace; empty where an id means the same job in every export."""
-    time_cure: ClassVar[str] = "a mapping can state how times are written (--map FILE, docs/mapping.md)"
-    """What to do where times are not written as the format has them."""
+    """Why a newer export cannot be added to a Trace; empty if an id means the same job in every export."""
+    time_cure: ClassVar[str] = "a mapping can set the time format (--map FILE, docs/mapping.md)"
+    """What to do if times are not written as the format expects."""
     gpu_cure: ClassVar[str] = "tracekit ingest LOGS -o TRACE --map FILE, with gpu_count in [jobs.columns]"
-    """What adds the GPUs of jobs to a log without them."""
+    """How to add the GPUs of jobs to a log that lacks them."""
     no_gpus_cure: ClassVar[str] = ""
-    """What to look at where no job has GPUs; empty where such a log is nothing unusual."""
+    """What to check if no job has GPUs; empty if such a log is nothing unusual."""
     nodes_from_jobs: ClassVar[bool] = False
-    """Whether machines are those that jobs name: with the most GPUs held there at once, and named CLUSTER/NAME as soon
-    as there are several clusters."""
+    """Whether the machines are taken from the jobs: each gets the most GPUs held there at once, and is named
+    CLUSTER/NAME if there are several clusters.
+    """
 
     @abstractmethod
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
@@ -102,25 +104,25 @@ class Format(ABC):
         Raises
         ------
         SourceError
-            A file cannot be read as what it claims to be.
+            A file cannot be read in this format.
         """
 
     def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- for formats that have some
-        """Return the files that are read one by one, knowing nothing of the others, so that workers can: none, usually.
+        """Return the files that workers can read because each is read independently of the others: by default, none.
 
-        `read` takes them by `tracekit.ingest.file_tasks.read_each`.
+        `read` reads them with `tracekit.ingest.file_tasks.read_each`.
         """
         return []
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- for formats that need them
-        """Merge the jobs that are in a Trace and in a newer export: by default the newer record replaces the older.
+        """Merge the jobs that are in both a Trace and a newer export: by default the newer record replaces the older.
 
         Parameters
         ----------
         con : DuckDB connection
-            Has the tables of both; `tracekit.ingest.merge_jobs` says under which names, and which tables to create.
+            Has the tables of both; `tracekit.ingest.merge_jobs` describes their names and the tables to create.
         options : mapping
-            The options that both were read with.
+            The options with which both were read.
         """
         replace_jobs(con)
 

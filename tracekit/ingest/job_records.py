@@ -1,8 +1,8 @@
-"""Jobs that a log tells of in several records: queued, started, ended, run again.
+"""Build jobs from logs that write several records per job: queued, started, ended, run again.
 
-A reader makes a row of RECORD of each record. Rows with a start belong to the run that began then; of several, what the
-latest one states counts, and what only an earlier one states stays. Rows without a start tell of the job alone.
-`combine_records` makes tables of them, which `write_job_tables` writes as common tables:
+A reader turns each record into a row of RECORD. Rows with a start belong to the run that began then. If a run has
+several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
+combines the rows into the tables below, and `write_job_tables` writes them as common tables:
 
     fact    one row a job, with the columns of `jobs` and `last_end`
     run     one row a run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
@@ -38,7 +38,7 @@ FACTS = {
     **dict.fromkeys(("node_count", "instance_count", "priority"), pl.Int64()),
     "preemptible": pl.Boolean(),
 }
-"""Columns of `jobs` that a record may state, beside times and statuses."""
+"""Columns of `jobs` that a record may contain, in addition to times and statuses."""
 
 _TIMES = ("submit", "eligible", "start", "end")
 _PLACES = {
@@ -46,7 +46,7 @@ _PLACES = {
     "gpu_count": pl.List(pl.Float64()),
     "gpu_index": pl.List(pl.List(pl.Int64())),
 }
-"""Parallel lists, one entry a node of a run: `place_node` and so on."""
+"""Parallel lists with one entry per node of a run: `place_node` and so on."""
 
 RECORD = {
     "line": pl.Int64(),
@@ -64,26 +64,28 @@ RECORD = {
     "closes": pl.Boolean(),
     "deleted": pl.Boolean(),
 }
-"""Columns of a row. Times [s since 1970, UTC]; `told` [s] orders rows; `closes`: the run that began last before `end_s`
-ended then, or the job did without one; `deleted`: somebody asked at `end_s` for the job to end."""
+"""Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
+began before `end_s`, or the job if it has no run, ended then. `deleted` means that somebody asked at `end_s` to end the
+job.
+"""
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
-"""The times that follow each other."""
+"""The times that must be in ascending order."""
 
 _ALL = TimeColumns({f"{name}_time": f"{name}_time" for name in _TIMES})
 
 
 def record_frame(rows: Iterable[Row], times: RecordTimes, wall: tuple[str, str] | None = None) -> pl.DataFrame:
-    """Return rows as a frame to stage, with impossible times NULL; keys that a row lacks are unknown.
+    """Return rows as a frame to stage, with impossible times set to NULL; keys missing from a row are unknown.
 
     Parameters
     ----------
     rows : iterable of Row
         The records of one file.
     times : RecordTimes
-        Of that file.
+        The time checks of that file.
     wall : (str, str), optional
-        Zone, and what becomes of the doubled hour, where the times are those of a wall clock.
+        If the times are wall-clock times: their zone, and the rule for the doubled hour.
     """
     frame = pl.DataFrame(list(rows), schema=RECORD)
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(f"{name}_time") for name in _TIMES)
@@ -144,7 +146,7 @@ SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
                WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
 FROM ended"""
 
-# When a run gave its nodes back is not known where another run began without a word of its end.
+# If another run began and the end of a run was never recorded, it is unknown when that run released its nodes.
 _PLACED = """
 CREATE TABLE place AS
 SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,
@@ -153,7 +155,7 @@ FROM run WHERE place_node IS NOT NULL AND (end_time IS NOT NULL OR latest)"""
 
 
 def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, only: str = "true") -> None:
-    """Make the tables fact, run, place and usage of the staged rows; `only` says which of them."""
+    """Build the tables fact, run, place and usage from the staged rows that satisfy the SQL condition `only`."""
     con.execute(
         f"CREATE VIEW record AS SELECT *, row(coalesce(told, 0), ord) AS o FROM read_parquet({sql_text(staged)}) "
         f"WHERE {only}"
@@ -199,9 +201,9 @@ def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
     Parameters
     ----------
     con : DuckDB connection
-        With the tables fact, run, place and usage.
+        Contains the tables fact, run, place and usage.
     sink : Sink
-        Where they go.
+        Receives the tables.
     """
     sink.writer.copy(
         "jobs",
@@ -238,9 +240,9 @@ def _one(con: duckdb.DuckDBPyConnection, query: str) -> int:
 
 
 def _write_places(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Write where each attempt ran, and the machines that are named there."""
+    """Write the placements of each attempt, and the machines named in them."""
     joined = "place p JOIN fact f USING (job_id)"
-    # Machines of two clusters may share their names.
+    # Machines of different clusters may have the same name.
     several = _one(con, f"SELECT count(DISTINCT f.cluster) FROM {joined}") > 1
     name = "coalesce(f.cluster || '/', '') || p.node_id" if several else "p.node_id"
     con.execute(

@@ -1,10 +1,10 @@
-"""Read the objects of a JSON document in bounded memory, each with its line; text between them is set aside.
+"""Read the objects of a JSON document in bounded memory, each with its line; text between objects is rejected.
 
-- `json_runs`: a JSON array of objects, which is the whole document or is under a key of it.
-- `json_items`: a document that lists objects, as `{"apiVersion": ..., "items": [...], ...}`, an array, one a line, or
-  one after the other.
-- `array_items`: one array among other members of an object, which may come before it.
-- `document_runs`: an array anywhere, or an object whose values are the records.
+- `json_runs`: a JSON array of objects that is the whole document or the value of one of its keys.
+- `json_items`: a document that lists objects as `{"apiVersion": ..., "items": [...], ...}`, as an array, one per line,
+  or one after another.
+- `array_items`: one array in an object, which may have other members before the array.
+- `document_runs`: an array at any path, or an object whose values are the records.
 
 The ends of objects are found by counting braces outside strings, so that a damaged object does not affect others.
 """
@@ -31,50 +31,50 @@ if TYPE_CHECKING:
 
 _CHUNK = 8 * 1024 * 1024
 _LAST = 4096
-"""Bytes in which the end of a document is looked for."""
+"""Number of bytes searched for the end of a document."""
 _HEAD = 1 << 20
-"""Bytes at the beginning of a file in which the key of an array has to stand."""
+"""Number of bytes at the beginning of a file that must contain the key of the array."""
 _LONGEST_ITEM = 4 * 1024 * 1024
 _TRIES = 16
-"""Most places that are looked at: an array of this name may stand deeper in any JSON."""
+"""Maximum number of matches examined, because JSON may contain arrays of this name at deeper levels."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _AFTER = re.compile(rb"\s*(?:,\s*\".*)?\}\s*\Z", re.DOTALL)
 _KEY = re.compile(rb'\s*,?\s*"[^"\\]{0,1000}"\s*:\s*')
-"""What stands in front of each value of an object."""
+"""Matches the key that precedes each value of an object."""
 _UTF8_BOM = b"\xef\xbb\xbf"
 _BETWEEN = b" \t\r\n,"
 _QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
 
 
 class JsonRun(NamedTuple):
-    """Successive objects of the array."""
+    """Consecutive objects of the array."""
 
     texts: list[bytes]
-    """The objects; the text between their braces may be anything."""
+    """Text of each object; whatever is between its braces is not checked yet."""
     lines: NDArray[np.int64]
-    """Line on which each object starts, from 1."""
+    """Line on which each object starts, counted from 1."""
     bad: list[BadRecord]
-    """Text between the objects or after the array that should not be there."""
+    """Unexpected text between the objects or after the array."""
 
 
 @prefetched
 def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator[JsonRun]:
-    """Return the objects of a JSON array in runs, with the text between them that should not be there.
+    """Return the objects of a JSON array in runs, with any unexpected text between them.
 
     Parameters
     ----------
     stream : object with read(size) -> bytes
         The file's content.
     path : str
-        Its name, for errors.
+        The file's name, for error messages.
     key : str, optional
-        The array is what stands under this key of the document, an object, or under a path of keys with dots between
-        them; by default it is the document.
+        Key of the array in the document, or a path of keys separated by dots. By default the document itself is the
+        array.
 
     Raises
     ------
     SourceError
-        The file is no JSON array, or has none under the key, or ends inside a record.
+        The file is not a JSON array, has no array under the key, or ends inside a record.
     """
     before, rest = _after_bracket(stream, path) if key is None else _after_key(stream, path, key)
     line = 1 + before.count(b"\n")
@@ -136,7 +136,7 @@ def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:
 
 
 def _end_of_path(head: bytes, keys: list[str]) -> int | None:
-    """Return the end of the bracket that opens the array under keys inside one another, None where it is not there."""
+    """Return the end of the bracket that opens the array under nested keys; None if it is not there."""
     places, steps = _braces(head)
     depth = np.concatenate(([0], np.cumsum(steps)))
     at = 0
@@ -144,7 +144,7 @@ def _end_of_path(head: bytes, keys: list[str]) -> int | None:
         opens = rb"\[" if level == len(keys) else rb"\{"
         for match in re.compile(rb'"%s"\s*:\s*' % re.escape(key.encode()) + opens).finditer(head, at):
             here = int(np.searchsorted(places, match.start()))
-            # An object that has ended since holds none of the keys that follow.
+            # An object that has ended by then contains none of the later keys.
             if depth[here] == level and depth[int(np.searchsorted(places, at)) : here + 1].min() >= (
                 level if at else 0
             ):
@@ -158,9 +158,9 @@ def _end_of_path(head: bytes, keys: list[str]) -> int | None:
 def _in_array(
     data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None]:
-    """Return the objects that are in the array, and where the array has ended; None while it has not.
+    """Return the objects in the array, and where the array ends; None if its end has not been read yet.
 
-    `data` begins inside the array, behind an object or behind the bracket.
+    `data` begins inside the array, after an object or after the bracket.
     """
     before = 0
     for count, start in enumerate([*starts.tolist(), len(data)]):
@@ -173,7 +173,7 @@ def _in_array(
 
 
 def _require_end(stream: ByteReader, rest: bytes, path: str) -> None:
-    """Read the document to its end, and refuse one that is cut behind the array."""
+    """Read the document to its end, and reject it if it is truncated after the array."""
     while chunk := stream.read(_CHUNK):
         rest = rest[-_LAST:] + chunk
     if not rest.rstrip().endswith(b"}"):
@@ -181,7 +181,7 @@ def _require_end(stream: ByteReader, rest: bytes, path: str) -> None:
 
 
 def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
-    """Return the text after the last object, unless it is only the end of the array."""
+    """Return the text after the last object, unless that text only ends the array."""
     text = rest.lstrip(_BETWEEN)
     line += rest[: len(rest) - len(text)].count(b"\n")
     if text.startswith(b"]"):
@@ -202,12 +202,12 @@ def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
 
 
 def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each complete top-level object starts and ends."""
+    """Return the positions at which each complete top-level object starts and ends."""
     braces, steps = _braces(data)
     depth = np.cumsum(steps)
     closes = steps < 0
     if (depth < 0).any():
-        # A closing brace too many ends no object: it lowers the floor and stays in the text between objects.
+        # An extra closing brace ends no object: it lowers the floor and stays in the text between objects.
         floor = np.minimum(np.minimum.accumulate(depth), 0)
         closes &= np.diff(floor, prepend=0) == 0
         depth -= floor
@@ -219,7 +219,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions of braces outside strings, and 1 for each opening one, -1 for each closing one."""
     if b"\\" in data:
-        # An escaped quote ends no string; blanks in its place keep every position.
+        # An escaped quote does not end a string; it is replaced by blanks, which keep all positions.
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     array = np.frombuffer(data, dtype=np.uint8)
     marks = np.flatnonzero((array == _QUOTE) | (array == _OPEN) | (array == _CLOSE))
@@ -229,7 +229,7 @@ def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _run(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> JsonRun:
-    """Return the objects in data that begins on `line` and ends with the last of them."""
+    """Return the objects in `data`, which begins on `line` and ends with the last object."""
     newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
     texts = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     gaps = [data[end:start] for end, start in zip([0, *ends[:-1].tolist()], starts.tolist(), strict=True)]
@@ -242,19 +242,19 @@ def _run(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: 
 
 
 def json_items(opened: OpenedFile, key: str) -> Iterator[list[Record]]:
-    """Yield the objects of a file in runs and count them; what is no object is rejected.
+    """Yield the objects of a file in runs and count them; anything that is not an object is rejected.
 
     Parameters
     ----------
     opened : OpenedFile
         The file.
     key : str
-        Where the array stands in an object that lists the records; such an object may also be one of several.
+        Key of the array in an object that lists the records; the file may contain several such objects.
 
     Raises
     ------
     SourceError
-        The file is empty, no JSON, or ends inside an object.
+        The file is empty, is not JSON, or ends inside an object.
     """
     head = _head(opened.stream)
     text = head.removeprefix(_UTF8_BOM)
@@ -278,7 +278,7 @@ def json_items(opened: OpenedFile, key: str) -> Iterator[list[Record]]:
 
 
 def _is_frame(text: bytes) -> bool:
-    """Return whether text between objects is only what ends an array and the object around it."""
+    """Return whether text between objects only ends an array and the object around it."""
     rest = text.strip(b"}], \t\r\n")
     if not rest or text.startswith(b"],"):
         return True
@@ -312,7 +312,7 @@ def _items(opened: OpenedFile, key: str, raw: bytes, line: int) -> Iterator[Reco
 
 
 def _head(stream: ByteReader) -> bytes:
-    """Return what a stream begins with, in which the key of an array is looked for."""
+    """Return the beginning of a stream, which is searched for the key of an array."""
     head = b""
     while len(head) < _HEAD and (chunk := stream.read(_HEAD)):
         head += chunk
@@ -320,7 +320,7 @@ def _head(stream: ByteReader) -> bytes:
 
 
 def array_of(head: bytes, keys: Sequence[str]) -> re.Match[bytes] | None:
-    """Return where an array of one of these names begins at the top of an object, None where none does."""
+    """Return the match at which a top-level array with one of these names begins; None if there is none."""
     text = head.removeprefix(_UTF8_BOM).lstrip()
     if not text.startswith(b"{"):
         return None
@@ -348,12 +348,12 @@ def array_items(opened: OpenedFile, keys: Sequence[str]) -> Iterator[list[Record
             f"is not a JSON object with the array {names}", where=opened.path, hint="fetch the file again"
         )
     begin = match.end() - 1
-    # json_runs counts lines, so those before the array stay.
+    # json_runs counts lines, so the lines before the array are kept.
     stream = Joined(b"\n" * head.count(b"\n", 0, begin) + head[begin:], opened.stream)
     for run in json_runs(stream, opened.path):
         found = [_array_item(int(line), raw) for line, raw in zip(run.lines.tolist(), run.texts, strict=True)]
         for bad in run.bad:
-            # What follows the array is the rest of the object around it.
+            # The text after the array is the rest of the object around it.
             if bad.reason.startswith("text after") and _AFTER.fullmatch(bad.raw[-_LONGEST_ITEM:]):
                 continue
             found.append(Record(bad.line, bad.raw, {}, bad.reason))
@@ -376,8 +376,8 @@ def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun
     Parameters
     ----------
     place : str
-        Dotted path of the array of records; '.' for the document, which is an array or an object whose values are the
-        records.
+        Dotted path of the array of records; '.' means the document itself, which is an array or an object whose values
+        are the records.
 
     Raises
     ------
@@ -396,13 +396,13 @@ def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun
 
 
 def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
-    """Yield the values of an object; the keys before them are no records."""
+    """Yield the values of an object; their keys are not records."""
     cut = text.index(b"{") + 1
     if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
         hint = "for one object per line, leave out records; for an array inside the document, write its path"
         raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
     closed = False
-    # Newlines in front of the brace keep the numbers of the lines.
+    # Newlines before the brace keep the line numbers right.
     before = b"[" + b"\n" * text.count(b"\n", 0, cut)
     for run in json_runs(Joined(before + text[cut:], stream, b"]"), path):
         bad = []

@@ -1,4 +1,4 @@
-"""Whether a table of a Trace is one file or partitions: at the end of an ingest, or of a Trace that is there."""
+"""Lay out the tables of a Trace as single files or partitions, at the end of an ingest or for an existing Trace."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from tracekit.manifest import Manifest, Partition, TableInfo
 
 
-# Cut tables of samples into partitions: some partitions of one cluster in each task of other machines.
+# Cut sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
 #
-# A task reads the days of its partitions from the whole table, writes their files beside the Trace that is made, and
-# says which; this process moves them to their place, in order. What a lost machine has begun is never moved. Each
-# file is the one that this process would have written, byte for byte.
+# A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
+# returns their names; this process moves them into place, in order. Files begun by a lost machine are never moved. Each
+# file is byte for byte the same as this process would have written.
 
 TASK_ROWS = 2_000_000
-"""Rows of several partitions that one task takes, at most: some seconds of work."""
+"""Maximum number of rows for a task that takes several partitions: a few seconds of work."""
 
 
 def _nodes_sql(path: Path) -> str:
-    """Return the query for what cutting has to know of the machines, whose table may not be there."""
+    """Return the query for the machine columns that cutting needs; the table of machines may be missing."""
     if not path.is_file():
         return "SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false"
     return f"SELECT node_id, cluster FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
@@ -54,7 +54,7 @@ def _cut(
     if sink.workers is None or table not in SAMPLE_TABLES:
         return cut_table(con, table, files, folder)
     groups = list(_groups(list_parts(con, table, files)))
-    if len(groups) < 2:  # nobody gains
+    if len(groups) < 2:  # tasks would save no time
         return cut_table(con, table, files, folder)
     work = _CutTask(
         task_folder(sink, "cut"), sink.writer.target, sink.memory_limit, table, tuple(files), sink.path("nodes")
@@ -73,7 +73,7 @@ def _cut(
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    """Yield the partitions of each task: neighbours, of one cluster, so that their days are neighbours too."""
+    """Yield the partitions of each task: adjacent ones of one cluster, so that their days are adjacent too."""
     for _, some in groupby(parts, lambda part: (part.cluster, part.day is None)):
         group: list[Part] = []
         for part in some:
@@ -96,7 +96,7 @@ class _CutTask(Task[list[Part], "list[Partition]"]):
         """Write partitions."""
         with join_errors(self.shown), output_errors(self.shown), connect_duckdb(self.memory_limit) as con:
             place.mkdir()
-            con.execute("SET threads = 1")  # as many as a task has
+            con.execute("SET threads = 1")  # one thread, because a task has one core
             con.execute(f"CREATE VIEW nodes AS {_nodes_sql(self.nodes)}")
             return write_parts(con, self.table, self.files, place, item)
 
@@ -105,12 +105,12 @@ _LAYOUTS = ("day", "none", "auto")
 
 
 def require_layout(layout: str) -> None:
-    """Refuse a layout that there is not.
+    """Check that the layout exists.
 
     Raises
     ------
     UsageError
-        It is none of day, none and auto.
+        The layout is not day, none or auto.
     """
     if layout not in _LAYOUTS:
         hint = nearest(layout, _LAYOUTS) or "day, none or auto"
@@ -118,14 +118,14 @@ def require_layout(layout: str) -> None:
 
 
 def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
-    """Cut the finished tables of an ingest into partitions, where that is asked or they are large.
+    """Cut the finished tables of an ingest into partitions if that was requested or they are large.
 
     Parameters
     ----------
     layout : str
         day, none or auto.
     earlier : Manifest, optional
-        Of the Trace that is appended to: by auto, what is in partitions stays so.
+        Manifest of the Trace being appended to; with auto, tables that are already partitioned stay partitioned.
     """
     before = earlier.tables if earlier is not None else {}
     tables = _to_cut(sink.writer.tables(), layout, before)
@@ -133,13 +133,13 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
         return
     sink.progress.stage("cutting tables into days")
     with sink.connect() as con:
-        # Of the jobs, those that are written now: rows of others are in partitions that stay.
+        # Only the jobs written now: the rows of all other jobs are in partitions that stay.
         sink.attach(con, "jobs", "nodes")
         sink.writer.cut(con, tables, partial(_cut, sink))
 
 
 def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, TableInfo]) -> list[str]:
-    """Return the tables to cut: those of jobs together, those of samples each by itself."""
+    """Return the tables to cut: job tables all together, sample tables one by one."""
     if layout == "none":
         return []
     found = []
@@ -153,14 +153,14 @@ def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, T
 
 
 def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: bool, append: bool) -> Trace:
-    """Write a Trace again with its tables as files or as partitions; its rows and its account stay the same.
+    """Rewrite a Trace with its tables as files or as partitions; its rows and its record counts stay the same.
 
     Raises
     ------
     SourceError
-        No layout is asked for.
+        No layout is requested.
     UsageError
-        Another setting is given, which is for logs.
+        A setting is given that applies only to logs.
     OutputError
         `out` exists, or cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Wall-clock times to UTC, without guessing where a wall clock is ambiguous."""
+"""Convert wall-clock times to UTC, without guessing when a wall-clock time is ambiguous."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracekit.timezones import is_known_zone
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID_US = timedelta(days=3_660) // timedelta(microseconds=1)
-"""Longest span that is searched for clock changes hour by hour [us]."""
+"""Longest time span that is searched hour by hour for clock changes [us]."""
 
 _EPOCH = datetime(1970, 1, 1)
 _GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
@@ -37,34 +37,35 @@ _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
 
 
 class Instants(NamedTuple):
-    """The instants that wall-clock times can mean: two series of naive UTC, equal where there is one instant only."""
+    """Possible instants of wall-clock times: two series of naive UTC, equal where only one instant is possible."""
 
     earliest: pl.Series
     latest: pl.Series
 
     @property
     def certain(self) -> bool:
-        """Whether both are the same series, as where no wall clock is near a clock change."""
+        """Whether both are the same series, because no wall-clock time is near a clock change."""
         return self.earliest is self.latest
 
     @property
     def doubtful(self) -> pl.Series:
-        """Where there are two."""
+        """Mask of the times with two possible instants."""
         return (self.earliest != self.latest).fill_null(value=False)
 
 
 def instants(local: pl.Series, zone: str) -> Instants:
     """Return the first and the last instant that each wall-clock time can mean.
 
-    A time inside the hour that occurs twice has both meanings. One inside the hour that is skipped came from a clock
-    that changed too early or too late: it is an hour before or an hour after. NULL where there is no time.
+    A time inside the hour that occurs twice has both meanings. A time inside the hour that is skipped came from a clock
+    that was changed too early or too late, so it means the instant an hour before or an hour after. The result is NULL
+    if the time is NULL.
 
     Parameters
     ----------
     local : Series of Datetime without zone
-        Wall clocks.
+        Wall-clock times.
     zone : str
-        IANA name.
+        IANA zone name.
     """
     utc = _series_to_utc(local, zone, "null")
     odd = local.is_not_null() & utc.is_null()
@@ -93,32 +94,32 @@ def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series
     Parameters
     ----------
     local : Series of Datetime without zone
-        Wall clocks.
+        Wall-clock times.
     zone : str
-        IANA name.
+        IANA zone name.
     doubled_hour : {'bounded', 'null', 'first', 'second'}
-        See `DOUBLED_HOUR_MEANING`; 'bounded' gives NULL here, since there are no other times of the record.
+        See `DOUBLED_HOUR_MEANING`; 'bounded' gives NULL here, because no other times of the record are known.
     """
     return decided(instants(local, zone), "null" if doubled_hour == "bounded" else doubled_hour)
 
 
 def decided(found: Instants, doubled_hour: str) -> pl.Series:
-    """Return one time for each wall clock: of two possible instants the first, the second, or NULL for 'null'."""
+    """Return one instant per wall-clock time: if two are possible, the first, the second, or NULL for 'null'."""
     if doubled_hour == "null":
         return found.earliest.set(found.doubtful, None)
     return found.latest if doubled_hour == "second" else found.earliest
 
 
 def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[Instants, Instants]:
-    """Return two wall clocks with the instants left out that the time between them excludes.
+    """Return two wall-clock times without the instants that the recorded time between them rules out.
 
     Parameters
     ----------
     first, last : Instants
         A start and an end.
     seconds : Series
-        The time from one to the other [s], to the second; NULL where it is unknown. Where no pair of instants is that
-        far apart, the instants stay.
+        The time between start and end [s], to the second; NULL if unknown. If no pair of instants is that far apart,
+        all instants are kept.
     """
     if not (first.doubtful.any() or last.doubtful.any()):
         return first, last
@@ -134,22 +135,22 @@ def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[In
 
 
 def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
-    """Return the instants that remain where only the early or only the late one is possible."""
+    """Return the instants that remain after only the early or only the late one proved possible."""
     return Instants(
         found.earliest.zip_with(early | ~late, found.latest), found.latest.zip_with(late | ~early, found.earliest)
     )
 
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
-    """Convert by subtracting the offset where it is the same for all times, which is much quicker."""
-    ends = local.dt.epoch("us")  # as numbers, because Python has no dates before year 1 or after 9999
+    """Convert by subtracting the UTC offset if it is the same for all times, which is much faster."""
+    ends = local.dt.epoch("us")  # as numbers, because Python dates cover only the years 1 to 9999
     first_us, last_us = ends.min(), ends.max()
     if not (isinstance(first_us, int) and isinstance(last_us, int)) or last_us - first_us > _LONGEST_GRID_US:
         return _by_zone(local, zone, doubled_hour)
     if not _GRID_FIRST_US < first_us <= last_us < _GRID_LAST_US:
         return _by_zone(local, zone, doubled_hour)
     first, last = (_EPOCH + timedelta(microseconds=micros) for micros in (first_us, last_us))
-    # A log is read block by block, and some zones keep their offset through all of its years.
+    # A log is read block by block, and some zones keep the same offset throughout the log.
     begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
     offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None
     if offset is None:
@@ -162,7 +163,7 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 @lru_cache(maxsize=64)
 def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None:
-    """Return the offset from UTC that holds from the first to the last wall clock, None where it changes."""
+    """Return the UTC offset that is valid from the first to the last wall-clock time; None if it changes."""
     hours = pl.datetime_range(first, last, "1h", time_unit="us", eager=True)
     offsets = hours - _by_zone(hours, zone, "null")
     if offsets.null_count() or offsets.n_unique() > 1:
@@ -177,19 +178,19 @@ def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 
 def zone_note(zone: str, *, stated: bool) -> str:
-    """Return how times without a zone are read, which the user stated or not, and what names another."""
+    """Return a note on how times without a zone are read, by default or by option, and how to change it."""
     if not stated:
         return ASSUMED_ZONE
-    return f"read as {zone}, as the option says; --option timezone=NAME changes it"
+    return f"read as {zone}, as set by the option; --option timezone=NAME changes it"
 
 
 def require_zone(zone: str) -> None:
-    """Refuse a value of the option timezone that is no zone.
+    """Check that the value of the option timezone is a time zone.
 
     Raises
     ------
     UsageError
-        There is no such zone.
+        The zone does not exist.
     """
     if not is_zone(zone):
         hint = "give an IANA name such as Europe/Berlin"
@@ -197,7 +198,7 @@ def require_zone(zone: str) -> None:
 
 
 def is_zone(zone: str) -> bool:
-    """Return whether there is such a zone, and Polars can read times by it."""
+    """Return whether the zone exists and Polars can convert times with it."""
     if not is_known_zone(zone):
         return False
     try:

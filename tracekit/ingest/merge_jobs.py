@@ -1,15 +1,15 @@
-"""Jobs that are in an earlier and in a newer export: which of the two records is used.
+"""Decide for jobs in both an earlier and a newer export which of the two records is used.
 
 The functions work on a DuckDB connection with the views old_<table>, new_<table> and both_<table> of the tables in
-JOB_TABLES; `row` is a row's place in its file, `side` is 0 for old and 1 for new. A rule for jobs (`replace_jobs`, or a
-format's own) creates the tables
+JOB_TABLES; `row` is a row's position in its file, `side` is 0 for old and 1 for new. A rule for jobs (`replace_jobs` or
+a format's own rule) creates these tables
 
     identity        side, job_id, final_id: the jobs that are on both sides, and the job_id that they get
     outcome         final_id, old, new, newer: which sides have it, and whether the newer record is used
                     reopened: whether a job that had ended runs or waits again
     merged_<table>  the rows of these jobs in the common columns, with `seq`, their order within the table
 
-and does not touch jobs that are on one side only.
+and leaves jobs that are on only one side alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures")
 """The common tables whose rows belong to a job."""
 
-# State of a record: 0 waiting, 1 running, 2 ended. A job that waits again after its runs ended counts as ended.
+# State of a record: 0 waiting, 1 running, 2 ended. A job that is waiting again after its runs ended counts as ended.
 _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt) > 0
                                    AND count(r.attempt) = count(r.end_time)) THEN 2
                  WHEN m.start_time IS NOT NULL THEN 1 ELSE 0 END"""
@@ -56,10 +56,10 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 
 
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
-    """Use the newer record of each job as a whole, with all rows that belong to it.
+    """Use the newer record of each job as a whole, together with all rows that belong to it.
 
-    The older record is used only where the newer one has not ended and has no later start or submission: then it
-    shows an earlier state of the job than the Trace has.
+    The older record is used only if the newer one shows an earlier state of the job (waiting, running, ended) and has
+    no later start or submission.
     """
     pair_jobs(con)
     con.execute(

@@ -1,12 +1,12 @@
-"""Write the tables of a Trace and of a newer export as one.
+"""Merge the tables of a Trace with those of a newer export.
 
-A row that the newer export repeats takes the place of the older one, so that the order of a table does not change; new
-rows follow at the end.
+A row that the newer export repeats replaces the older row in the same position, so the order of a table does not
+change; new rows are added at the end.
 
-Partitions that a newer export does not change are left out of the merge and taken over as files. A row may change where
-the export has a row of the same job, or the same sample; then the whole partition is written again, and so is each one
-in which a row ends up. To find these, ids, clusters and submissions of all jobs of the Trace are read, but no other
-column of what stays.
+Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
+export has a row of the same job or the same sample; then the whole partition that contains the row is rewritten, and so
+is every partition in which a row ends up. To find these, only the ids, clusters and submissions of all jobs in the
+Trace are read, and no other columns of unchanged partitions.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> bool:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.
 
-    Each has the table's columns and `side` (0 old, 1 new) and `row`, the row's place in the table.
+    Each view has the table's columns plus `side` (0 old, 1 new) and `row`, the row's position in the table.
 
     Parameters
     ----------
     old : Trace
-        The Trace, of any schema version that is read.
+        The Trace, in any supported schema version.
     new : Path
-        Folder with the tables of the newer export.
+        Folder that contains the tables of the newer export.
     by_cluster : bool
-        Whether machines are named CLUSTER/NAME as soon as there are several clusters; then they are renamed where only
-        both exports together have several.
+        Whether machines are named CLUSTER/NAME if there are several clusters; if so, machines are renamed when only the
+        two exports together have several clusters.
 
     Returns
     -------
@@ -94,13 +94,13 @@ class _Side(NamedTuple):
     number: int
     """0 old, 1 new."""
     version: str
-    """Their schema version."""
+    """Schema version of the tables."""
     files: Mapping[str, Sequence[Path]]
-    """Their Parquet files, by table."""
+    """Parquet files by table."""
 
     @property
     def name(self) -> str:
-        """What its views begin with."""
+        """Prefix of its views."""
         return ("old", "new")[self.number]
 
 
@@ -135,21 +135,21 @@ def _attach_side(
 def write_tables(
     con: duckdb.DuckDBPyConnection, writer: TraceWriter, old: Trace, *, nodes_from_jobs: bool, narrow: bool
 ) -> dict[str, list[Partition]]:
-    """Write every table except those that list records, after the rule for jobs has run (see `merge_jobs`).
+    """Write every table except those that list source records, after the rule for jobs has run (see `merge_jobs`).
 
     Parameters
     ----------
     old : Trace
         The Trace whose tables are attached.
     nodes_from_jobs : bool
-        Whether the GPUs of a machine are the most that its jobs used at once: then they are counted over both.
+        Whether a machine's GPU count is the most that its jobs used at once; if so, it is counted over both exports.
     narrow : bool
         Leave out the rows of partitions that do not change.
 
     Returns
     -------
     dict
-        The partitions left out, by table. Of doubtful_times too, whose view has the other rows from now on.
+        The partitions left out, by table. This includes doubtful_times, whose view then has only the other rows.
     """
     kept = _untouched_jobs(con, old) if narrow else {}
     _attach_changed(con, old, kept)
@@ -179,7 +179,7 @@ def write_tables(
 
 
 def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping[str, Sequence[Partition]]) -> None:
-    """Make the views of tables of the Trace again, without some partitions of each."""
+    """Recreate the views of the Trace's tables without some of their partitions."""
     files = {}
     for table, left_out in without.items():
         paths = {old.path / partition.path for partition in left_out}
@@ -188,9 +188,9 @@ def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping
 
 
 def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
-    """Write the rejects and the doubtful times of both, whose rows name a file.
+    """Write the rejects and the doubtful times of both exports, whose rows name a file.
 
-    `shown` has the names of the new files; those read before are not in it.
+    `shown` has the names of the new files; files that were already read are not in it.
     """
     con.execute("CREATE TABLE shown (source_file VARCHAR, name VARCHAR)")
     if shown:
@@ -240,7 +240,8 @@ def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
         return f"SELECT * FROM both_{table}"
     old, columns = _rows(con, f"old_{table}"), _columns(table)
     if table == "gpu_utilization":
-        # An export that ends before its telemetry does, or begins after, lacks jobs that the other one has.
+        # An export that ends before its telemetry ends, or begins after its telemetry begins, lacks jobs that the other
+        # export has.
         return _SAMPLES.format(columns=columns, old=old)
     return f"""SELECT {columns} FROM (
         SELECT {columns}, row AS place, row AS seq FROM old_{table} ANTI JOIN same_{table} ON row = old_row
@@ -261,7 +262,8 @@ _SAMPLES = """SELECT {columns} FROM (
             GROUP BY new_row) s ON n.row = new_row))
     ORDER BY place, seq"""
 
-# Telemetry shows the GPUs of an attempt only while it lasts: what one export shows is kept where the other shows none.
+# Telemetry shows the GPUs of an attempt only while the telemetry lasts, so the GPUs shown by one export are kept if the
+# other shows none.
 _WITH_GPUS = """SELECT p.* REPLACE (
     CASE WHEN p.gpu_index IS NULL AND (p.gpu_count IS NULL OR p.gpu_count = len(s.gpu_index))
          THEN s.gpu_index ELSE p.gpu_index END AS gpu_index,
@@ -274,14 +276,14 @@ LEFT JOIN (
 ON s.final_id = p.job_id AND s.node_id = p.node_id AND s.start_time IS NOT DISTINCT FROM p.start_time
 ORDER BY p.place"""
 
-# The GPU model of the newer export is used, or that of the older one where the newer has none.
+# The GPU model comes from the newer export, or from the older one if the newer has none.
 _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h.gpu_count, n.gpu_count)
                                            ELSE n.gpu_count END AS gpu_count,
                                       coalesce(n.gpu_model, o.gpu_model) AS gpu_model)
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n
 LEFT JOIN ({held}) h USING (node_id) LEFT JOIN old_nodes o USING (node_id) ORDER BY n.place"""
 
-# What an earlier list beside the log stated stays where the newer export has none.
+# Values from an earlier machine list next to the log are kept if the newer export has no list.
 _STATED_NODES = """SELECT n.* REPLACE (
     CASE WHEN o.node_id IS NULL THEN n.gpu_count ELSE o.gpu_count END AS gpu_count,
     CASE WHEN o.node_id IS NULL THEN n.gpu_model ELSE coalesce(o.gpu_model, n.gpu_model) END AS gpu_model,
@@ -293,8 +295,8 @@ LEFT JOIN old_nodes s ON s.node_id = n.node_id AND s.source IS NOT NULL
 LEFT JOIN old_nodes o ON o.node_id = n.node_id AND o.source IS NOT NULL AND n.source IS NULL
 ORDER BY n.rank"""
 
-# An end once known stays known. A state in an older list that the newer export tells otherwise, by a list of the same
-# machines or by Slurm's own account of events, is over: it was last seen when the older export ended.
+# A known end stays known. If a list of the same machines or Slurm's own event log in the newer export no longer shows a
+# state from an older list, that state is over: it was last seen when the older export ended.
 _ENDED_EVENTS = """SELECT e.* REPLACE (coalesce(e.end_time, o.end_time, CASE WHEN g.node_id IS NOT NULL
     THEN greatest(e.start_time, (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM old_jobs))
     END) AS end_time)
@@ -315,7 +317,7 @@ _KEY = "cluster, strftime(submit_time::DATE, '%Y-%m-%d')"
 
 
 def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, list[Partition]]:
-    """Return the partitions of tables of jobs that stay as they are, by table, after the rule for jobs has run."""
+    """Return the unchanged partitions of the job tables, by table, after the rule for jobs has run."""
     if not old.has("jobs") or old.manifest.tables["jobs"].partitions is None:
         return {}
     named = " UNION ".join(f"SELECT job_id FROM new_{table}" for table in CUT_WITH_JOBS)
@@ -325,7 +327,7 @@ def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, lis
         UNION SELECT {_KEY} FROM old_jobs
               SEMI JOIN ({named} UNION SELECT job_id FROM identity WHERE side = 0) USING (job_id)"""
     ).fetchall()
-    # Rows whose job is not in the Trace lie where nothing is known; the export may bring their job.
+    # Rows whose job is not in the Trace are in the partition for unknown jobs; the export may contain their job.
     touched = {*changed, (None, None)}
     return {
         table: [p for p in info.partitions if (p.cluster, p.day) not in touched]
@@ -337,12 +339,12 @@ def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, lis
 def _untouched_samples(
     con: duckdb.DuckDBPyConnection, old: Trace, table: str, nodes: Sequence[Path]
 ) -> list[Partition]:
-    """Return the partitions of a table of samples that stay; `nodes` are the files of the merged machines."""
+    """Return the unchanged partitions of a sample table; `nodes` are the files of the merged machines."""
     partitions = old.manifest.tables[table].partitions
     if partitions is None:
         return []
     merged = f"read_parquet({files_sql(nodes)})" if nodes else "old_nodes"
-    # Samples of a machine whose cluster is another one than before lie elsewhere from now on.
+    # If a machine's cluster changes, its samples move to other partitions.
     moved = con.execute(
         f"""SELECT DISTINCT o.cluster FROM {merged} n LEFT JOIN old_nodes o USING (node_id)
         WHERE o.cluster IS DISTINCT FROM n.cluster"""

@@ -1,4 +1,4 @@
-"""Events of machines, from whatever tells of them: the cause in one word, the machine that is meant, and the table."""
+"""Add machine events from any source: reduce the cause to one word, identify the machine, and write the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _LETTER = re.compile(r"[^\W\d_]")
 
 _RULES = (
-    # XIDs first: their numbers say more than the words around them (docs.nvidia.com/deploy/xid-errors).
+    # XIDs come first, because their numbers are more specific than the words around them
+    # (docs.nvidia.com/deploy/xid-errors).
     ("gpu memory", r"\bxid\D{0,3}(48|63|64|92|94|95)\b"),
     ("gpu lost", r"\bxid\D{0,3}79\b|off the bus|gpus? (is |was |are |were )?(lost|missing|gone)|lost gpus?\b"),
     # slurm.schedmd.com/slurm.conf.html: what slurmd reports when fewer GPUs answer than are configured.
@@ -44,43 +45,44 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns in the order in which they are tried, in any case of letters. Ours, but where a source is named."""
+"""Patterns in the order in which they are tried, ignoring case. They are our choice unless a source is named."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})
 _LOOKED_AT = 2_000
 
 CAUSES = (*dict.fromkeys(cause for cause, _ in _RULES), "unknown")
-"""Every word that can come out."""
+"""Every possible cause."""
 
 
 def cause_of(text: str | None) -> str | None:
-    """Return the cause that a reason names, 'unknown' where no rule fits, None where there is no reason."""
+    """Return the cause given by a reason; 'unknown' if no rule matches, None if there is no reason."""
     if text is None or text.strip().lower() in _NOTHING:
         return None
     return next((cause for cause, rule in _COMPILED if rule.search(text[:_LOOKED_AT])), "unknown")
 
 
 class Machine(NamedTuple):
-    """A name, and the cluster it stands in."""
+    """A machine's name and its cluster."""
 
     name: str
     cluster: str | None
 
 
 def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dict[Machine, str], list[str]]:
-    """Return the node_id of each machine of machine files, and the names that may mean several machines.
+    """Return the node_id of each machine found in machine files, and the names that may mean several machines.
 
-    A name means the machine of the Trace with the same node_id; else the one whose node_id is CLUSTER/NAME; else the
-    one with the same name up to the first dot. Clusters that are both known have to agree. A name that means no
-    machine of the Trace names a new one, CLUSTER/NAME where the Trace has several clusters or only others.
+    A name is matched to the machine of the Trace with the same node_id, else to the machine whose node_id is
+    CLUSTER/NAME, else to the machine with the same name up to the first dot. If both clusters are known, they must be
+    the same. A name that matches no machine of the Trace gives a new machine, called CLUSTER/NAME if the Trace has
+    several clusters or only other clusters.
 
     Parameters
     ----------
     known : iterable of Machine
         node_id and cluster of the machines of the Trace.
     found : iterable of Machine
-        Names in machine files, each with its cluster where the file says so.
+        Names in machine files, each with its cluster if the file names it.
     """
     mine, theirs = sorted(set(known), key=str), sorted(set(found), key=str)
     clusters = {machine.cluster for machine in mine if machine.cluster is not None}
@@ -128,14 +130,14 @@ def _base(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Return the name up to the first dot; that of an address, which has no letters, is whole."""
+    """Return the name up to the first dot; an IP address, which has no letters, is returned whole."""
     base = _base(name)
     first = base.partition(".")[0]
     return first if _LETTER.search(first) else base
 
 
 def add_events(con: duckdb.DuckDBPyConnection, sink: Sink, events: str, kept: str = "true") -> None:
-    """Add the rows of the query `events` to node_events; of the rows there, those with the condition `kept` stay."""
+    """Add the rows of the query `events` to node_events; keep the existing rows that satisfy the condition `kept`."""
     if sink.has("node_events"):
         events = f"SELECT * FROM {sink.rows('node_events')} WHERE {kept} UNION ALL BY NAME {events}"
     sink.rewrite("node_events", con, f"SELECT * FROM ({events}) ORDER BY start_time, node_id, state, source")

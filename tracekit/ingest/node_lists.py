@@ -1,4 +1,4 @@
-"""Lists of nodes with ranges in brackets, as Slurm and many site scripts write them: `gpu[01-03,07],login1`."""
+"""Expand node lists with ranges in brackets, as written by Slurm and many site scripts: `gpu[01-03,07],login1`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import itertools
 import re
 
 MAX_NODES = 65_536
-"""Most nodes that a list may name; a cluster of Slurm has no more."""
+"""Maximum number of nodes in a list; a Slurm cluster has no more."""
 
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
-    """Return the nodes in a list like `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, each once.
+    """Return the nodes in a list such as `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, without repeats.
 
     Parameters
     ----------
     text : str
-        Host list; the zeros in front of a number belong to the name.
+        Node list; leading zeros of a number are part of the name.
     limit : int
-        Most nodes that the list may name; it is counted before anything is expanded.
+        Maximum number of nodes in the list; nodes are counted before anything is expanded.
     """
     groups = [_groups(part) for part in split_outside(text, ",")]
     sizes = 0
@@ -39,7 +39,7 @@ def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
 
 
 def _groups(text: str) -> list[str | list[tuple[int, int, int]]]:
-    """Return the literals and the ranges (first, last, digits) that a name consists of."""
+    """Return the literals and the ranges (first, last, digits) in a name."""
     parts: list[str | list[tuple[int, int, int]]] = []
     for piece in re.split(r"(\[[^\[\]]*\])", text):
         if piece.startswith("["):
@@ -65,7 +65,7 @@ def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
 
 
 def split_outside(text: str, separator: str) -> list[str]:
-    """Return the parts of a list; a separator inside brackets separates nothing.
+    """Split a list at its separators, except inside brackets.
 
     Examples
     --------

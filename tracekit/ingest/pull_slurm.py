@@ -1,16 +1,18 @@
-"""Pull the accounting of a running Slurm: the source `slurm:` runs sacct itself.
+"""Pull accounting data from a running Slurm: for the source `slurm:`, tracekit runs sacct itself.
 
-One call for each day, so that neither sacct nor this process holds more than that, in UTC and in seconds since 1970, so
-that no zone is assumed, and with a delimiter that no name holds. What the programs print is kept beside the Trace, in
-TRACE.slurm/<moment of the pull>, and is then read like any other logs. `scontrol show node` and `sacctmgr show event`
-are kept there too: what the machines are and when they were out.
+Each call to sacct asks for one day, so neither sacct nor this process holds more than a day in memory. Times are
+requested in UTC, in seconds since 1970, so no time zone is assumed, and the delimiter is one that occurs in no name.
+The output is kept next to the Trace, in TRACE.slurm/<moment of the pull>, and is then read like any other log. The
+output of `scontrol show node` and `sacctmgr show event` is kept there too: it shows the machines and when they were out
+of service.
 
-sacct may lose its connection to slurmdbd, say so, and end with exit code 0 all the same. What a program prints as an
-error is therefore shown, and counted in the check `program_errors`: the output of that call may be incomplete.
+sacct may lose its connection to slurmdbd, print an error, and still end with exit code 0. Errors that a program prints
+are therefore shown and counted in the check `program_errors`, because the output of that call may be incomplete.
 
-sacct lists a job from the time at which it is eligible to run. The last call of a pull that goes up to now therefore
-ends years ahead, and has jobs that wait for a begin time. Jobs that never became eligible (held, or with a dependency
-that never came true) are in no window: sacct tells of them only when it is asked by their numbers.
+sacct lists a job from the time at which it is eligible to run. The last call of a pull up to the present therefore ends
+years in the future, so that it includes jobs that wait for a begin time. Jobs that never became eligible (held, or
+waiting for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job
+numbers.
 """
 
 from __future__ import annotations
@@ -46,58 +48,58 @@ if TYPE_CHECKING:
 
 
 LIVE = "slurm:"
-"""The source that is pulled."""
+"""Name of the source that is pulled."""
 
-_AWAY = "pull on a machine of the cluster, or dump the accounting there and name the file"
+_AWAY = "run this on a machine of the cluster, or dump the accounting data there and name the file"
 _PATIENCE_S = 1800.0
-"""How long a program may take for one call [s]; a day of a large site takes sacct minutes."""
+"""Time limit for one call of a program [s]; sacct takes minutes for one day at a large site."""
 _MOST_BYTES = 4 << 30
-"""Most bytes that one call may print: some 8 million jobs and steps of one day."""
+"""Maximum output of one call [bytes]: about 8 million jobs and steps of one day."""
 _MOST_ERRORS = 16 << 20
-"""Most bytes of errors that one call may print."""
+"""Maximum error output of one call [bytes]."""
 _WORDS = 4096
-"""Bytes of the errors that are kept."""
+"""Part of the error output that is kept [bytes]."""
 _CHUNK = 1 << 16
 _TICK_S = 0.2
-"""How often an ended program is noticed although a process that it started still holds its output [s]."""
+"""Interval for checking whether a program has ended while a child process still holds its output open [s]."""
 
 
 class Ended(NamedTuple):
     """A program that ended."""
 
     code: int
-    """Its exit code, negative if a signal ended it."""
+    """Exit code; negative if a signal ended the program."""
     words: str
-    """The first of what it printed as errors: one printable line without secrets."""
+    """The beginning of its error output, as one printable line without secrets."""
     size: int
-    """Bytes that it printed."""
+    """Size of its output [bytes]."""
 
 
 def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) -> Ended:
-    """Run a program of Slurm without a shell, and write what it prints to a file.
+    """Run a Slurm program without a shell, and write its output to a file.
 
     Parameters
     ----------
     command : list of str
-        The program, which is looked up in PATH, and its arguments.
+        The program, which is searched in PATH, and its arguments.
     target : Path
         The file.
     variables : mapping
-        Variables of its environment, besides those of this process.
+        Environment variables, in addition to those of this process.
 
     Raises
     ------
     SourceError
-        There is no such program, it fails or takes too long, or its output or its errors do not end.
+        The program does not exist, fails or takes too long, or prints too much output or too many errors.
     OutputError
         The file cannot be written.
     """
     name = command[0]
     program = shutil.which(name)
     if program is None:
-        raise SourceError(f"'{name}' is not among the programs in PATH", where=LIVE, hint=_AWAY)
+        raise SourceError(f"'{name}' was not found in PATH", where=LIVE, hint=_AWAY)
     try:
-        process = subprocess.Popen(  # noqa: S603 -- a program of the site, and no shell
+        process = subprocess.Popen(  # noqa: S603 -- a program of the site, without a shell
             [program, *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -117,8 +119,8 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) 
             raise
     if ended.code:
         end = f"was ended by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code}"
-        what = f"'{name}' {end}: {ended.words or 'it said nothing'}"
-        raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
+        what = f"'{name}' {end}: {ended.words or 'it printed no error'}"
+        raise SourceError(what, where=LIVE, hint=f"run it by hand: {name}")
     return ended
 
 
@@ -148,10 +150,10 @@ def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes]) -> Ende
                     words, errors = words + chunk[: max(0, _WORDS - len(words))], errors + len(chunk)
             if errors > _MOST_ERRORS:
                 what = f"'{name}' printed more than {size(_MOST_ERRORS)} of errors: {passed_on(words)}"
-                raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
+                raise SourceError(what, where=LIVE, hint=f"run it by hand: {name}")
             if printed > _MOST_BYTES:
-                what = f"'{name}' printed more than {size(_MOST_BYTES)} for one call"
-                raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
+                what = f"'{name}' printed more than {size(_MOST_BYTES)} in one call"
+                raise SourceError(what, where=LIVE, hint=f"run it by hand: {name}")
     try:
         code = process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired as error:
@@ -161,7 +163,7 @@ def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes]) -> Ende
 
 def _silent(name: str) -> SourceError:
     what = f"'{name}' did not end within {_PATIENCE_S:g} s"
-    return SourceError(what, where=LIVE, hint="check that slurmdbd runs, or ask for a shorter span")
+    return SourceError(what, where=LIVE, hint="check that slurmdbd is running, or ask for a shorter time span")
 
 
 _FIELDS = (
@@ -169,35 +171,36 @@ _FIELDS = (
     "TimelimitRaw", "AllocTRES", "ReqTRES", "NNodes", "NodeList", "NTasks", "Account", "Partition", "QOS", "User",
     "JobName", "SubmitLine", "Priority", "Reason", "Flags", "TotalCPU", "MaxRSS", "TRESUsageInAve", "TRESUsageInTot",
 )  # fmt: skip
-"""Columns that are asked for, as far as this version of sacct has them.
+"""Columns to request, as far as this version of sacct has them.
 
-Free text, which may hold line breaks, is not the last: where the record ends would not be certain.
+Free text, which may contain line breaks, is not the last column, because otherwise the end of the record would be
+uncertain.
 """
 _NEEDED = frozenset({"JobID", "Submit", "Start", "End", "State"})
 _DELIMITER = "\x1f"
 _FIRST_DAYS = 30
-"""Days before now from which a first pull begins."""
+"""Number of days before now at which a first pull begins."""
 _SHOWN = 3
-"""Calls whose errors are shown while the pull runs; the check has the others."""
+"""Number of calls whose errors are shown during the pull; the check counts all of them."""
 _PULLED = re.compile(r"sacct-(\d{4}-\d\d-\d\d)\.txt(?:#\d+)?")
 _DAY = dt.timedelta(days=1)
 _AHEAD = 3650 * _DAY
-"""How far ahead the last call ends, where no end is named: jobs may be told to begin no earlier than some day."""
+"""How far in the future the last call ends if no end is given, because jobs may have a begin time."""
 
 
 @dataclass
 class Pulled:
-    """A source to read, and what the programs that printed it said on the way."""
+    """A source to read, and the errors that Slurm's programs printed during the pull."""
 
     source: Path
-    """The folder with what they printed; any source that is not live as it is."""
+    """The folder with the programs' output; a source that is not live is unchanged."""
     calls: int = 0
-    """Calls that ended with exit code 0."""
+    """Number of calls that ended with exit code 0."""
     errors: list[str] = field(default_factory=list)
-    """One line for each of these calls that printed errors, or nothing at all."""
+    """One line for each of these calls that printed errors, or printed nothing at all."""
 
     def heard(self, call: str, ended: Ended, progress: Progress) -> None:
-        """Count a call, and show what it said."""
+        """Count a call, and show its errors."""
         self.calls += 1
         nothing = not ended.size and call.startswith("sacct-")
         words = ended.words or ("it printed nothing, not even the names of the columns" if nothing else "")
@@ -226,18 +229,18 @@ def pull(
     *,
     force: bool,
 ) -> Pulled:
-    """Return the folder with what a live source printed, and what its programs said; any other source as it is.
+    """Return the folder with a live source's output, and its programs' errors; return any other source unchanged.
 
     Parameters
     ----------
     source : str or Path
         `slurm:`, or raw files.
     out : Path
-        The Trace, beside which the raw output is kept.
+        The Trace, next to which the raw output is kept.
     settings : IngestSettings
-        From when to when; by default from the last day that was pulled, or the last 30 days, until now.
+        Give the start and end of the pull; by default, it starts at the last day pulled, or 30 days ago, and ends now.
     earlier : Manifest, optional
-        Of the Trace that is appended to.
+        Manifest of the Trace being appended to.
     progress : Progress
         Receives the steps.
     force : bool
@@ -246,15 +249,15 @@ def pull(
     Raises
     ------
     UsageError
-        A span is given and no source is live, or it ends before it begins.
+        A time span is given but no source is live, or the span ends before it begins.
     SourceError
-        sacct is not there, fails, or takes too long.
+        sacct does not exist, fails, or takes too long.
     OutputError
         `out` exists, or its folder cannot be written.
     """
     if str(source) != LIVE:
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
-            what = f"apply only to live sources ({LIVE} or --telemetry http://...), and '{source}' is none"
+            what = f"apply only to live sources ({LIVE} or --telemetry http://...), and '{source}' is not one"
             raise UsageError(
                 f"--from and --to {what}", where="--from", hint="leave them out: tracekit reads the whole logs"
             )
@@ -267,10 +270,10 @@ def pull(
     columns = _columns()
     folder = _new_folder(out)
     pulled = Pulled(folder)
-    progress.note(f"the output of Slurm is saved in {folder}")
+    progress.note(f"Slurm's output is saved in {folder}")
     for begin, end in _days(first, last):
         until = end + _AHEAD if end == last and settings.end is None else end
-        progress.stage(f"asking sacct for {begin:%Y-%m-%d}")
+        progress.stage(f"running sacct for {begin:%Y-%m-%d}")
         command = [
             "sacct", "--parsable2", "--allusers", "--duplicates", f"--delimiter={delimiter}", f"--format={columns}",
             f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}",
@@ -304,7 +307,7 @@ def _span(settings: IngestSettings, earlier: Manifest | None) -> tuple[dt.dateti
 
 
 def _last_day(earlier: Manifest) -> dt.datetime | None:
-    """Return the day from which on a Trace has to be asked for again: the last one pulled, which was not over."""
+    """Return the day from which data must be pulled again: the last day pulled, which was not over yet."""
     days = [match[1] for account in earlier.files if (match := _PULLED.fullmatch(account.path))]
     if days:
         return dt.datetime.fromisoformat(max(days))
@@ -323,7 +326,7 @@ def _days(first: dt.datetime, last: dt.datetime) -> Iterator[tuple[dt.datetime, 
 
 
 def _columns() -> str:
-    """Return the columns to ask for: one that a version of sacct does not know would end the call."""
+    """Return the columns to request, without those that this version of sacct lacks, which would make the call fail."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
         ended = keep_output(["sacct", "--helpformat"], listing, {})
@@ -345,4 +348,4 @@ def _new_folder(out: Path) -> Path:
             if not folder.exists():
                 folder.mkdir(parents=True)
                 return folder
-    raise OutputError("has too many pulls in the same second", where=out, hint="pull again")
+    raise OutputError("has too many pulls from the same second", where=out, hint="pull again")

@@ -1,17 +1,18 @@
-"""Impossible and ambiguous times of a record.
+"""Find impossible and ambiguous times within a record.
 
-Four rules, for the records of every source:
+Four rules apply to the records of every source:
 
 - The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
-  them where a time is unknown (`tracekit.ingest.record_times`).
-- Times that follow each other (submission, start, end) do not go back: one before an earlier one of its record is
-  impossible. Which of the two is wrong is not known, so the order decides.
+  such values if a time is unknown.
+- Submission, start and end must be in this order. A time that is before an earlier one of its record is impossible. It
+  is unknown which of the two is wrong, so the later one in this order is rejected.
 - A job cannot have become eligible before it was submitted or after it started: such a time is impossible.
-- A wall clock inside the hour that a clock change doubles or skips means one of two instants an hour apart: it is kept
-  with its bounds.
+- A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. It is
+  kept with its bounds.
 
-The record stays. An impossible time is NULL; each doubtful time is counted in the checks of the manifest and listed by
-file and line in the table doubtful_times. `tracekit.ingest.table_times` applies the second rule between records.
+The record itself is kept. An impossible time becomes NULL. Each doubtful time is counted in the manifest's checks and
+listed by file and line in the table doubtful_times. `tracekit.ingest.table_times` applies the second rule across
+records.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Dates that cannot be a log's own: the epoch, the last second of 32 bits, and those far from its other times.
+# Find dates that cannot belong to a log: the epoch, the last second of 32 bits, and dates far from its other times.
 
 FAR = timedelta(days=20 * 365.25)
-"""Times further than this from the middle of the log are impossible: no cluster has run for so long."""
+"""Times further than this from the middle of the log are impossible, because no cluster has run that long."""
 
 _NEAR = timedelta(days=2)
-"""Wall clocks of all zones are within this of UTC."""
+"""Maximum difference between UTC and the wall clock of any zone."""
 _FUTURE = datetime(2100, 1, 1)
-"""Later times are ignored when the middle of the log is estimated."""
+"""Times later than this are ignored when the middle of the log is estimated."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
-"""A block of at least so many rows updates the estimated middle of the log; the first block always sets it."""
+"""Minimum number of rows for a block to update the estimated middle of the log; the first block always sets it."""
 
 
 class LogDates:
@@ -50,15 +51,15 @@ class LogDates:
     def __init__(self) -> None:
         self._middle: datetime | None = None
         self._unread: pl.DataFrame | None = None
-        """The newest block whose median would be the middle of the log, where no date needed it yet."""
+        """The newest block whose median would be the middle of the log; it is computed only when a date needs it."""
 
     def impossible(self, times: pl.DataFrame) -> dict[str, pl.Series]:
-        """Return where the times of a block are no dates of the log: a mask for each column that has such a time.
+        """Return a mask of the impossible dates for each column of a block that has any.
 
         Parameters
         ----------
         times : polars.DataFrame
-            Columns of Datetime, one row for each record.
+            Datetime columns, one row per record.
         """
         estimates = times.height >= _MANY or (self._middle is None and self._unread is None)
         if estimates and _surely_possible(times):
@@ -81,8 +82,8 @@ class LogDates:
 
 
 def _surely_possible(times: pl.DataFrame) -> bool:
-    """Return whether all times are so near each other that none can be impossible, wherever their middle is."""
-    # Compared where they are: dates of the year 0 and after 9999 are none of Python's.
+    """Return whether all times are so close together that none can be impossible, wherever their middle is."""
+    # Compared inside Polars, because Python has no dates before year 1 or after 9999.
     known = pl.all().cast(pl.Datetime("us"))
     first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())
     near_32_bits = (first < _LAST_32_BITS + _NEAR) & (last > _LAST_32_BITS - _NEAR)
@@ -91,10 +92,11 @@ def _surely_possible(times: pl.DataFrame) -> bool:
 
 
 def _median(times: pl.DataFrame) -> datetime | None:
-    """Return the middle of a log, as far as a block of its times shows it."""
+    """Return the middle of a log, estimated from a block of its times."""
     known = pl.concat([times[name].alias("time").cast(pl.Datetime("us")) for name in times.columns]).drop_nulls()
     held = known.filter(known.is_between(FIRST_TIME, _FUTURE))
-    # Where most times are the epoch, the others are the log's; where all are near it, times count from there.
+    # If most times are the epoch, only the others belong to the log; if all times are near the epoch, they are relative
+    # to it.
     later = held.filter(held > FIRST_TIME + _NEAR)
     middle = (later if len(later) else held).median()
     return middle if isinstance(middle, datetime) else None
@@ -114,22 +116,22 @@ CHECKS = {
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
-"""Meaning of a count above zero, by the name of the check."""
+"""Meaning of a count above zero, by check name."""
 
 
 class TimeColumns(NamedTuple):
-    """Columns of a frame whose times follow each other."""
+    """Columns of a frame whose times must be in ascending order."""
 
     columns: Mapping[str, str]
-    """The Trace's column by the frame's, earliest first: {'Submit': 'submit_time', ...}."""
+    """Maps each column of the frame to its column in the Trace, earliest time first: {'Submit': 'submit_time', ...}."""
     names: str = "job_id"
     """Column with the job ids."""
     attempt: str | None = None
-    """Column with the number of the attempt, where the times are an attempt's own."""
+    """Column with the attempt number, if the times belong to an attempt."""
 
 
 class RecordTimes:
-    """Checks the times of one raw file, block by block; its checks and the table doubtful_times go to the sink."""
+    """Checks the times of one raw file block by block, and writes checks and the table doubtful_times to the sink."""
 
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink = sink
@@ -147,19 +149,20 @@ class RecordTimes:
         before: pl.Series | None = None,
         lasted: tuple[str, str, pl.Series] | None = None,
     ) -> pl.DataFrame:
-        """Return `frame` with the wall clocks of the sequence converted to UTC.
+        """Return `frame` with the wall-clock times of the sequence converted to UTC.
 
         Parameters
         ----------
         doubled_hour : {'bounded', 'null', 'first', 'second'}
             See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
         clocks : polars.DataFrame, optional
-            The wall clocks, NULL where a time of the record is no wall clock; then `frame` has all other times in UTC.
-            By default its times are the wall clocks.
+            The wall-clock times, NULL if a time of the record is not a wall-clock time; `frame` then has all other
+            times in UTC. By default the times in `frame` are the wall-clock times.
         before : Series of Datetime, optional
-            The latest time [UTC] of each record that comes before the sequence.
+            The latest time [UTC] of each record among those that must come before the sequence.
         lasted : tuple (str, str, Series), optional
-            Two times of the sequence and the stated time between them [s], which decides what either clock means.
+            Two columns of the sequence and the recorded time between them [s], which decides which instants the two
+            wall-clock times mean.
         """
         choices = {}
         for name in sequence.columns:
@@ -182,22 +185,22 @@ class RecordTimes:
         return frame.with_columns(decided(found, doubled_hour).alias(name) for name, found in choices.items())
 
     def possible(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
-        """Return `frame` with impossible times of the sequence NULL: `dated`, then `ordered`."""
+        """Return `frame` with impossible times of the sequence set to NULL, by `dated` and then `ordered`."""
         return self.ordered(self.dated(frame, sequence), sequence)
 
     def ordered(self, frame: pl.DataFrame, sequence: TimeColumns, before: pl.Series | None = None) -> pl.DataFrame:
-        """Return `frame` with times NULL that are before an earlier one of their record.
+        """Return `frame` with each time set to NULL that is before an earlier time of its record.
 
         Parameters
         ----------
         before : Series of Datetime, optional
-            The latest time of each record that comes before the sequence.
+            The latest time of each record among those that must come before the sequence.
 
         Returns
         -------
         polars.DataFrame
-            `began` and `finished` (Boolean) are added: whether the source states a start and an end, even an impossible
-            one.
+            The frame with two Boolean columns added, `began` and `finished`: whether the source records a start and an
+            end, even an impossible one.
         """
         stated = [
             pl.col(name).is_not_null().alias(_STATED[column])
@@ -212,23 +215,23 @@ class RecordTimes:
                 check = "ends_before_start" if column == "end_time" else "starts_before_queued"
                 early = self._found(frame, sequence, check, compared, len(compared) - compared.null_count())
                 if early is not None:
-                    self._list(frame, sequence, name, column, early, "lies before an earlier time of its record")
+                    self._list(frame, sequence, name, column, early, "is before an earlier time of its record")
                     times = times.set(early, None)
                     changed.append(times)
             before = _latest(before, times)
         return frame.with_columns(*stated, *changed)
 
     def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
-        """Return `frame` with times of eligibility NULL that are before the submission of their job or after its start.
+        """Return `frame` with each eligible time set to NULL that is before its job's submission or after its start.
 
         Parameters
         ----------
         sequence : TimeColumns
-            Its first column is the submission.
+            The sequence of times; its first column is the submission.
         name : str
-            The column with the times of eligibility.
+            The column with the eligible times.
         start : Series of Datetime
-            When each job started, NULL where it did not.
+            The start of each job; NULL if it did not start.
         """
         times, submit = frame[name], frame[next(iter(sequence.columns))]
         wrong = (times < submit).fill_null(value=False) | (times > start).fill_null(value=False)
@@ -241,7 +244,7 @@ class RecordTimes:
         return frame.with_columns(times.set(found, None))
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
-        """Return `frame` with negative waits and run times [s] NULL; `columns` maps to the columns of the Trace."""
+        """Return `frame` with negative waits and run times [s] set to NULL; `columns` maps to the Trace's columns."""
         for name, column in columns.items():
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
             stated = frame.height - frame[name].null_count()
@@ -253,19 +256,19 @@ class RecordTimes:
         return frame
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
-        """Return `frame` with the times of the sequence NULL that are no dates of the log."""
+        """Return `frame` with each time of the sequence set to NULL that cannot be a date of this log."""
         impossible = self._dates.impossible(frame.select(list(sequence.columns)))
         changed = []
         for name, column in sequence.columns.items():
             dates = frame.height - frame[name].null_count()
             wrong = self._found(frame, sequence, "impossible_dates", impossible.get(name), dates)
             if wrong is not None:
-                self._list(frame, sequence, name, column, wrong, "is no date of this log")
+                self._list(frame, sequence, name, column, wrong, "cannot be a date of this log")
                 changed.append(frame[name].set(wrong, None))
         return frame.with_columns(changed)
 
     def no_dates(self, frame: pl.DataFrame, columns: list[str]) -> dict[str, pl.Series]:
-        """Return where the times of some columns are no dates of the log."""
+        """Return a mask, for each of some columns, of the times that cannot be dates of this log."""
         found = self._dates.impossible(frame.select(columns))
         none = pl.repeat(value=False, n=frame.height, eager=True)
         return {name: found[name].fill_null(value=False) if name in found else none for name in columns}
@@ -273,7 +276,7 @@ class RecordTimes:
     def _found(
         self, frame: pl.DataFrame, sequence: TimeColumns, check: str, where: pl.Series | None, of: int
     ) -> pl.Series | None:
-        """Add the rows of a mask to a check; return the mask, NULL as False, or None where it has no row."""
+        """Add the rows of a mask to a check; return the mask with NULL as False, or None if it selects no row."""
         count = 0 if where is None else int(where.sum())
         found = None if where is None or not count else where.fill_null(value=False)
         examples = None if found is None else frame[sequence.names].filter(found)
@@ -325,17 +328,17 @@ def _as_text(kind: pl.DataType, name: str) -> pl.Expr:
 
 
 def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
-    """Return seconds as times from 1970-01-01 on; those beyond any date become a date that is out of range.
+    """Return seconds since 1970-01-01 as times; values beyond any date become a date that is out of range.
 
-    Rounding to microseconds drops the noise that floating-point sums leave in the last digits.
+    Rounding to microseconds removes floating-point noise in the last digits.
     """
     return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow what wall clocks can mean: each time is between the earlier and the later ones of its record.
+    """Narrow the possible instants: each time lies between the earlier and the later times of its record.
 
-    Where no instant fits, both remain; `possible` then finds the contradiction.
+    If no instant fits, both are kept; `possible` then finds the contradiction.
     """
     if all(found.certain or not found.doubtful.any() for found in choices.values()):
         return dict(choices)
@@ -356,7 +359,7 @@ def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict
 
 
 def _latest(before: pl.Series | None, times: pl.Series) -> pl.Series:
-    """Return the later of two times, row by row, unknown ones left out."""
+    """Return the later of two times for each row, ignoring unknown times."""
     if before is None:
         return times
     return pl.select(pl.max_horizontal(before, times)).to_series()

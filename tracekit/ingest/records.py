@@ -1,10 +1,10 @@
-"""Cut a stream of text into records, and those into fields; what cannot be one is set aside.
+"""Split a text stream into records and fields; text that is not a valid record is rejected.
 
-A record is a line, or several where a quoted field holds line breaks. Blocks of whole records with the
-right number of fields go on to the CSV parser; everything else is reported with its line and its text.
-In the common case (no quotes, no stray bytes, every line complete) a few passes of NumPy over the bytes suffice;
-only blocks that deviate are examined record by record. Where no delimiter alone can cut records, a reader takes the
-lines (`text_lines`) and cuts them itself.
+A record is a line, or several lines if a quoted field contains line breaks. Blocks of complete records with the right
+number of fields go to the CSV parser; everything else is reported with its line and text. In the common case (no
+quotes, no stray bytes, every line complete) a few NumPy passes over the bytes are enough; only blocks that deviate are
+examined record by record. If a delimiter alone cannot separate the records, the reader takes the lines (`text_lines`)
+and splits them itself.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
-"""Longest record that is read [bytes]; a longer one is set aside."""
+"""Longest record that is read [bytes]; longer ones are rejected."""
 
 _CHUNK = 8 * 1024 * 1024
 _LINE_CHUNK = 4 * 1024 * 1024
-"""Bytes that `line_blocks` reads at once: lines as Python objects take several times their size."""
+"""Bytes that `line_blocks` reads at once; lines as Python objects need several times this memory."""
 _MAX_QUOTED_LINES = 1_000
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 class ByteReader(Protocol):
-    """A stream of bytes that can be read."""
+    """A readable byte stream."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes, b'' at the end."""
@@ -52,7 +52,7 @@ class ByteReader(Protocol):
 
 
 class Joined:
-    """A stream with bytes before it, such as those that were looked at, and after its end."""
+    """A stream with extra bytes before it, such as bytes already read from it, and after it."""
 
     def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
         self._before, self._stream, self._after = before, stream, after
@@ -69,21 +69,21 @@ class Joined:
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each computed by a second thread while the caller works on the one before.
+    """Yield the items of an iterator; a second thread computes each one while the caller works on the previous one.
 
-    An exception is raised where its item would have come. When the caller stops early, the thread is waited for, so
-    that it does not outlive the iteration.
+    An exception is raised in place of the item that caused it. If the caller stops early, the thread is joined, so that
+    it does not outlive the iteration.
     """
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="tracekit-prefetch") as thread:
         future = thread.submit(next, items, end)
         while (item := future.result()) is not end:
             future = thread.submit(next, items, end)
-            yield item  # type: ignore[misc]  # the only other type is that of the sentinel
+            yield item  # type: ignore[misc]  # the only other type is the sentinel's
 
 
 def prefetched(items: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """Return a function that yields what `items` does, by `prefetch`."""
+    """Return a function that yields the same items as `items`, through `prefetch`."""
 
     @wraps(items)
     def ahead(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -93,18 +93,18 @@ def prefetched(items: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 
 
 class Block:
-    """Whole records, each with the right number of fields.
+    """Complete records, each with the right number of fields.
 
     Parameters
     ----------
     text : bytes
         The records; each ends with a line feed.
     lines : int64 array, shape (records,)
-        Line in the file on which each record starts, from 1.
+        Line in the file on which each record starts, counted from 1.
     spans : tuple of two int64 arrays, shape (records,), optional
-        Where each record starts and ends in `text`, line end excluded; by default each line is a record.
+        Start and end of each record in `text`, without the line end; by default each line is a record.
     examine : function () -> (Block, list of BadRecord), optional
-        For a block of which only the total number of delimiters was counted: examines each record.
+        Set if only the total number of delimiters in the block was counted; the function examines each record.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Block:
 
     @property
     def spans(self) -> tuple[Ints, Ints]:
-        """Where each record starts and ends in `text`, line end excluded."""
+        """Start and end of each record in `text`, without the line end."""
         if self._spans is None:
             array = np.frombuffer(self.text, dtype=np.uint8)
             ends = np.flatnonzero(array == _NEWLINE)
@@ -135,7 +135,7 @@ class Block:
         return self.text[starts[row] : ends[row]]
 
     def filter(self, good: Bools) -> Block:
-        """Return the block with only some of its records; `text` is not cut."""
+        """Return the block with only the selected records; `text` is kept whole."""
         starts, ends = self.spans
         return Block(self.text, self.lines[good], (starts[good], ends[good]))
 
@@ -145,31 +145,31 @@ class BadRecord:
     """A record that cannot be parsed."""
 
     line: int
-    """Line on which it starts, from 1."""
+    """Line on which the record starts, counted from 1."""
     raw: bytes
-    """Its text."""
+    """Text of the record."""
     reason: str
-    """What is wrong with it."""
+    """Why the record cannot be parsed."""
 
 
 class Record(NamedTuple):
-    """A record that is read by itself, or text that is none."""
+    """A record that is read on its own, or text that is not a record."""
 
     line: int
-    """On which it begins, from 1."""
+    """Line on which the record begins, counted from 1."""
     raw: bytes
     value: Any
-    """Its content."""
+    """Content of the record."""
     fault: str | None = None
-    """Why it cannot be used."""
+    """Why the record cannot be used; None if it can."""
 
     def checked(self) -> Any:
-        """Return its content.
+        """Return the content of the record.
 
         Raises
         ------
         ValueError
-            It cannot be used.
+            The record cannot be used.
         """
         if self.fault:
             raise ValueError(self.fault)
@@ -186,7 +186,7 @@ class RecordReader:
     delimiter : bytes
         One byte between fields.
     quoting : bool
-        Whether a field in quotes may hold delimiters and line ends; else a quote is a letter like any other.
+        Whether a quoted field may contain delimiters and line ends; otherwise a quote is an ordinary character.
     """
 
     def __init__(self, stream: ByteReader, delimiter: bytes = b",", *, quoting: bool = True) -> None:
@@ -197,7 +197,7 @@ class RecordReader:
         self._line = 1
 
     def first_line(self) -> bytes | None:
-        """Take the first line off the stream, without its line end and byte order mark; None in an empty file."""
+        """Read the first line of the stream, without line end and byte order mark; return None if the file is empty."""
         while b"\n" not in self._carry and len(self._carry) <= MAX_RECORD and self._fill():
             pass
         line, found, self._carry = self._carry.partition(b"\n")
@@ -207,12 +207,12 @@ class RecordReader:
         return line.removeprefix(_UTF8_BOM).removesuffix(b"\r")
 
     def put_back(self, line: bytes) -> None:
-        """Undo `first_line`: the line was a record."""
+        """Undo `first_line`, because the line was a record."""
         self._carry = line + b"\n" + self._carry
         self._line -= 1
 
     def part_at(self, delimiter: bytes, *, quoting: bool) -> None:
-        """Use another delimiter, one byte, and quotes or not, before any block is read: the first line tells both."""
+        """Set the delimiter (one byte) and quoting according to the first line, before any block is read."""
         self._delimiter = delimiter[0]
         self._quoting = quoting
 
@@ -220,17 +220,17 @@ class RecordReader:
     def blocks(
         self, fields: int, *, trailing: bool = False, loosely: bool = False
     ) -> Iterator[tuple[Block, list[BadRecord]]]:
-        """Return the remaining records in blocks, with those that were set aside.
+        """Return the remaining records in blocks, with the rejected records of each.
 
         Parameters
         ----------
         fields : int
-            Number of fields that a record has.
+            Number of fields in a record.
         trailing : bool
-            Whether a delimiter may end a record.
+            Whether a record may end with a delimiter.
         loosely : bool
-            Where the total number of delimiters is right, yield the block without examining each record, with `examine`
-            set. The caller has to check that no record has too few fields: then none has too many either.
+            If the total number of delimiters is right, yield the block without examining each record, and set
+            `examine`. The caller must check that no record has too few fields; then none has too many either.
         """
         while True:
             more = self._fill()
@@ -248,7 +248,7 @@ class RecordReader:
         return bool(chunk)
 
     def _split(self, more: bool) -> tuple[bytes, bytes]:
-        """Split what was read into whole lines and the rest."""
+        """Split the bytes read so far into complete lines and the rest."""
         data = self._carry
         if not more:
             return (data if data.endswith(b"\n") or not data else data + b"\n"), b""
@@ -256,9 +256,9 @@ class RecordReader:
         if self._quoted(data) and data.count(b'"', 0, cut) & 1:
             cut = _before_open_quote(data, cut)
         if not cut and len(data) > MAX_RECORD:
-            if whole:  # a quote is open since the first line, for longer than a record may be
+            if whole:  # a quote opened in the first line has stayed open for longer than the longest record
                 return data[:whole], data[whole:]
-            # A line without end is set aside later, for its length.
+            # A line without an end is rejected later, because it is too long.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
 
@@ -276,7 +276,7 @@ class RecordReader:
         return not self._quoted(data) and b"\0" not in data and data.isascii()
 
     def _loose(self, data: bytes, fields: int) -> Block | None:
-        """Return the lines as a block if they hold as many delimiters as they should, taken together."""
+        """Return the lines as a block if their total number of delimiters is right."""
         if fields == 1 or len(data) > MAX_RECORD or not self._plain(data):
             return None
         array = np.frombuffer(data, dtype=np.uint8)
@@ -290,7 +290,7 @@ class RecordReader:
         array = np.frombuffer(data, dtype=np.uint8)
         if self._plain(data):
             ends = _regular_ends(array, self._delimiter, fields + trailing)
-            # A record with a delimiter behind it has one field more, and that is empty.
+            # A record that ends with a delimiter has one more field, which is empty.
             if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
                 return Block(data, np.arange(line, line + len(ends))), []
         return self._examine_closely(data, array, line, fields, trailing)
@@ -320,7 +320,7 @@ class RecordReader:
 
 
 def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
-    """Yield all lines of a stream in blocks; of a longer line only one byte more than `longest` is kept."""
+    """Yield all lines of a stream in blocks; a line longer than `longest` is cut to one byte more than that."""
     carry = b""
     while chunk := stream.read(_LINE_CHUNK):
         head, found, tail = chunk.rpartition(b"\n")
@@ -335,17 +335,17 @@ def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
 
 
 class TextLine(NamedTuple):
-    """A line that can be text."""
+    """A line of valid text."""
 
     number: int
-    """In the file, from 1."""
+    """Line number in the file, counted from 1."""
     raw: bytes
-    """Without its line end."""
+    """Text without the line end."""
     text: str
 
 
 def text_lines(opened: OpenedFile) -> Iterator[list[TextLine]]:
-    """Yield and count the lines of a file; those that are no text are rejected, blank ones are left out."""
+    """Yield and count the lines of a file; lines that are not valid text are rejected, and blank lines are skipped."""
     number = 0
     for block in line_blocks(opened.stream, MAX_RECORD):
         lines = []
@@ -370,11 +370,11 @@ def text_lines(opened: OpenedFile) -> Iterator[list[TextLine]]:
 def _fault(raw: bytes) -> str:
     if len(raw) > MAX_RECORD:
         return f"longer than {MAX_RECORD} bytes"
-    return "holds a NUL byte" if b"\0" in raw else ""
+    return "contains a NUL byte" if b"\0" in raw else ""
 
 
 def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
-    """Return the fields of a block as text, and the block of those records; what cannot be parsed is set aside.
+    """Return the fields of a block as text, and the block of these records; records that do not parse are rejected.
 
     The columns are named '0', '1', ... up to `width`.
     """
@@ -410,7 +410,7 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:
-    """Return where the last line with an open quote begins, since its record may go on; else `cut`."""
+    """Return the start of the last line with an open quote, because its record may continue; otherwise `cut`."""
     end = cut - 1
     for _ in range(_MAX_QUOTED_LINES):
         start = data.rfind(b"\n", 0, end) + 1
@@ -423,13 +423,13 @@ def _before_open_quote(data: bytes, cut: int) -> int:
 
 
 def _all_closed(array: NDArray[np.uint8], ends: Ints, delimiter: int) -> bool:
-    """Return whether a delimiter is before every line end, or before the carriage return there."""
+    """Return whether a delimiter precedes every line end, or the carriage return before it."""
     last = array[ends - 1]
     return bool(((last == delimiter) | ((last == _RETURN) & (array[ends - 2] == delimiter))).all())
 
 
 def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints | None:
-    """Return the line ends if every line has exactly `fields` fields, else None."""
+    """Return the line ends if every line has exactly `fields` fields, otherwise None."""
     marks = np.flatnonzero((array == delimiter) | (array == _NEWLINE))
     if len(marks) % fields:
         return None
@@ -437,7 +437,7 @@ def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints
     regular = (array[ends] == _NEWLINE).all() and np.count_nonzero(array[marks] == _NEWLINE) == len(ends)
     if regular and len(array) > MAX_RECORD and (np.diff(ends, prepend=-1) > MAX_RECORD).any():
         return None
-    # In a table of one column an empty line would pass for a record.
+    # In a one-column table, an empty line would count as a record.
     if fields == 1 and regular and (np.diff(ends, prepend=-1) == 1).any():
         return None
     return ends if regular else None
@@ -453,8 +453,8 @@ def _join_quoted_lines(
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
-    A line with an odd number of quotes continues to the next such line, if that makes a record with the right
-    number of fields; otherwise its quote is a stray one and the line is a record of its own.
+    A line with an odd number of quotes continues up to the next such line if this gives a record with the right number
+    of fields. Otherwise its quote is a stray one, and the line is a record of its own.
     """
     count = len(newlines)
     alone = np.arange(count)
@@ -503,7 +503,7 @@ def _reasons(
     for row in np.flatnonzero(unclosed).tolist():
         found[row] = "a quote is not closed"
     for row in _rows_of(np.flatnonzero(array == 0), starts):
-        found[row] = "holds a NUL byte"
+        found[row] = "contains a NUL byte"
     if not data.isascii():
         for row in _rows_of(np.flatnonzero(array >= 128), starts):
             try:

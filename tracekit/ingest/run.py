@@ -62,17 +62,17 @@ def ingest_logs(
     out : str or Path
         Folder of the new Trace.
     settings : IngestSettings, optional
-        How the logs are read.
+        Settings for reading the logs.
     force : bool
         Replace an existing Trace at `out`.
     append : bool
-        Add a newer export to the Trace at `out`: jobs in both are replaced by their newer record, files read before
-        change nothing, nor does a source without records. Without a Trace there, make one.
+        Add a newer export to the Trace at `out`: the newer record replaces a job that is in both. Files that were
+        already read change nothing, nor does a source without records. If there is no Trace yet, a new one is made.
     progress : Progress, optional
         Receives the steps.
     workers : Workers, optional
-        Processes that read files of telemetry, each a whole one, such as `engine_of("spark", master).workers()`; they
-        have to see the files and the folder of `out` at the same paths. The Trace is the same.
+        Processes that each read whole telemetry files, such as `engine_of("spark", master).workers()`. They must see
+        the files and the folder of `out` at the same paths. The resulting Trace is the same.
     **changes
         Settings by name, such as ``format_name="slurm"``.
 
@@ -84,13 +84,13 @@ def ingest_logs(
     Raises
     ------
     SourceError
-        The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
-        unusable (TooManyRejectsError), or it cannot be appended to the Trace.
+        The source cannot be read, its format is unknown (UnknownFormatError), too much of it is unusable
+        (TooManyRejectsError), or it cannot be appended to the Trace.
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
-        An option does not exist or has no such value, or differs from the Trace to which the source is appended; or
-        the workers cannot be used.
+        An option or its value does not exist, or differs from that of the Trace to which the source is appended; or the
+        workers cannot be used.
     TraceError
         The Trace to which the source is appended is damaged.
     """
@@ -103,7 +103,7 @@ def ingest_logs(
     if is_trace(source):
         if workers is not None:
             what = "only this process can change the layout of a Trace"
-            raise UsageError(what, where="--engine", hint="leave --engine and --master out")
+            raise UsageError(what, where="--engine", hint="leave out --engine and --master")
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
@@ -153,7 +153,7 @@ def ingest_logs(
 
 
 def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
-    """Complete the tables of a log that has been read: telemetry needs to know the machines."""
+    """Complete the tables of a log that has been read, machine files first, because telemetry needs the machines."""
     from tracekit.ingest.machines._complete import complete_machines
     from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
 
@@ -172,7 +172,7 @@ def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: 
 
 
 def _doubt(sink: Sink, detection: Detection) -> None:
-    """Set to NULL what the tables of the source show to be impossible, repeated or not measured."""
+    """Correct what the source's tables show to be impossible, repeated or not measured."""
     order_table_times(sink)
     keep_last_samples(sink)
     forget_unmeasured(sink)
@@ -180,7 +180,7 @@ def _doubt(sink: Sink, detection: Detection) -> None:
 
 
 def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
-    """Refuse settings that cannot be."""
+    """Reject settings that are invalid."""
     if append and force:
         raise UsageError(
             "cannot be combined with --force", where="--append", hint="either add to the Trace, or replace it"
@@ -198,7 +198,7 @@ def _started(
     companions: CompanionFiles,
     progress: Progress,
 ) -> Workers | None:
-    """Return the workers, started; None where the source has nothing for them, which is said."""
+    """Start the workers and return them; if the source has nothing for them, add a note and return None."""
     if workers is None:
         return None
     files = [*detection.format.one_by_one(detection.found, options), *companions.one_by_one]
@@ -216,11 +216,11 @@ def _started(
 
 
 def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Detection, sink: Sink) -> None:
-    """Note what files say of themselves, and which files of the log the format does not read."""
+    """Add the notes of the files, and name the files of the log that the format does not read."""
     for note in dict.fromkeys(file.note for file in every if file.note):
         sink.note(note)
     known = {f.path for found in detection.found.files.values() for f in found}
-    # Prices that lie beside the logs are for efficiency and the bill: they are no log that was missed.
+    # Price files next to the logs are for efficiency reports and bills; they are not ignored logs.
     unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]
     if unread:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
@@ -228,12 +228,12 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
-    """Refuse a source that is not usable; one without any record may be, as a dump of an idle day."""
+    """Reject an unusable source; a source without any record may be usable, such as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
     if not any(account.kept for account in sink.accounts):
         bad = sum(account.rejected for account in sink.accounts)
-        what = f"contains no usable record ({bad} unusable)" if bad else "holds no records"
+        what = f"contains no usable record ({bad} unusable)" if bad else "contains no records"
         hint = (
             "check that the file is complete; with --append you can add an idle day to a Trace, but not make one "
             "from it"
@@ -249,7 +249,7 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
 
 
 def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
-    """Return the first reject (of one file) in words, with what to do about a time; '' when there is none."""
+    """Describe the first reject (of one file), and what to do if a time cannot be read; '' if there is none."""
     import polars as pl
 
     if not sink.has("rejects"):
@@ -285,7 +285,7 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
 
 
 def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
-    """Run the checks and measure the capabilities on the finished tables, side by side."""
+    """Run the checks and measure the capabilities on the finished tables in parallel."""
     tables = set(manifest.tables)
     with sink.database() as database, database.connect() as con, database.connect() as other:
         for table in tables:

@@ -1,4 +1,4 @@
-"""Collects the output of a reader: rows, rejects, checks, notes, and the account of each raw file."""
+"""Collect a reader's output: rows, rejects, checks, notes, and the record counts of each raw file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5
-"""Rows that a check names, at most."""
+"""Maximum number of rows that a check names."""
 
 _JOIN_MEMORY = "1GB"
-"""Memory for joins by default, so that a log of any size is ingested within 2 GiB."""
+"""Default memory for joins, chosen so that a log of any size is ingested within 2 GiB."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def join_errors(out: Path) -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         reason = str(error).splitlines()[0]
         raise full_disk(error) or UsageError(
-            f"a join ran out of memory: {reason}", hint="give a larger --memory-limit"
+            f"a join ran out of memory: {reason}", hint="use a larger --memory-limit"
         ) from error
     except duckdb.IOException as error:
         reason = str(error).splitlines()[0]
@@ -56,22 +56,22 @@ def join_errors(out: Path) -> Iterator[None]:
 
 
 def no_rows(table: str) -> str:
-    """Return the query that gives a common table without rows."""
+    """Return a query for a common table without rows."""
     columns = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
     return f"SELECT {columns} WHERE false"
 
 
 class OpenedFile:
-    """A raw file being read; counts its records.
+    """Counts the records of a raw file while it is read.
 
     Attributes
     ----------
     stream : HashingReader
         The content.
     account : FileAccount
-        Its entry in the manifest; `kept` follows from the two others when the file is closed.
+        The file's entry in the manifest; `kept` is computed from the other two counts when the file is closed.
     sink : Sink
-        Where what is read of it goes.
+        Receives what is read from the file.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
@@ -89,7 +89,7 @@ class OpenedFile:
         self.account.records += records
 
     def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
-        """Set one of the counted records aside."""
+        """Reject one of the counted records."""
         self.account.rejected += 1
         self.sink.add_reject(self.path, line, column, reason, raw)
 
@@ -102,22 +102,23 @@ class Sink:
     writer : TraceWriter
         The Trace being written.
     options : mapping
-        The reader's options, defaults filled in.
+        The reader's options, with defaults filled in.
     progress : Progress
         Receives the steps.
     memory_limit : str, optional
-        Most memory for joins before they spill to disk.
+        Maximum memory for joins before they spill to disk.
     workers : Workers, optional
-        Who reads files that can be read one by one; this process by default.
+        Workers that read the files that can be read one by one; by default, this process reads them.
 
     Attributes
     ----------
     stated : frozenset of str
-        The options that the user gave.
+        Names of the options that the user gave.
     retries : bool
-        Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
+        Whether the source records every attempt of a job. A reader sets it; if it is False, one attempt is derived from
+        the job's times.
     rejected_gpu_s : float
-        GPU time of runs that were set aside, as far as their records state it [GPU*s]; readers that can tell add to it.
+        GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know it add to it.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
     """
@@ -148,29 +149,29 @@ class Sink:
 
     @property
     def folder(self) -> Path:
-        """Folder of the Trace being written; tables that are complete can be read from it."""
+        """Folder of the Trace being written; complete tables can be read from it."""
         return self.writer.folder
 
     def path(self, table: str) -> Path:
-        """Return the file of a common table, which is there once the table has a row and is complete."""
+        """Return the file of a common table; the file exists once the table has a row and is complete."""
         return self.writer.folder / f"{table}.parquet"
 
     def has(self, *tables: str) -> bool:
-        """Return whether all of some complete tables have rows."""
+        """Return whether all of the given complete tables have rows."""
         return all(self.path(table).is_file() for table in tables)
 
     def rows(self, table: str) -> str:
-        """Return the SQL relation of a complete table with rows; `file_row_number` is the place of a row."""
+        """Return the SQL relation of a complete table that has rows; `file_row_number` is the position of a row."""
         return f"read_parquet({sql_text(self.path(table))}, hive_partitioning = false, file_row_number = true)"
 
     def attach(self, con: duckdb.DuckDBPyConnection, *tables: str) -> None:
-        """Create views of complete tables; a table without a row is empty."""
+        """Create views of complete tables; the view of a table without rows is empty."""
         for table in tables:
             rows = f"SELECT * FROM read_parquet({sql_text(self.path(table))}, hive_partitioning = false)"
             con.execute(f"CREATE VIEW {table} AS {rows if self.has(table) else no_rows(table)}")
 
     def rewrite(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
-        """Write a table again by a query that may read it."""
+        """Rewrite a table with the result of a query, which may read the table itself."""
         fresh = self.writer.scratch / f"{table}.parquet"
         self.writer.copy(table, con, query, fresh)
         fresh.replace(self.path(table))
@@ -181,13 +182,13 @@ class Sink:
 
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give the block a connection to such a database."""
+        """Open a connection to such a database, for use in a with block."""
         with self.database() as database, database.connect() as con:
             yield con
 
     @contextmanager
     def opened(self, file: SourceFile) -> Iterator[OpenedFile]:
-        """Open a raw file, hash what is read of it, and enter it in the accounts."""
+        """Open a raw file, hash its content while it is read, and record its counts."""
         self.progress.stage(f"reading {file.path}", file.size)
         account = FileAccount(path=file.path)
         with file.open() as stream:
@@ -203,9 +204,9 @@ class Sink:
         self.writer.write(table, frame)
 
     def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
-        """Write frames with the same columns to a Parquet file for a later join; return it, or None without any frame.
+        """Write frames with equal columns to a Parquet file for a later join; return its path, or None without frames.
 
-        The file is temporary, so that it is not compressed.
+        The file is temporary, so it is not compressed.
         """
         path = self.writer.scratch / f"{name}.parquet"
         written = False
@@ -230,7 +231,7 @@ class Sink:
         self.add_rejected(path, line, column, reason, text)
 
     def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
-        """Append a row to the rejects table as it will stand there."""
+        """Append a row, already in its final form, to the rejects table."""
         for name, value in zip(self._rejects, (path, line, column, reason, text), strict=True):
             self._rejects[name].append(value)
         if len(self._rejects["line"]) >= _FLUSH:
@@ -253,11 +254,11 @@ class Sink:
         name : str
             Identifies the check in the manifest.
         count, of : int
-            Rows found, and rows checked (None where the count is not of rows).
+            Rows found, and rows checked (None if the count is not a count of rows).
         meaning : str
-            What a count above zero says, one sentence.
+            Meaning of a count above zero, in one sentence.
         examples : Series or list of str, optional
-            Rows found, to look them up; a few are kept.
+            Names of the rows found, for looking them up; a few are kept.
         """
         entry = self.checks.setdefault(name, Check(0, None if of is None else 0, meaning))
         entry.count += count
@@ -268,16 +269,16 @@ class Sink:
             entry.examples += [str(e)[:200] for e in list(examples[:room])]
 
     def check_rows(self, name: str, found: pl.Series, meaning: str, ids: pl.Series, of: int | None = None) -> None:
-        """Add the rows of a mask to a check; NULL in the mask is no contradiction.
+        """Add the rows of a mask to a check; NULL in the mask does not count as a contradiction.
 
         Parameters
         ----------
         name, meaning : str
             As in `check`.
         found : Series of Boolean
-            Where the contradiction is.
+            Mask of the rows with the contradiction.
         ids : Series
-            What to name each row by.
+            Names of the rows.
         of : int, optional
             Rows checked; all rows of the mask by default.
         """
@@ -285,19 +286,19 @@ class Sink:
         self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))
 
     def check_flags(self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series) -> None:
-        """Add one check for each column of Boolean flags that has a meaning."""
+        """Add one check for each Boolean column of `flags` that has a meaning."""
         for name, meaning in meanings.items():
             self.check_rows(name, flags[name], meaning, ids)
 
     def note(self, text: str) -> None:
-        """Record a choice or an assumption, and tell the user."""
+        """Record a choice or an assumption, and show it to the user."""
         if text not in self.notes:
             self.notes.append(text)
             self.progress.note(text)
 
 
 class _StageFile:
-    """A Parquet file without compression; opened with the first frame."""
+    """An uncompressed Parquet file, opened when the first frame arrives."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -315,7 +316,7 @@ class _StageFile:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if self._parquet is None:
-            # A dictionary pays where values repeat; the first frame shows where.
+            # Dictionary encoding pays off for columns with repeated values; the first frame shows which these are.
             repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
             self._parquet = pq.ParquetWriter(
                 self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False

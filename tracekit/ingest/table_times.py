@@ -1,10 +1,10 @@
-"""Times that contradict each other between records: found in the finished tables, whatever the format.
+"""Find times that contradict each other across records, in the finished tables of every format.
 
-A reader checks the times of each record (`tracekit.ingest.record_times`); this module checks the order of times across
+A reader checks the times of each record (`tracekit.ingest.record_times`). This module checks the order of times across
 records, such as an attempt that starts before the previous one ended, and covers formats that check nothing. The rule
-is the same: of the times of a job, in the order submission, first start, first end, second start and so on, one before
-an earlier one is NULL, and so is every wait and run time that was computed from it. A time of eligibility is between
-submission and first start, or it is NULL.
+is the same. A job's times must be in the order submission, first start, first end, second start and so on. A time
+before an earlier one becomes NULL, and so does every wait and run time computed from it. An eligible time that is not
+between submission and first start also becomes NULL.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SUSPECT = {
     "attempts": "end_time < start_time OR wait_s < 0 OR run_s < 0",
     "placements": "end_time < start_time",
 }
-"""Contradictions inside one row."""
+"""Contradictions within one row."""
 
-# Attempts of unknown end hide their neighbours' contradictions from wait_s. Where the wait of a first attempt is known,
-# it says whether the start lies before the submission; a join with all jobs would take most of the time.
+# Attempts with an unknown end hide contradictions of adjacent attempts from wait_s. If the wait of a first attempt is
+# known, it shows whether the start is before the submission; a join with all jobs would take most of the time.
 _SUSPECT_JOBS = """
 CREATE TABLE unwaited AS
 SELECT job_id, start_time FROM attempts WHERE attempt = 0 AND wait_s IS NULL AND start_time IS NOT NULL;
@@ -63,7 +63,7 @@ SELECT job_id, attempt, name, time FROM (
     FROM moment)
 WHERE time < before"""
 
-# A job starts with its first attempt and ends with its last one.
+# A job starts with its first attempt and ends with its last attempt.
 _ENDS = """
 CREATE TABLE bound AS
 SELECT job_id, arg_min_null(a.start_time, a.attempt) AS first_start, arg_max_null(a.end_time, a.attempt) AS last_end,
@@ -74,7 +74,7 @@ LEFT JOIN (FROM lost WHERE name = 'start_time') s USING (job_id, attempt)
 LEFT JOIN (FROM lost WHERE name = 'end_time') e USING (job_id, attempt)
 GROUP BY job_id"""
 
-# A start that is lost says nothing about when its job was eligible.
+# A start that was set to NULL does not bound the time at which its job was eligible.
 _HELD = """
 INSERT INTO lost
 SELECT job_id, NULL, 'eligible_time', eligible_time FROM jobs SEMI JOIN suspect USING (job_id) LEFT JOIN bound
@@ -138,14 +138,14 @@ SELECT * EXCLUDE (place) FROM (
     UNION ALL BY NAME
     SELECT job_id, attempt, name AS "column", strftime(time, '%Y-%m-%d %H:%M:%S') AS value,
            CASE name WHEN 'eligible_time' THEN 'is before the submission or after the start of its job'
-                     ELSE 'lies before an earlier time of its job' END AS reason FROM lost)
+                     ELSE 'is before an earlier time of its job' END AS reason FROM lost)
 ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 
 
 def order_table_times(sink: Sink) -> None:
-    """Set times NULL that are before an earlier time of their job, count and list them.
+    """Set each time to NULL that is before an earlier time of its job; count and list these times.
 
-    The tables of `sink` must be complete; they are written again only where something is found.
+    The tables of `sink` must be complete; they are rewritten only if something is found.
     """
     have = [table for table in _TABLES if sink.has(table)]
     if "jobs" not in have:
@@ -168,7 +168,7 @@ def order_table_times(sink: Sink) -> None:
         if con.execute("SELECT count(*) FROM lost").fetchall()[0][0]:
             listed = f"FROM {sink.rows('doubtful_times')}" if sink.has("doubtful_times") else no_rows("doubtful_times")
             written["doubtful_times"] = _LIST.format(listed=listed)
-        # Nothing is replaced before all is read.
+        # Read everything before any table is replaced.
         fresh = {table: sink.writer.scratch / f"ordered-{table}.parquet" for table in written}
         for table, query in written.items():
             sink.writer.copy(table, con, query, fresh[table])
@@ -177,9 +177,9 @@ def order_table_times(sink: Sink) -> None:
 
 
 def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> str:
-    """Return the query for the jobs of rows that contradict themselves.
+    """Return the query for the jobs that have rows with contradictory times.
 
-    Most tables have no such row, which shows without reading the names of all jobs.
+    Most tables have no such row, which can be checked without reading the ids of all jobs.
     """
     found = [
         table for table in tables if con.execute(f"SELECT 1 FROM {table} WHERE {_SUSPECT[table]} LIMIT 1").fetchall()

@@ -367,12 +367,14 @@ def test_an_impossible_cell_costs_its_record(ingest: Ingest, rows: Rows) -> None
 
 def test_one_table_twice_is_refused(ingest: Ingest) -> None:
     twice = tables() | {"pai_job_table.tar.gz": archived("pai_job_table.csv", JOB)}
-    with pytest.raises(SourceError, match=r"^several files hold the table pai_job_table: pai_job_table\.csv, "):
+    with pytest.raises(SourceError, match=r"^several files contain the table pai_job_table: pai_job_table\.csv, "):
         ingest(twice)
 
 
 def test_tables_without_header_are_not_recognized_by_their_content(ingest: Ingest) -> None:
-    with pytest.raises(UnknownFormatError, match=r"holds no file of the format alibaba-pai; expected pai_job_table, "):
+    with pytest.raises(
+        UnknownFormatError, match=r"contains no file of the format alibaba-pai; expected pai_job_table, "
+    ):
         ingest({"jobs.csv": JOB}, format_name="alibaba-pai")
 
 

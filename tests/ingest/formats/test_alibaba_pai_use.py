@@ -210,7 +210,8 @@ def test_a_group_tag_gives_group_and_name(ingest: Ingest, rows: Rows, found_chec
     assert found_checks(trace) == {}
     assert account(trace, "pai_group_tag_table.csv") == (2, 2, 0)
     assert any(
-        note.endswith("they stand as the job's name, which the source does not state") for note in trace.manifest.notes
+        note.endswith("they are used as the job's name, which the source does not record")
+        for note in trace.manifest.notes
     )
 
 
@@ -221,7 +222,7 @@ def test_every_task_of_a_tagged_job_has_its_group(ingest: Ingest, rows: Rows) ->
         ("j1/worker", "g7", "worker", "inference"),
         ("j2/tensorflow", None, "tensorflow", None),
     ]
-    assert any(note.endswith("with unit=task they have no place") for note in trace.manifest.notes)
+    assert any(note.endswith("with unit=task they are not used") for note in trace.manifest.notes)
 
 
 def test_workload_is_known_only_where_the_tag_is_a_common_word(ingest: Ingest, rows: Rows) -> None:

@@ -165,7 +165,7 @@ def test_a_sample_whose_wall_clock_names_no_instant_is_rejected(mapped: Mapped, 
     trace = mapped(mapping, {"a.csv": "t,n1\n2017-11-05 00:30:00,5\n2017-11-05 01:30:00,6\n"})
     assert rows(trace, "host_utilization") == [{"time": "2017-11-05 07:30:00", "node_id": "n1", "cpu_pct": 5.0}]
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
-        (3, "t", "is missing, or names no instant")
+        (3, "t", "is missing, or means no instant")
     ]
 
 
@@ -227,13 +227,13 @@ def test_an_event_without_usable_times_or_state_is_rejected(mapped: Mapped, rows
     trace = mapped(EVENTS, {"jobs.csv": "id\n1\n", "events.csv": text})
     assert len(rows(trace, "node_events")) == 10
     assert [(r["line"] - 11, r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
-        (1, "until", "lies before the start"),
-        (2, "until", "is no date of this log"),
-        (3, "since", "is no date of this log"),
-        (4, "until", "is no date of this log"),
+        (1, "until", "is before the start"),
+        (2, "until", "cannot be a date of this log"),
+        (3, "since", "cannot be a date of this log"),
+        (4, "until", "cannot be a date of this log"),
         (5, "until", "is not a time like %Y-%m-%d %H:%M"),
-        (6, "until", "names no instant"),
-        (7, "since", "is missing, or names no instant"),
+        (6, "until", "means no instant"),
+        (7, "since", "is missing, or means no instant"),
         (8, "state", "is not a listed word for state"),
         (9, "host", "is missing"),
         (10, "node_id, start_time, state, source", "repeats the key of an earlier record"),

@@ -109,7 +109,7 @@ def test_a_time_beyond_reason_is_unknown_and_listed(mapped: Mapped, rows: Rows) 
     trace = mapped(simple('job_id = "id"\nend_time = "t"'), {"a.csv": "id,t\n1,\n2,1e300\n"})
     assert rows(trace, "jobs") == [{"job_id": "1", "attempt_count": 0}, {"job_id": "2", "attempt_count": 0}]
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "doubtful_times")] == [
-        (3, "end_time", "is no date of this log")
+        (3, "end_time", "cannot be a date of this log")
     ]
 
 

@@ -216,7 +216,7 @@ def test_times_that_go_back_are_unknown_and_listed(ingest: Ingest, rows: Rows, f
         "completed_without_end": (1, 1),
     }
     listed = {"source_file": "Earth/cluster_log.csv", "line": 2, "job_id": "Earth/1"}
-    reason = "lies before an earlier time of its record"
+    reason = "is before an earlier time of its record"
     assert rows(trace, "doubtful_times") == [
         listed | {"column": "start_time", "value": "2020-04-02 00:00:10", "reason": reason},
         listed | {"column": "end_time", "value": "2020-04-02 00:00:00", "reason": reason},
@@ -279,7 +279,7 @@ def test_a_repeated_id_is_set_aside_within_a_cluster_only(ingest: Ingest, rows: 
 
 
 def test_a_log_without_jobs_is_refused(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; check that the file is complete; with --append"):
+    with pytest.raises(TooManyRejectsError, match=r"contains no records; check that the file is complete; with"):
         ingest({"Earth/cluster_log.csv": LOG})
 
 

@@ -253,9 +253,9 @@ def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
 
 def test_a_bad_record_is_rejected_with_its_reason(ingest: Ingest, rows: Rows) -> None:
     bad = [
-        ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or of another layout"),
+        ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or has an unknown layout"),
         (acct().replace(" 1389642318 ", " then ", 1).strip(), "submitTime", "is not a number"),
-        (acct(hosts="0 99 ").strip(), "execHosts", "is missing or of another layout"),
+        (acct(hosts="0 99 ").strip(), "execHosts", "is missing or has an unknown layout"),
     ]
     trace = ingest({"lsb.acct": acct() + "".join(f"{line}\n" for line, *_ in bad)}, max_reject_share=0.9)
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [

@@ -171,7 +171,7 @@ def test_gpus_that_are_not_accounted_are_unknown_and_the_cure_is_named(
     assert [row.get("gpu_count") for row in rows(trace, "jobs")] == [None, 0.0]
     assert found_checks(trace)["gpus_not_listed"] == (1, 2)
     (note,) = (note for note in trace.manifest.notes if "GPU partitions" in note)
-    assert note.startswith("1 runs in GPU partitions do not list GPUs, and 1 have an unknown number: ")
+    assert note.startswith("1 runs in GPU partitions list no GPUs, and the GPUs of 1 are unknown: ")
     assert "AccountingStorageTRES=gres/gpu in slurm.conf" in note
     # Where the cluster accounts GPUs, a job without any in such a partition has none.
     held = {"JobID": "9", "JobIDRaw": "9", "AllocTRES": "gres/gpu=4", "NNodes": "1", "NodeList": "gpu02"}
@@ -195,7 +195,7 @@ def test_unlisted_gpus_are_taken_from_the_command_or_the_typical_node_when_asked
     ):
         trace = ingest(sacct(*lines), options={"gpus_from": option})
         assert [row.get("gpu_count") for row in rows(trace, "jobs")] == gpus
-        assert any(f"do not list GPUs, and {unknown} have an unknown number" in note for note in trace.manifest.notes)
+        assert any(f"list no GPUs, and the GPUs of {unknown} are unknown" in note for note in trace.manifest.notes)
         assert found_checks(trace).get("gpus_assumed", (0, 3)) == (3 - unknown, 3)
     # The accounting was put right half-way: later jobs tell what a node of the partition has.
     later = {"JobID": "10", "JobIDRaw": "10", "AllocTRES": "gres/gpu=4", "NNodes": "1", "NodeList": "gpu01"}

@@ -113,7 +113,7 @@ def test_the_table_for_people_is_refused_with_the_cure_first(ingest: Ingest) -> 
         "1001              train        gpu CANCELLED+ 2025-03-03T08:00:00 2025-03-03T08:00:00 2025-03-03T15:00:00\n"
     )
     for name in ("sacct.txt", "jobs.dat"):
-        with pytest.raises(SourceError, match=r"line 1: write it again with --parsable2: .*; as in: sacct --parsable2"):
+        with pytest.raises(SourceError, match=r"line 1: export it again with --parsable2: .*; for example: sacct"):
             ingest({name: wide})
 
 
@@ -128,7 +128,7 @@ def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) ->
 
 def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None:
     with pytest.raises(
-        SourceError, match=r"its column delimiter is '@@', which is not a single character.*--delimiter one character"
+        SourceError, match=r"its column delimiter is '@@', which is not a single character.*a single character in sacct"
     ):
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 
@@ -411,7 +411,7 @@ def test_damaged_json_costs_its_jobs_only(ingest: Ingest, rows: Rows) -> None:
     ):
         with pytest.raises(SourceError, match=message):
             ingest({"sacct.json": damaged})
-    with pytest.raises(TooManyRejectsError, match="holds no records"):
+    with pytest.raises(TooManyRejectsError, match="contains no records"):
         ingest({"sacct.json": document()})
 
 

@@ -108,8 +108,8 @@ def test_totals_of_the_header_are_noted_only(ingest: Ingest) -> None:
     trace = ingest({FILE: "; MaxNodes: 16 (in four racks)\n; MaxProcs: 128\n" + LINE})
     assert trace.tables == ("jobs", "attempts")
     assert {
-        "the header states MaxNodes: 16 (in four racks); a total without a list of machines makes no table",
-        "the header states MaxProcs: 128; a total without a list of machines makes no table",
+        "the header gives MaxNodes: 16 (in four racks); a total without a machine list does not fill a table",
+        "the header gives MaxProcs: 128; a total without a machine list does not fill a table",
     } <= set(trace.manifest.notes)
 
 
@@ -350,12 +350,12 @@ def test_numbers_out_of_order_are_kept_once(ingest: Ingest, rows: Rows, monkeypa
 
 
 def test_several_logs_are_refused(ingest: Ingest) -> None:
-    with pytest.raises(SourceError, match=r"^holds several logs: a\.swf, b\.swf; job numbers repeat; name one file"):
+    with pytest.raises(SourceError, match=r"^contains several logs: a\.swf, b\.swf; job numbers repeat; name one file"):
         ingest({"a.swf": LINE, "b.swf": LINE})
 
 
 def test_a_log_without_jobs_is_refused(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no records"):
+    with pytest.raises(TooManyRejectsError, match=r"contains no records"):
         ingest({FILE: HEADER})
 
 

@@ -85,7 +85,7 @@ def test_a_sinfo_table_lists_machines(ingest: Ingest, rows: Rows, found_checks: 
         }
     ]
     assert found_checks(trace) == {"machines_not_listed": (1, 3)}
-    assert "3 machines listed by sinfo, 1 more named by jobs only" in trace.manifest.notes
+    assert "3 machines listed by sinfo, 1 more named only by jobs" in trace.manifest.notes
     assert [(f.path, f.records, f.kept) for f in trace.manifest.files if f.path == "whatever"] == [("whatever", 3, 3)]
     found = capacity(trace)
     assert (found.gpus, found.word) == (10, "stated by sinfo")

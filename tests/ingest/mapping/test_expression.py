@@ -62,7 +62,7 @@ def test_an_unknown_operand_gives_an_unknown_value() -> None:
         ("a + True", "must not contain Constant"),
         ("a + 'x'", "must not contain Constant"),
         ("a + 1j", "must not contain Constant"),
-        ("1 + 2", "names no column"),
+        ("1 + 2", "contains no column name"),
         ("a +", "is not arithmetic"),
         ("", "is not arithmetic"),
         ("a\0", "is not arithmetic"),

@@ -33,7 +33,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ("[source\n", ", line 1: is not TOML: Expected ']' at the end of a table declaration; see docs/mapping.md"),
         ('[source]\n\nx = "', ", line 3: is not TOML: Unterminated string; see docs/mapping.md"),
         (b"\xff", ": is not UTF-8 text; save the mapping as UTF-8"),
-        ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, node_events, telemetry"),
+        (
+            "",
+            ": fills no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, node_events, telemetry",
+        ),
         ("[job.columns]", ", line 1: job: no such key; did you mean 'jobs'?"),
         ("[source]\ntimezon = 'UTC'", ", line 2: source.timezon: no such key; did you mean 'timezone'?"),
         (
@@ -67,7 +70,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ("[source]\nmissing = [1]", ", line 2: source.missing[1]: 1 is not a text; write it in quotes"),
         (
             "[source]\ndelimiter = '||'",
-            r', line 2: source.delimiter: is not one plain character; such as ",", ";", "|" or "\\t"'.replace(
+            r', line 2: source.delimiter: is not a single plain character; such as ",", ";", "|" or "\\t"'.replace(
                 r"\\t", r"\t"
             ),
         ),
@@ -99,12 +102,12 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "user = {column = 'x', unit = 's'}",
-            ", line 3: jobs.columns.user.unit: has no meaning for user with column; remove it",
+            ", line 3: jobs.columns.user.unit: has no effect on user with column; remove it",
         ),
         (
             JOBS + "run_s = {expression = 'x', unit = 'clock'}",
             (
-                ", line 3: jobs.columns.run_s.unit: 'clock' reads text, and an expression is a number; "
+                ", line 3: jobs.columns.run_s.unit: 'clock' needs text, but an expression gives a number; "
                 "use column, or another unit"
             ),
         ),
@@ -112,7 +115,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
             JOBS + "gpu_count = {column = 'x', regex = '(a'}",
             (
                 ", line 3: jobs.columns.gpu_count.regex: bad regular expression '(a': unclosed group; "
-                "the syntax is that of Rust, without look-around"
+                "use Rust syntax, without look-around"
             ),
         ),
         (
@@ -128,7 +131,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "gpu_count = {line = true}",
-            ", line 3: jobs.columns.gpu_count.line: line = true numbers records, for a column of names or whole",
+            ", line 3: jobs.columns.gpu_count.line: line = true numbers records, so it needs a text or integer",
         ),
         (
             JOBS + "gpu_count = {value = 'x'}",
@@ -169,7 +172,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(.*)'",
-            ", line 5: jobs.nodes.pattern: the group '1' has no meaning; name groups node, gpu_index, gpu_count",
+            ", line 5: jobs.nodes.pattern: the group '1' is not allowed; name groups node, gpu_index, gpu_count",
         ),
         (
             JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(?<gpu_count>.*)'",
@@ -185,7 +188,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         ("[telemetry.x]\ntime = 't'", ", line 1: telemetry.x: has no layout; write layout = "),
         ("[telemetry]\nx = 3", ", line 2: telemetry.x: 3 is not a table; write [telemetry.x]"),
-        (LONG, ", line 1: telemetry.x: maps no metric; write gpu_metrics = {...} or host_metrics = {...}"),
+        (LONG, ", line 1: telemetry.x: fills no metric; write gpu_metrics = {...} or host_metrics = {...}"),
         (LONG + "host_metrics = {cpu = 'c'}", ", line 7: telemetry.x.host_metrics.cpu: no such key; did you mean"),
         (
             LONG + "gpu_metrics = {power_w = 'c'}",
@@ -205,7 +208,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + "gpu = 'g'\nhost_metrics = {cpu_pct = 'c'}",
-            ", line 8: telemetry.x.host_metrics: host metrics have no gpu; put them into a section of their own",
+            ", line 8: telemetry.x.host_metrics: host metrics have no GPU; put them in a section of their own",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\ngpu_metrics = {power_w = '*'}",
@@ -213,11 +216,11 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = '*', memory_used_gib = '*'}",
-            ", line 1: telemetry.x: a wide file holds one metric; write one section for each file",
+            ", line 1: telemetry.x: a wide file contains exactly one metric; write one section per file",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = {value = 3}}",
-            ", line 3: telemetry.x.host_metrics.cpu_pct: takes column and unit only",
+            ", line 3: telemetry.x.host_metrics.cpu_pct: allows only column and unit",
         ),
         (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ", line 3: gpus: has no gpu; its keys are: uuid, node, gpu, files,"),
         (
@@ -235,11 +238,11 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         (JOBS + "user = {columns = []}", ", line 3: jobs.columns.user.columns: is empty; write something"),
         (
             JOBS + "user = {column = 'a', separator = '-'}",
-            ", line 3: jobs.columns.user.separator: has no meaning for user with",
+            ", line 3: jobs.columns.user.separator: has no effect on user with",
         ),
         (
             JOBS + "user = {line = true, missing = '0'}",
-            ", line 3: jobs.columns.user.missing: has no meaning for user with line",
+            ", line 3: jobs.columns.user.missing: has no effect on user with line",
         ),
         (JOBS + "user = {file = '('}", ", line 3: jobs.columns.user.file: bad regular expression '(': unclosed group"),
         (
@@ -260,19 +263,19 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "[lookup.x]\nfiles = 'x.csv'\nkey = 'k'",
-            ", line 3: lookup.x: does not say what a cell stands for; write values = {",
+            ", line 3: lookup.x: does not give the meaning of cells; write values = {",
         ),
         (
             JOBS + "[lookup.x]\nkey = 'k'\nvalues = {a = 'b'}",
-            ", line 4: lookup.x.key: has values, and names a file's too; keep either",
+            ", line 4: lookup.x.key: has both values and the columns of a file; keep either",
         ),
         (
             LONG + "gpu = {column = 'g', lookup = 'x'}\ngpu_metrics = {power_w = 'c'}",
-            ", line 7: telemetry.x.gpu.lookup: is for",
+            ", line 7: telemetry.x.gpu.lookup: is only for",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncolumns = ['a']",
-            ", line 3: jobs.status: needs column or columns, one of them; keep either",
+            ", line 3: jobs.status: needs either column or columns; keep either",
         ),
         (
             "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",

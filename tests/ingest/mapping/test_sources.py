@@ -72,7 +72,7 @@ def test_a_document_without_such_records_is_refused(place: str, text: str, error
 
 @pytest.mark.parametrize("text", ['[{"id": 1}]', '[\n{"id": 1}\n]', '[ {"id":\n1}]'])
 def test_an_array_read_line_by_line_says_what_to_write(text: str, mapped: Mapped) -> None:
-    with pytest.raises(SourceError, match=r'holds one JSON array, not one object per line; write records = "\."'):
+    with pytest.raises(SourceError, match=r'contains one JSON array, not one object per line; write records = "\."'):
         mapped('[jobs.columns]\njob_id = "id"\n', {"jobs.json": text})
 
 

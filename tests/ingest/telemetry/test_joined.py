@@ -338,7 +338,7 @@ def test_samples_of_a_known_job_are_in_the_questions_about_utilization(cluster: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"status":"error","errorType":"bad_data","error":"parse error"}', "is an error of the server"),
+        (b'{"status":"error","errorType":"bad_data","error":"parse error"}', "is a server error"),
         (b'{"status":"success","data":{"resultType":"vector","result":[]}}', "is not a matrix of samples"),
         (b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{}', "ends in the middle"),
     ],

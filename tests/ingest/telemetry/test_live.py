@@ -120,7 +120,7 @@ def test_windows_are_halved_until_the_server_gives_them(server: Server, tmp_path
 
 def test_a_server_that_gives_nothing_at_all_is_reported(server: Server, tmp_path: Path) -> None:
     server.most = 0
-    with pytest.raises(SourceError, match="the server refuses even one minute"):
+    with pytest.raises(SourceError, match="the server rejects even a window of one minute"):
         ask(server, tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_a_node_is_down_from_the_first_sample_to_the_first_that_no_longer_shows_
     ]
     assert counts(trace) == {}
     assert trace.manifest.checks["unused_telemetry_metrics"].count == 1
-    assert "3 events of 2 Kubernetes nodes told by kube-state-metrics" in trace.manifest.notes
+    assert "3 events of 2 Kubernetes nodes from kube-state-metrics" in trace.manifest.notes
     assert trace.validate() == []
 
 
@@ -137,7 +137,7 @@ def test_a_list_of_nodes_makes_place_for_samples_that_know_the_end(cluster: Clus
         ("n2", "10:00", None, "kubernetes"),
         ("n1", "10:01", "10:09", "kube-state-metrics"),
     ]
-    assert any("lists of Kubernetes nodes are ignored (1)" in note for note in trace.manifest.notes)
+    assert any("in Kubernetes node lists are ignored (1)" in note for note in trace.manifest.notes)
 
 
 SAMPLES = st.dictionaries(st.integers(0, 20), st.booleans(), min_size=1)

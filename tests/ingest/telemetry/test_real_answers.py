@@ -123,5 +123,5 @@ def test_answers_without_samples_are_not_telemetry(tmp_path: Path, name: str) ->
         trace = ingest_logs(tmp_path / "logs", tmp_path / "trace")
         assert "the telemetry contains no sample that tracekit reads" in trace.manifest.notes
         return
-    with pytest.raises((SourceError, TooManyRejectsError), match="is an error of the server"):
+    with pytest.raises((SourceError, TooManyRejectsError), match="is a server error"):
         ingest_logs(tmp_path / "logs", tmp_path / "trace")

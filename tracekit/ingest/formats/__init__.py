@@ -1,3 +1,3 @@
-"""One module a source format; each holds one instance called FORMAT."""
+"""Source formats: each module defines one instance called FORMAT."""
 
 from __future__ import annotations

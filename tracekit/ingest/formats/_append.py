@@ -1,9 +1,9 @@
-"""Jobs that are in several exports: their runs are combined.
+"""Combine the runs of jobs that are in several exports.
 
-`sacct` lists the runs inside its window, so that a daily export has only the newest runs of a requeued job; files of
-other schedulers hold the records of a day. The runs of both exports are therefore combined, by the rules with which
-several exports are read at once: of one run the record with an end counts, else the newer one; an id whose earlier job
-ended more than REUSED_AFTER before is another job.
+`sacct` lists only the runs inside its time window, so a daily export has only the newest runs of a requeued job; the
+files of other schedulers contain the records of one day. The runs of both exports are therefore combined by the same
+rules as when several exports are read at once. If both have the same run, the record with an end is used, otherwise the
+newer record. If an earlier job with the same id ended more than REUSED_AFTER before, the id belongs to another job.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     import duckdb
 
 REUSED_AFTER = "1 day"
-"""A job of Slurm that is submitted longer than this after every earlier one of the same id ended is another job.
+"""A Slurm job submitted longer than this after every earlier job with the same id ended is another job.
 
-A requeue is submitted when the run before it ends, give or take minutes; ids wrap around after 67 million jobs.
+A requeue is submitted when the previous run ends, give or take a few minutes; ids wrap around after 67 million jobs.
 """
 SUFFIX = "CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END"
-"""SQL for the end of the id of a job that is not the first of its number."""
+"""SQL for the suffix of the id of a job whose number was used before."""
 
 
 def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
-    """Return SQL for rows with `generation`: how many other jobs had the same number before.
+    """Return SQL that adds `generation` to rows: how many other jobs had the same number before.
 
     Parameters
     ----------
     rows, key, order : str
-        A relation, the columns that hold a job's number, and the order of the rows of a number.
+        A relation, the columns with a job's number, and the order of the rows with the same number.
     begun, done : str
-        When the job of a row was submitted, and when it was over: 'infinity' if it is not.
+        The submission of a row's job, and its end: 'infinity' if it has not ended.
     """
     return f"""
     SELECT *, count(*) FILTER (WHERE isfinite(over_since) AND {begun} > over_since + INTERVAL '{REUSED_AFTER}') OVER (
@@ -45,9 +45,9 @@ def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
 
 
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
-"""Order of the records of one job, the one with its latest state first."""
+"""Order of the records of one job, latest state first."""
 
-# Records with the same submission or the same start are the same job; the later one says how long it lasted.
+# Records with the same submission or the same start are the same job; the later one shows when it ended.
 _LIFE = f"""
 CREATE TABLE life AS
 WITH span AS (
@@ -97,8 +97,8 @@ FROM (
         PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
-# The request of a job is that of its first run, its status that of its latest record; it became eligible as the record
-# of its first submission says. How long it was suspended is known where all its runs are of one record, or none was.
+# A job's request comes from its first run, its status from its latest record, and its eligible time from the record of
+# its first submission. Its suspended time is known if all its runs are in one record or none was suspended.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
@@ -140,7 +140,7 @@ _ORIGIN = {
     "submit": "m.submit_time",
     "eligible": "m.start_time - to_microseconds(round(m.queue_s * 1e6)::BIGINT)",
 }
-"""When a record's wait began, by what it counts from."""
+"""SQL for the time at which a record's wait began, for each value of the option queue_from."""
 
 _ATTEMPTS = """
 CREATE TABLE merged_attempts AS
@@ -158,8 +158,8 @@ SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
        row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
 FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
 
-# Measured use does not name its run. The rows of the latest record are used; of the same step's rows in the other one,
-# as many are left out as there are runs in both, the newest first.
+# Measured use does not name its run. The rows of the latest record are used. Of the same step's rows in the other
+# record, as many are left out, newest first, as there are runs in both records.
 _USAGE = """
 CREATE TABLE merged_job_usage AS
 WITH shared AS (
@@ -187,9 +187,9 @@ SELECT * EXCLUDE (final_id, front, runs, behind, own_rows, newest) REPLACE (fina
 FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > least(own_rows, runs))"""
 
 
-# A task of a waiting array has no number of its own before it starts, and Traces of earlier versions have a row for all
-# tasks. Where the newer export lists the array, those that it does not list as waiting are there under their numbers.
-# So are jobs of a federation, whose numbers begin at 2^26, that another cluster has started.
+# A task of a waiting array has no number of its own before it starts, and Traces of earlier versions have one row for
+# all tasks. If the newer export lists the array, the tasks that it does not list as waiting are there under their own
+# numbers. The same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
 _SUPERSEDED = r"""
 INSERT INTO identity
 SELECT 0, o.job_id, o.job_id FROM old_jobs o ANTI JOIN identity i ON i.side = 0 AND i.job_id = o.job_id
@@ -203,9 +203,9 @@ WHERE o.status = 'pending' AND o.start_time IS NULL AND (
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> None:
-    """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates.
+    """Combine the runs of jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables that this creates.
 
-    `queue_from` is what a wait counts from: 'submit' or 'eligible'.
+    `queue_from` is the time from which a wait is counted: 'submit' or 'eligible'.
     """
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     jobs = _JOBS.format(origin=_ORIGIN[queue_from], later=_LATER)
@@ -214,14 +214,15 @@ def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> No
         con.execute(statement)
 
 
-# What tells how far the job has come is each export's own.
+# Columns that show how far a job has progressed, which are never filled from the other export.
 _OWN = ("job_id", "status", "source_status", "start_time", "end_time", "queue_s", "run_s", "attempt_count")
 
 
 def merge_records(con: duckdb.DuckDBPyConnection) -> None:
-    """Combine the jobs in both exports as `merge_runs` does, where a record of a later day may say little.
+    """Combine the jobs in both exports like `merge_runs`, for formats whose later records may be incomplete.
 
-    Torque's D names the job alone: what a newer export does not know of a job is filled from the Trace.
+    Torque's record D contains only the job's name: values of a job that are missing in the newer export are filled in
+    from the Trace.
     """
     filled = ", ".join(
         f'coalesce(n."{c.name}", o."{c.name}") AS "{c.name}"'

@@ -1,7 +1,7 @@
-"""From Pods and Workloads to rows: which job each belongs to, what it asks for, and what it says of it.
+"""Turn Pods and Workloads into rows: the job that each belongs to, its request, and what it records about the job.
 
-A function that reads a value raises a `Fault` when it cannot be read; one that takes `lost` adds an optional value
-there instead, which is then unknown.
+A function that reads a value raises a `Fault` if the value cannot be read. A function that takes `lost` instead adds an
+unreadable optional value there, which is then unknown.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ POD = {
     "priority_value": pl.Int64(),
     "level": pl.Int64(),
 }
-"""Columns of a row that tells of a pod. `entity` is NAMESPACE/NAME of its job, `uid` that job's, where known."""
+"""Columns of a row about a pod. `entity` is NAMESPACE/NAME of its job, `uid` that job's uid if known."""
 
 _NAMED_JOBS = (
     "kueue.x-k8s.io/pod-group-name",
     "ray.io/originated-from-cr-name",
     "jobset.sigs.k8s.io/jobset-name",
 )
-"""Labels that name the job of a pod whose owner is a part of it."""
+"""Labels that name the job of a pod whose owner is part of that job."""
 _GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "scheduling.k8s.io/group-name")
 """Labels and annotations that name a gang."""
 _QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
@@ -57,7 +57,7 @@ _TASKS = ("training.kubeflow.org/replica-type", "volcano.sh/task-spec", "jobset.
 _RESERVATIONS = frozenset(
     f"{maker}-{what}" for maker in ("kai", "runai") for what in ("resource-reservation", "reservation", "scale-adjust")
 )
-"""Namespaces, and values of the label app, of pods that hold a GPU for others."""
+"""Namespaces, and values of the label app, of pods that reserve a GPU for other pods."""
 _PHASES = {"Pending": ("pending", 0), "Running": ("running", 1), "Succeeded": ("completed", 2), "Failed": ("failed", 2)}
 _REASONS = {
     "OOMKilled": "out_of_memory",
@@ -65,11 +65,11 @@ _REASONS = {
     **dict.fromkeys(("Preempting", "Preempted", "PreemptionByScheduler", "PreemptionByKubeScheduler"), "preempted"),
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Shutdown", "DeletionByTaintManager"), "node_fail"),
 }
-"""Why a pod failed, where Kubernetes gives a reason with a meaning of its own."""
+"""Status for pod failures whose Kubernetes reason has a specific meaning."""
 _REFUSALS = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
 )
-"""Why a machine refuses a pod that was scheduled to it; so does what it lacks (OutOfcpu, OutOfpods, ...)."""
+"""Reasons why a machine rejects a scheduled pod, in addition to lack of resources (OutOfcpu, OutOfpods, ...)."""
 _FINISHED = {"Succeeded": "completed", "Failed": "failed"}
 _EVICTED = {"Preempted": "preempted", **dict.fromkeys(("InactiveWorkload", "Deactivated"), "cancelled")}
 
@@ -82,7 +82,7 @@ class _Job(NamedTuple):
 
 
 def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield frames to stage, with rows of pods and of Workloads, told apart by the column `kind`."""
+    """Yield frames to stage, with rows of pods and Workloads distinguished by the column `kind`."""
     number = 0
     devices = Devices(sink, "pods")
     for file in files:
@@ -119,14 +119,14 @@ def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFram
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(name) for name in _TIMES.columns)
     frame = times.possible(frame, _TIMES).drop("line", "began", "finished", *(f"{name}_s" for name in _TIMES.columns))
     records = record_frame(loads, times)
-    # Both kinds in one shape, so that one file on disk holds them.
+    # Both kinds get the same columns, so that one file can store them.
     names = [*records.columns, *(name for name in frame.columns if name not in records.columns)]
     both = [part.with_columns(kind=pl.lit(kind)) for part, kind in ((records, "load"), (frame, "pod"))]
     return pl.concat(both, how="diagonal").select("kind", *names)
 
 
 def _kind(value: dict[str, Any]) -> Any:
-    """Return the kind of an object, as far as it states it; None for a Workload of another API."""
+    """Return the kind of an object if it is given; None for a Workload of another API."""
     kind = value.get("kind")
     if kind is None:
         return "Pod" if at(value, "spec", "podSets") is None else "Workload"
@@ -134,7 +134,7 @@ def _kind(value: dict[str, Any]) -> Any:
 
 
 def _only_reserves(value: dict[str, Any]) -> bool:
-    """Return whether a pod only holds a GPU for pods that share it."""
+    """Return whether a pod only reserves a GPU for the pods that share it."""
     app = at(value, "metadata", "labels", "app")
     return _names(value)[0] in _RESERVATIONS or (isinstance(app, str) and app in _RESERVATIONS)
 
@@ -192,7 +192,7 @@ def _pod(value: dict[str, Any], user_label: str, devices: Devices, lost: LostVal
 
 
 def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
-    """Return a whole number of a spec, None where there is none."""
+    """Return an integer from a spec; None if there is none."""
     found = at(value, "spec", name)
     if found is None or (isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 40):
         return found
@@ -201,19 +201,19 @@ def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
 
 
 def _refused(value: dict[str, Any], word: str | None) -> bool:
-    """Return whether the machine did not take the pod, which therefore never held a GPU."""
+    """Return whether the machine rejected the pod, which therefore never held a GPU."""
     ran = any(items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
     return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
 
 def _first(held: Any, names: tuple[str, ...], lost: LostValues | None = None) -> str | None:
-    """Return the first text there is under one of the names; with `lost` an object can be without it."""
+    """Return the first text found under one of the names; with `lost`, the text is optional."""
     found = (text(held, name) if lost is None else optional(held, lost, name) for name in names)
     return next((word for word in found if word is not None), None)
 
 
 def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str, Any]) -> _Job:
-    """Return the job that a pod belongs to; docs of the format state the rule."""
+    """Return the job to which a pod belongs; the documentation of the format gives the rule."""
     named = _first(labels, _NAMED_JOBS)
     if named is not None:
         return _Job(named, None, alone=False)
@@ -225,7 +225,7 @@ def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str
 
 
 def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the condition of that type that holds, {} where there is none."""
+    """Return the condition of this type that is true; {} if there is none."""
     return next(
         (c for c in items(value, "status", "conditions") if c.get("type") == name and c.get("status") == "True"),
         {},
@@ -233,7 +233,7 @@ def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, int]:
-    """Return the status, the source's word for it, and how far the pod has come: 0 waits, 1 runs, 2 ended."""
+    """Return the status, the source's word for it, and the pod's progress: 0 waiting, 1 running, 2 ended."""
     phase = text(value, "status", "phase")
     status, level = _PHASES.get(phase or "", ("unknown", 0))
     if status != "failed":
@@ -250,13 +250,13 @@ def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, in
 
 
 def _end(value: dict[str, Any]) -> float | None:
-    """Return when the last container of an ended pod ended, else when the pod was removed from its machine."""
+    """Return the end of the last container of an ended pod, otherwise the time the pod was removed from its machine."""
     found = [
         time_s(c, "state", "terminated", "finishedAt")
         for kind in ("containerStatuses", "initContainerStatuses")
         for c in items(value, "status", kind)
     ]
-    # A container that never ran has the year 1 there.
+    # For a container that never ran, this time is in the year 1.
     known = [end for end in found if end is not None and end > 0]
     return max(known) if known else time_s(_condition(value, "DisruptionTarget"), "lastTransitionTime")
 
@@ -293,7 +293,7 @@ def _workload(value: dict[str, Any], cluster: str, devices: Devices, lost: LostV
         row |= {"end_s": time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
         row |= {"source_status": optional(finished, lost, "reason") or "Finished", "closes": admitted is None}
     elif evicted and (admitted is None or (time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
-        # An evicted Workload keeps its admission until its pods are gone; it waits again.
+        # An evicted Workload keeps its admission until its pods are gone, but it is waiting again.
         reason = optional(evicted, lost, "reason") or "Evicted"
         row |= {"end_s": time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
         row |= {"source_status": reason, "status": "pending"}
@@ -315,13 +315,13 @@ def _finish(condition: dict[str, Any], lost: LostValues) -> str:
     message = message.lower()
     if reason in _FINISHED:
         return _FINISHED[reason]
-    if "success" in message or "complete" in message:  # before there was a reason for each, the message told
+    if "success" in message or "complete" in message:  # older versions show the outcome only in the message
         return "completed"
     return "failed" if "fail" in message else "unknown"
 
 
 def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostValues) -> tuple[Row, set[str]]:
-    """Return what all pods of a Workload ask for, and their devices that nobody knows."""
+    """Return the total request of a Workload's pods, and their unknown devices."""
     gpus = cpus = memory = 0.0
     count = 0
     models: set[str] = set()
@@ -335,7 +335,7 @@ def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostVal
         notes, before = at(template, "metadata", "annotations"), len(lost)
         asked = pod_resources(at(template, "spec"), notes, factors, lost)
         count += many
-        # What cannot be read of one pod is unknown of all.
+        # A value that cannot be read for one pod is unknown for all of them.
         missing = math.nan if len(lost) > before else 0.0
         gpus += many * (missing if asked.gpus is None and not asked.devices else asked.gpus or 0.0)
         cpus += many * (missing if asked.cpus is None else asked.cpus)
@@ -354,7 +354,7 @@ def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostVal
     return row, unknown
 
 
-# What the containers of a pod ask for.
+# Resource requests of a pod's containers.
 
 _QUANTITY = re.compile(
     r"([+-]?\d{1,18}(?:\.\d{0,12})?|\.\d{1,12})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?", re.ASCII
@@ -369,19 +369,19 @@ _FRACTION = re.compile(r"(?:0?\.\d{1,9}|1(?:\.0{1,9})?)", re.ASCII)
 
 
 class Resources(NamedTuple):
-    """What a pod asks for."""
+    """The resource request of a pod."""
 
     gpus: float | None
-    """GPUs, parts as parts; None where a device is not understood."""
+    """GPUs, with parts of GPUs as fractions; None if a device is unknown."""
     cpus: float | None
     memory_gib: float | None
     model: str | None
     devices: set[str]
-    """Names of devices that are not understood."""
+    """Names of unknown devices."""
 
 
 def time_s(value: Any, *path: str) -> float | None:
-    """Return the time at a path, such as 2024-03-04T10:00:00Z [s since 1970]."""
+    """Return the time at a path, written like 2024-03-04T10:00:00Z, in s since 1970."""
     found = text(value, *path)
     if found is None:
         return None
@@ -395,7 +395,7 @@ def time_s(value: Any, *path: str) -> float | None:
 
 
 def quantity(value: Any) -> float:
-    """Return an amount such as 500m, 16Gi or 2; ValueError, with the reason, where it is none."""
+    """Return an amount such as 500m, 16Gi or 2; raise a ValueError with the reason if it cannot be read."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         found = float(value)
     else:
@@ -409,21 +409,21 @@ def quantity(value: Any) -> float:
 
 
 def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
-    """Return what the containers of a pod ask for together.
+    """Return the total request of a pod's containers.
 
-    Containers that run first, one after the other, count where one of them needs more than all others together, as
-    the scheduler counts; those that go on (restartPolicy Always) count with the others.
+    As in the scheduler, an init container, which runs before the others, counts only if it needs more than all regular
+    containers together. Init containers that keep running (restartPolicy Always) count with the regular containers.
 
     Parameters
     ----------
     spec : object
         The pod's spec.
     notes : object
-        Its annotations: KAI and Run:ai state parts of GPUs there.
+        The pod's annotations, in which KAI and Run:ai request parts of GPUs.
     factors : mapping, optional
-        What devices count [GPUs], by the option gpu_resource.
+        How many GPUs each device counts, according to the option gpu_resource [GPUs].
     lost : LostValues
-        Receives amounts that cannot be read; what they are part of is unknown.
+        Receives amounts that cannot be read; the total that contains such an amount is unknown.
     """
     unread: set[str] = set()
     together = [*items(spec, "containers")]
@@ -449,7 +449,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
             models.add("mig-" + name.lower().partition("/")[2].removeprefix("mig-").partition(".me")[0])
         gpus += amount * (share or 0.0)
     memory = None if "memory" in unread else whole.get("memory")
-    # An amount that cannot be read may be one of GPUs.
+    # An amount that cannot be read may be a number of GPUs.
     unread_gpus = any(_share(name, factors or {}, models) != 0 for name in unread)
     return Resources(
         None if unknown or unread_gpus else gpus,
@@ -461,14 +461,14 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
 
 
 def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> float | None:
-    """Return what one of a resource counts [GPUs], None where nobody knows."""
+    """Return how many GPUs one unit of a resource counts [GPUs]; None if unknown."""
     factor = factor_of(factors, name)
     if factor is not None:
         return factor
     if name == _KAI_FRACTION:
         return 1.0
     if name in WHOLE_GPUS:
-        # With MIG in its single strategy every slice is a whole device, and the product names the profile.
+        # With MIG in the single strategy, every slice is a whole device, and the product name contains the profile.
         name = next((model for model in models if has_profile(model)), name)
     elif not has_profile(name):
         return None if is_extended_device(name) or name == _KAI_MEMORY else 0.0
@@ -477,11 +477,11 @@ def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> fl
 
 
 _KAI_FRACTION, _KAI_DEVICES, _KAI_MEMORY = "gpu-fraction", "gpu-fraction-num-devices", "gpu-memory"
-"""Annotations with which KAI and Run:ai share GPUs; memory is in MiB of a GPU whose size the pod does not say."""
+"""Annotations for GPU sharing in KAI and Run:ai; memory is in MiB, but the pod does not give the GPU's size."""
 
 
 def _fractions(notes: Any) -> dict[str, float]:
-    """Return the GPUs that annotations ask for; what cannot be read as a fraction is an unknown device."""
+    """Return the GPUs requested by annotations; a value that is not a readable fraction is an unknown device."""
     found = {}
     fraction, memory = at(notes, _KAI_FRACTION), at(notes, _KAI_MEMORY)
     devices = at(notes, _KAI_DEVICES) or "1"
@@ -496,7 +496,7 @@ def _fractions(notes: Any) -> dict[str, float]:
 
 
 def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
-    """Return the claims of devices (DRA) by name; what they hold is said elsewhere."""
+    """Return the device claims (DRA) by name; other objects describe the claimed devices."""
     found: dict[str, float] = {}
     for claim in items(spec, "resourceClaims"):
         named = (optional(claim, lost, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))
@@ -506,7 +506,7 @@ def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
 
 
 def _of_container(container: dict[str, Any], lost: LostValues, unread: set[str]) -> dict[str, float]:
-    """Return the requests by resource; where only a limit is stated, it is the request too."""
+    """Return the requests by resource; if only a limit is given, it is also the request."""
     found = {}
     for kind in ("limits", "requests"):
         stated = at(container, "resources", kind)

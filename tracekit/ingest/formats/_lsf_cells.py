@@ -1,7 +1,7 @@
-"""Parsers for what several kinds of LSF output share: GPUs of a request, lists of hosts, how a job ended.
+"""Parse values shared by several kinds of LSF output: GPU requests, host lists, and how a job ended.
 
-Each function takes the text of one value and raises ValueError, with the reason, when it cannot be read; a time raises
-a `Fault`, because without it a record says something else.
+Each function takes the text of one value and raises ValueError with the reason if it cannot be read. An unreadable time
+raises a `Fault`, because without the time the record would mean something else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TERM_WORDS = (
     "EXTERNAL_SIGNAL", "RMS", "ZOMBIE", "SWAP", "THREADLIMIT", "SLURM", "BUCKET_KILL", "CTRL_PID", "CWD_NOTEXIST",
     "REMOVE_HUNG_JOB", "ORPHAN_SYSTEM", "PRE_EXEC_FAIL", "DATA", "MC_RECALL", "RC_RECLAIM", "CSM_ALLOC", "KUBE",
 )  # fmt: skip
-"""Reasons for which LSF ends a job, as bacct names them (TERM_...); lsb.acct has their place here, from 0."""
+"""Reasons why LSF ends a job, as named by bacct (TERM_...); lsb.acct stores the index in this list, from 0."""
 
 _TERMINATION = {
     **dict.fromkeys(("PREEMPT", "RC_RECLAIM"), "preempted"),
@@ -48,33 +48,34 @@ _TERMINATION = {
     **dict.fromkeys(("REQUEUE_OWNER", "REQUEUE_ADMIN"), "cancelled"),
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB"), "node_fail"),
 }
-"""The common status of a reason; a job that ended for any other one failed."""
+"""The common status for a reason; a job that ended for any other reason failed."""
 
 
 def exited(text: str) -> tuple[str, str]:
-    """Return the common status of a job that did not complete, and LSF's word, by the reason TERM_... in a text."""
+    """Return the common status of a job that did not complete, and LSF's word, from the reason TERM_... in a text."""
     reason = _TERM.search(text)
     return (_TERMINATION.get(reason[1], "failed"), reason[0]) if reason else ("failed", "EXIT")
 
 
 class GpuRequest(NamedTuple):
-    """GPUs of a resource requirement."""
+    """The GPUs in a resource requirement."""
 
     number: float | None
-    """None where it is not known."""
+    """Number of GPUs; None if unknown."""
     per: str
     """'host' or 'task'."""
     model: str | None
     devices: frozenset[str] = frozenset()
-    """Accelerators that nobody counts."""
+    """Accelerators whose GPU count is unknown."""
 
 
 def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuRequest | None:
-    """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`; None where untold.
+    """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`; None if not given.
 
-    A number without a unit counts for each host, as `-gpu num=2` does. Of alternatives (`||`) the first one counts. Of
-    a compound requirement (`2*{...}+1*{...}`) which host got which part is not told. `factors` are the GPUs that other
-    resources count, by name, as the option gpu_resource says. An accelerator that is not among them has no number.
+    A number without a unit applies to each host, as in `-gpu num=2`. Of alternatives (`||`) the first is used. For a
+    compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part. `factors` gives how many
+    GPUs other resources count, by name, according to the option gpu_resource. The number of any other accelerator is
+    unknown.
     """
     if not text.strip() or _COMPOUND.search(text):
         return None
@@ -93,7 +94,7 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 def _counted(
     found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
 ) -> GpuRequest | None:
-    """Return the GPUs of what a section reserves, None where it reserves none; `found` has amount and unit by name."""
+    """Return the GPUs that a section reserves, None if it reserves none; `found` has amount and unit by name."""
     weights = gpu_weights(found, _GPU_NAMES, factors)
     devices = frozenset(uncounted_devices((n for n, (amount, _) in found.items() if amount), _GPU_NAMES, weights))
     if not weights and not devices:
@@ -106,12 +107,12 @@ def _counted(
 
 
 def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bool) -> GpuRequest | None:
-    """Return the request of a job, with an unknown number where its hosts make it so; its devices are added.
+    """Return the request of a job, with an unknown number if it uses whole hosts, and add its devices to `devices`.
 
     Parameters
     ----------
     alone : bool
-        Whether the job shares its hosts with no other: it has their GPUs, which nothing tells.
+        Whether the job uses its hosts exclusively: it then has all their GPUs, whose number is not recorded.
     """
     if request is None:
         return None
@@ -121,13 +122,13 @@ def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bo
 
 
 def of_cluster(rows: list[dict[str, Any]], options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return rows of records with their cluster and their tenant."""
+    """Return rows of records with cluster and tenant filled in."""
     tenant = {"queue": "partition", "project": "account"}[options["vc"]]
     return [row | {"cluster": options["cluster"], "vc": row.get(tenant)} for row in rows]
 
 
 def hosts(names: list[str]) -> dict[str, int]:
-    """Return the slots by host in a list such as `['4*hostA', 'hostB', 'hostB']`, in order."""
+    """Return the number of slots per host from a list such as `['4*hostA', 'hostB', 'hostB']`, in order."""
     found: dict[str, int] = {}
     for name in names:
         match = _HOST.fullmatch(name)
@@ -140,16 +141,16 @@ def hosts(names: list[str]) -> dict[str, int]:
 
 
 def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str, set[int]]) -> dict[str, Any]:
-    """Return the columns of a row of records that tell where a run was, and its GPUs.
+    """Return the columns of a record row that describe where a run was placed, and its GPUs.
 
     Parameters
     ----------
     slots : dict
-        Slots by host.
+        Number of slots per host.
     request : GpuRequest, optional
-        What each host or task got.
+        The GPUs that each host or task got.
     indices : dict
-        The GPUs of each host, where they are listed.
+        The GPU indices of each host, if listed.
     """
     counts: list[float | None] = []
     for host, tasks in slots.items():
@@ -177,7 +178,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
 
 
 def wall_s(text: str, year: str, column: str | None = None) -> float:
-    """Return a wall clock like `Sun Apr 12 17:23:38 2026` [s since 1970 of that clock]; `year` where it has none."""
+    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970; `year` is used if it has none."""
     match = _WALL.fullmatch(text.strip())
     if match is None or match[1] not in _MONTHS:
         raise Fault(column, "is not a time like Apr 12 17:23:38 2026")

@@ -1,4 +1,4 @@
-"""What `bhist -l` and `bacct -l` print: a block of lines a job, with its events and the GPUs that it got."""
+"""Read the output of `bhist -l` and `bacct -l`: one block of lines per job, with its events and its GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENT = re.compile(
     r"((?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?): (.*)", re.ASCII | re.DOTALL
 )
 _INDENT = " " * 10
-"""A line that begins so goes on with the one before it, which was cut at the width of the terminal."""
+"""A line that begins like this continues the previous line, which was wrapped at the terminal width."""
 _STATED = re.compile(r"(Job Name|User|Project|Queue|User Group|Job Group) <([^<>]{0,4000})>")
 _BRACKETS = re.compile(r"<([^<>]{0,4000})>")
 _LIMIT = re.compile(r"\s*(\d{1,9}(?:\.\d)?) min of ", re.ASCII)
@@ -41,7 +41,7 @@ class _Block(NamedTuple):
 
 
 def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
-    """Yield the rows of a history in blocks; a record is what is printed of one job."""
+    """Yield the rows of a history in blocks; the output for one job is one record."""
     options = opened.sink.options
     rows: list[Row] = []
     for block in _blocks(opened):
@@ -58,7 +58,7 @@ def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
 
 
 def _blocks(opened: OpenedFile) -> Iterator[_Block]:
-    """Yield what is printed of each job; each is a record, and lines before the first one are headings."""
+    """Yield the output for each job as one record; lines before the first record are headings."""
     block: _Block | None = None
     size = 0
     for lines in text_lines(opened):
@@ -77,7 +77,7 @@ def _blocks(opened: OpenedFile) -> Iterator[_Block]:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Yield lines, those that were cut put together again."""
+    """Yield the lines, rejoining wrapped ones."""
     whole: list[str] = []
     for line in lines:
         goes_on = bool(whole) and line.startswith(_INDENT) and (BLOCK.match(whole[0]) or _EVENT.match(whole[0]))
@@ -90,7 +90,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 
 class _Told(NamedTuple):
-    """What a block says besides its events."""
+    """Data in a block other than its events."""
 
     gpus: dict[str, set[int]]
     limit_s: float | None
@@ -100,7 +100,7 @@ class _Told(NamedTuple):
 def _rows(block: _Block, year: str, devices: Devices, lost: LostValues) -> Iterator[Row]:
     lines = list(_joined(block.lines))
     match = BLOCK.match(lines[0])
-    assert match is not None  # noqa: S101 -- a block begins so
+    assert match is not None  # noqa: S101 -- every block begins with a match
     head = dict(_STATED.findall(lines[0].partition(", Command <")[0]))
     row: Row = {"job_id": match[1], "user": head.get("User"), "name": head.get("Job Name") or None}
     row |= {"account": head.get("Project"), "partition": head.get("Queue"), "group": head.get("Job Group")}
@@ -114,7 +114,7 @@ def _rows(block: _Block, year: str, devices: Devices, lost: LostValues) -> Itera
     yield from _runs(row, events, told, year, devices, lost)
 
 
-def _runs(  # noqa: C901 -- one look at each kind of event
+def _runs(  # noqa: C901 -- one branch per kind of event
     row: Row,
     events: list[tuple[str, str]],
     told: _Told,
@@ -122,7 +122,7 @@ def _runs(  # noqa: C901 -- one look at each kind of event
     devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
-    """Yield a row for each run, and one for what the job waits for or how it ended without a run."""
+    """Yield a row for each run, and one for why the job is waiting or how it ended without a run."""
     run: Row | None = None
     last: Row = dict(row)
     alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)
@@ -162,7 +162,7 @@ def _dispatched(
     before, _, after = text.partition("Effective RES_REQ <")
     names = [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
     slots = lost.read("Dispatched", " ".join(names), lambda _: text_of.hosts(names)) or {}
-    # Hosts of the table are cut to its width.
+    # Host names in the table are cut to its width.
     indices = {}
     for short, found in gpus.items():
         fits = [host for host in slots if host.startswith(short)]
@@ -202,7 +202,7 @@ def _told(lines: list[str]) -> _Told:
 
 
 def _gpu_table(lines: list[str], place: int, gpus: dict[str, set[int]]) -> int:
-    """Read rows of host, task and GPU; rows of the same host leave its name out. Return where the table ends."""
+    """Read rows of host, task and GPU, where rows of the same host omit its name. Return the end of the table."""
     host = ""
     while place < len(lines):
         line = lines[place]

@@ -1,4 +1,4 @@
-"""The raw tables of PAI, and the jobs, attempts and placements that they give joined."""
+"""Read the raw PAI tables, and join them to jobs, attempts and placements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_SAMPLES = dict.fromkeys(("start_time", "end_time"), LAST_SECOND)
 _SUBMITTED = {"start_time": "submit_time", "end_time": "end_time"}
 _RAN_TIMES = {"start_time": "start_time", "end_time": "end_time"}
 _TIMES = {"pai_job_table": _SUBMITTED, "pai_task_table": _SUBMITTED, "pai_instance_table": _RAN_TIMES}
-"""Columns of the Trace that the times of a table become."""
+"""The Trace column for each time column of a table."""
 _READ = {
     "pai_instance_table": (
         "job_name",
@@ -56,16 +56,16 @@ _READ = {
     ),
     "pai_machine_metric": ("machine", "start_time", "end_time", "machine_cpu"),
 }
-"""Columns with a place in the Trace, for tables where not all have one."""
+"""Columns that are read, for tables with columns that the Trace does not use."""
 
 
 class PaiTables:
-    """The raw tables of one source, read once each.
+    """The raw tables of one source, each read once.
 
     Raises
     ------
     SourceError
-        Two files hold the same table, or a .header file lacks a column.
+        Two files contain the same table, or a .header file lacks a column.
     """
 
     def __init__(self, found: FoundFiles, sink: Sink) -> None:
@@ -79,15 +79,15 @@ class PaiTables:
         return file.name.removesuffix(".header"), header_columns(line)
 
     def has(self, key: str) -> bool:
-        """Return whether the source holds the table."""
+        """Return whether the source contains the table."""
         return bool(self._found.get(key))
 
     def rows(self, key: str) -> Iterator[pl.DataFrame]:
-        """Yield the usable rows of a table, as `read_table` does; nothing when the source lacks it."""
+        """Yield the usable rows of a table, like `read_table`; yield nothing if the source lacks the table."""
         files = self._found.get(key)
         if len(files) > 1:
             raise SourceError(
-                f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
+                f"several files contain the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
             )
         whole = schema.source("alibaba-pai", key)
         order = self._orders.get(key) or list(whole.names)
@@ -102,9 +102,9 @@ class PaiTables:
                 yield _possible(frame, times, _TIMES[key], by_task=self._sink.options["unit"] == "task")
 
     def stage(self, con: duckdb.DuckDBPyConnection, view: str, key: str) -> Path | None:
-        """Read one table into a view of its columns and `line`, and return the file behind it.
+        """Read one table into a view with its columns and `line`, and return the file on which the view is based.
 
-        A table that is absent gives an empty view, and no file.
+        If the table is missing, the view is empty and None is returned.
         """
         path = self._sink.stage(key, self.rows(key))
         if path is None:
@@ -123,7 +123,7 @@ def _narrowed(spec: TableSchema) -> TableSchema:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *, by_task: bool) -> pl.DataFrame:
-    """Return the rows with impossible times NULL, still in seconds; 0 means unknown in the release."""
+    """Return the rows with impossible times set to NULL, still in seconds; 0 means unknown in the release."""
     known = rows.with_columns(pl.when(pl.col(name) != 0).then(name).alias(name) for name in columns)
     name = (
         pl.format("{}/{}", "job_name", "task_name") if by_task and "task_name" in rows.columns else pl.col("job_name")
@@ -134,10 +134,10 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *
 
 
 def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, order: str) -> None:
-    """Define `view` as the rows of `rows` with one row for each key: the first by `order`.
+    """Define `view` as the rows of `rows` with one row per key: the first by `order`.
 
-    The others, with their key, are the table `<view>_superseded`. Few keys have several rows, so only rows that share
-    a hash are ranked.
+    The other rows, with their keys, go to the table `<view>_superseded`. Few keys have several rows, so only rows that
+    share a hash are ranked.
     """
     con.execute(
         f"""CREATE TABLE {view}_superseded AS
@@ -150,7 +150,7 @@ def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, ord
 
 
 def instant(seconds: str) -> str:
-    """Return SQL for seconds as times from 1970-01-01 on."""
+    """Return SQL that converts seconds to times counted from 1970-01-01."""
     return f"make_timestamp(({seconds} * 1000000)::BIGINT)"
 
 
@@ -164,13 +164,13 @@ _WORKLOAD = "CASE WHEN g.workload IN ('training', 'inference', 'other') THEN g.w
 
 
 def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
-    """Write jobs, attempts and placements, and count what contradicts itself in them.
+    """Write jobs, attempts and placements, and count contradictions in them.
 
     Parameters
     ----------
     con : DuckDB connection
-        Receives the views job, task, instance and tag_row (raw rows), try (instance rows, unknown times NULL), worker
-        (one row for each worker) and tag (one row for each alias), and the table unit (one row for each job).
+        Receives the views job, task, instance and tag_row (raw rows), try (instance rows, with unknown times NULL),
+        worker (one row per worker) and tag (one row per alias), and the table unit (one row per job).
     """
     tables.stage(con, "job", "pai_job_table")
     tables.stage(con, "task", "pai_task_table")
@@ -205,9 +205,9 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
 def _note_tags(sink: Sink) -> None:
     sink.note("a job without a group tag has no group; the published notebook uses its user instead")
     place = (
-        "with unit=task they have no place"
+        "with unit=task they are not used"
         if sink.options["unit"] == "task"
-        else "they stand as the job's name, which the source does not state"
+        else "they are used as the job's name, which the source does not record"
     )
     sink.note(
         "workload tags name models (bert, ctr), not the purpose of a job: workload is known only if the tag is "
@@ -216,7 +216,7 @@ def _note_tags(sink: Sink) -> None:
 
 
 def _unit_sql(unit: str) -> str:
-    """Return the query that gives one row for each job: its key, names, status, times and requests."""
+    """Return a query with one row per job: its key, names, status, times and requests."""
     if unit == "task":
         key = "t.job_name || '/' || t.task_name"
         return f"""
@@ -248,8 +248,9 @@ _RAN = """CREATE VIEW ran AS
     SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
     UNION ALL
     SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
-"""Jobs and tasks start and end with the first and last of all their instance rows, earlier tries included; the machine
-and the status of a worker are those of its last row."""
+"""Jobs and tasks start with the first and end with the last of all their instance rows, including earlier tries; a
+worker's machine and status come from its last row.
+"""
 
 _GANG = """CREATE TABLE gang AS
     SELECT job_name, task_name, sum(workers) AS workers, max(status) AS status, min(start_time) AS start_s,
@@ -300,9 +301,9 @@ def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, sink: Sink) -> None:
-    """Write one placement for each worker on a machine, in the order of the file.
+    """Write one placement per worker on a machine, in file order.
 
-    The joins give the GPUs of each line; the names, which are most of the bytes, stream past them.
+    The joins give only the GPUs of each line; the names, which make up most of the bytes, are streamed without a join.
     """
     import pyarrow.parquet as pq
 
@@ -322,7 +323,7 @@ def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, si
     del found
     job = pl.format("{}/{}", "job_name", "task_name") if of_task else pl.col("job_name")
     sink.progress.stage("writing placements")
-    # Reading ahead would keep what was read.
+    # Reading ahead would keep the blocks in memory.
     for batch in pq.ParquetFile(instances, pre_buffer=False).iter_batches(batch_size=_BATCH, use_threads=False):
         rows = pl.DataFrame(batch)
         line = rows["line"].to_numpy()
@@ -345,7 +346,7 @@ def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, si
 
 
 def _moment(column: str) -> pl.Expr:
-    """Return seconds as times from 1970-01-01 on; 0 means unknown."""
+    """Return seconds as times counted from 1970-01-01; 0 means unknown."""
     return pl.when(pl.col(column) != 0).then((pl.col(column) * 1_000_000).cast(pl.Int64).cast(pl.Datetime("us")))
 
 
@@ -365,13 +366,13 @@ _CHECKS = (
     ),
     SqlCheck(
         "superseded_instance_rows",
-        "rows of a worker that are replaced by another row of it; the last by (status, start, end) counts",
+        "rows replaced by another row of the same worker; the last by (status, start, end) is used",
         "SELECT worker_name FROM worker_superseded",
         "instance",
     ),
     SqlCheck(
         "submission_disagrees",
-        "jobs whose start_time is not their earliest task's; the job's own is taken as the submission",
+        "jobs whose start_time is not their earliest task's; the job's own is used as the submission",
         """SELECT job_name FROM job JOIN (
             SELECT job_name, min(nullif(start_time, 0)) AS s FROM task GROUP BY job_name) USING (job_name)
         WHERE nullif(start_time, 0) <> s""",

@@ -1,4 +1,4 @@
-"""Philly's job log: JSON records to jobs, attempts and placements."""
+"""Turn the JSON records of Philly's job log into jobs, attempts and placements."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
-# Philly's job log: JSON objects to frames of jobs, attempts and what they held.
+# Turn the JSON objects of Philly's job log into frames of jobs, attempts and placements.
 #
-# A run of objects is parsed at once. Where one of them is not as documented, each is examined first: equivalent
-# spellings are rewritten as the documented ones, and objects that cannot be used are set aside.
+# A run of objects is parsed in one go. If one of them is not as documented, each object is examined first: equivalent
+# spellings are rewritten to the documented ones, and unusable objects are rejected.
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -46,17 +46,17 @@ _DOCUMENTED = pa.schema([*((name, _TEXT) for name in _FIELDS.values()), ("attemp
 
 
 class PhillyRecords(NamedTuple):
-    """The usable objects of a run, their times still text.
+    """The usable objects of a run, with times still as text.
 
-    `row` is the number of an object in its run, from 0.
+    `row` is the number of an object within its run, counted from 0.
     """
 
     jobs: pl.DataFrame
-    """row, job_id, vc, user, status, submitted, attempts (their number)."""
+    """Columns row, job_id, vc, user, status, submitted, attempts (their number)."""
     attempts: pl.DataFrame
-    """row, attempt (from 0), start, end, gpus and nodes held (NULL where the log does not say)."""
+    """Columns row, attempt (from 0), start, end, and the gpus and nodes held (NULL if the log does not record them)."""
     details: pl.DataFrame
-    """row, attempt, node_id, gpu_index (list, NULL where the log does not say)."""
+    """Columns row, attempt, node_id, gpu_index (list, NULL if the log does not record it)."""
 
 
 class Refusal(NamedTuple):
@@ -70,8 +70,8 @@ class Refusal(NamedTuple):
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
     """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
-    `seen` has the job ids so far; those of this run are added. The last part of the answer has, by the number of an
-    object, the values that cannot be read and cost themselves alone.
+    `seen` has the job ids so far; those of this run are added. The last part of the result maps the number of an object
+    to its unreadable values that do not make the object unusable.
     """
     refused: list[Refusal] = []
     lost: dict[int, LostValues] = {}
@@ -95,7 +95,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
 
 
 def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
-    """Read objects that are as documented; fail if one is not."""
+    """Read objects that are as documented; raise an error if one is not."""
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
     if ids.null_count() or ids.n_unique() < len(ids) or not seen.isdisjoint(ids):
@@ -121,10 +121,10 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Phi
 
 
 def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
-    """Return documented objects as rows, their fields under our names; `attempts` is not changed."""
+    """Return documented objects as rows, with fields under our names; `attempts` is unchanged."""
     text = b"\n".join(texts)
     if not text.isascii():
-        text.decode("utf-8")  # Arrow does not look at it
+        text.decode("utf-8")  # Arrow does not check the encoding
     table = (
         pyarrow.json.read_json(
             pa.BufferReader(text),
@@ -142,7 +142,7 @@ def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
 
 
 def _elements(frame: pl.DataFrame, lists: str, number: str) -> pl.DataFrame:
-    """Return a row for each element of the lists, with its number from 0 and its fields in columns."""
+    """Return one row per list element, with its number from 0 and its fields as columns."""
     some = frame.filter(pl.col(lists).list.len() > 0)
     found = some.with_columns(pl.int_ranges(pl.col(lists).list.len()).alias(number)).explode(lists, number)
     if found[lists].null_count():
@@ -155,17 +155,17 @@ def _known(column: str) -> pl.Expr:
 
 
 def _unless_zero(number: pl.Expr) -> pl.Expr:
-    # Philly ran no CPU jobs: no GPUs in the log means that the log does not say.
+    # Philly ran no CPU jobs, so no GPUs in the log means that the number is not recorded.
     return pl.when(number != 0).then(number)
 
 
 def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dict[str, Any]:
-    """Return a job in the documented form; its id is added to `seen`, and what it can be without to `lost`.
+    """Return a job in the documented form; add its id to `seen`, and its unreadable optional values to `lost`.
 
     Raises
     ------
     Fault
-        Something in it cannot be used.
+        A value in the job makes it unusable.
     """
     job_id = _word(job, "jobid")
     if job_id is None:
@@ -182,7 +182,7 @@ def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dic
 
 
 def _optional(lost: LostValues, column: str, read: Callable[[], Any]) -> Any:
-    """Return a value that a record can be without, None where it cannot be read."""
+    """Return an optional value; None if it cannot be read."""
     try:
         return read()
     except Fault as fault:
@@ -194,7 +194,7 @@ def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
     if not isinstance(attempt, dict):
         raise Fault(place, "is not an object")
     parts = _optional(lost, "detail", lambda: _list(attempt, "detail", place)) or []
-    # Where a part cannot be read, how many GPUs and nodes there were is not known.
+    # If one part cannot be read, the number of GPUs and nodes is unknown.
     held = _optional(lost, "detail", lambda: [_node_and_gpus(part, f"{place}.detail") for part in parts])
     return {"detail": held or [], **{name: _word(attempt, name, place) for name in ("start_time", "end_time")}}
 
@@ -240,7 +240,7 @@ _RUN = TimeColumns({"start": "start_time", "end": "end_time"}, attempt="attempt"
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
-    """Read the job log; the records that cannot be used are set aside."""
+    """Read the job log; records that cannot be used are rejected."""
     seen: set[str] = set()
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
@@ -290,7 +290,7 @@ def _write_jobs(
 
 
 def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> pl.DataFrame:
-    """Parse the columns as times; rows with unusable ones are added to `bad` with column and reason."""
+    """Parse the columns as times; rows with unusable times are added to `bad`, with column and reason."""
     parsed = frame.with_columns(
         pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
     )
@@ -307,7 +307,7 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
 def _possible(
     job: pl.DataFrame, attempt: pl.DataFrame, times: RecordTimes, sink: Sink
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both frames with times in UTC, impossible ones NULL: the attempts of a job follow each other."""
+    """Return both frames with times in UTC and impossible times NULL; the attempts of a job must be in order."""
     utc, doubled_hour = sink.options["times"] == "utc", sink.options["doubled_hour"]
     job = times.dated(job, _SUBMITTED)
     if utc:
@@ -322,16 +322,16 @@ def _possible(
 
 
 def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
-    """Return the latest time in the record of a job before each of its attempts."""
+    """Return, for each attempt, the latest earlier time in its job's record."""
     own = pl.max_horizontal("start", "end")
     previous = own.cum_max().forward_fill().shift(1).over("row")
     return attempt.select(pl.max_horizontal(previous, submitted)).to_series()
 
 
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
-    """Return the attempts of the usable jobs, with `row`; both frames are ordered by it."""
+    """Return the attempts of the usable jobs, with `row`; both frames are ordered by `row`."""
     own = job[_places(job, attempt)]
-    # Attempts of a job follow each other, so that the row above holds the one before.
+    # The attempts of a job are adjacent, so the previous attempt is in the row above.
     previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1))
     last = pl.col("attempt") == pl.col("attempts") - 1
     return attempt.with_columns(own["job_id"], own["submitted"], own["attempts"], own["status"]).select(
@@ -349,7 +349,7 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(jobs: pl.DataFrame, others: pl.DataFrame) -> NDArray[np.intp]:
-    """Return the index in `jobs` of the job of each row of `others`; both are ordered by `row`."""
+    """Return, for each row of `others`, the index of its job in `jobs`; both are ordered by `row`."""
     return np.searchsorted(jobs["row"].to_numpy(), others["row"].to_numpy())
 
 
@@ -379,7 +379,7 @@ def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placements(detail: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Return what the attempts held; both frames are ordered by row and attempt."""
+    """Return the placements of the attempts; both frames are ordered by row and attempt."""
     key = attempts["row"].to_numpy() << _ATTEMPT_BITS | attempts["attempt"].to_numpy()
     place = np.searchsorted(key, detail["row"].to_numpy() << _ATTEMPT_BITS | detail["attempt"].to_numpy())
     own = attempts[place]
@@ -417,7 +417,7 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
     sink.check_rows(
         "size_changes_between_attempts",
         sizes["n"] > 1,
-        "jobs whose attempts hold different numbers of GPUs; the first attempt's number is the job's",
+        "jobs whose attempts hold different numbers of GPUs; the first attempt's number is used for the job",
         sizes["job_id"],
     )
 

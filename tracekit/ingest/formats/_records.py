@@ -1,6 +1,7 @@
-"""What formats share whose logs tell of a job in records that are read one by one: PBS, LSF, Flux and Kubernetes.
+"""Common code of the formats whose logs describe jobs in records read one by one: PBS, LSF, Flux and Kubernetes.
 
-A record that cannot be used raises a `Fault`; a value that it can be without is unknown and counted (`LostValues`).
+A record that cannot be used raises a `Fault`; an unreadable optional value becomes unknown and is counted
+(`LostValues`).
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ class RecordFormat(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- as others need them
-        """Combine what both exports say of a job: its records may lie in files of several days."""
+        """Combine the data of both exports about each job, because its records may be in the files of several days."""
         merge_records(con)
 
 
 def write_records(sources: Iterable[tuple[SourceFile, Reader, tuple[str, str] | None]], sink: Sink) -> int:
-    """Write the common tables of the records in some files; return the number of jobs with several attempts.
+    """Write the common tables for the records in some files; return the number of jobs with several attempts.
 
     Parameters
     ----------
     sources : iterable of (SourceFile, function, (str, str) or None)
-        Each file, what yields its rows in blocks, and the zone and what becomes of the doubled hour where its times are
-        those of a wall clock.
+        Each file, the function that yields its rows in blocks, and, if its times are wall-clock times, their zone and
+        the rule for the doubled hour.
     """
     return write_frames(_frames(sources, sink), sink)
 
@@ -71,9 +72,9 @@ def write_frames(
     sink: Sink,
     combine: Callable[[duckdb.DuckDBPyConnection, Path, Sink], None] = combine_records,
 ) -> int:
-    """Write the common tables of rows in frames; return the number of jobs with several attempts.
+    """Write the common tables for rows in frames; return the number of jobs with several attempts.
 
-    `combine` makes the tables of `tracekit.ingest.job_records` of the staged rows.
+    `combine` builds the tables of `tracekit.ingest.job_records` from the staged rows.
     """
     staged = sink.stage("records", frames)
     if staged is None:
@@ -83,8 +84,8 @@ def write_frames(
         return write_job_tables(con, sink)
 
 
-class Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
-    """Why a record cannot be used: the column, None for the whole record, and what is wrong with it."""
+class Fault(Exception):  # noqa: N818 -- not a program error: says why a record cannot be used
+    """Why a record cannot be used: the column (None for the whole record) and the reason."""
 
     def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
@@ -94,7 +95,7 @@ class Fault(Exception):  # noqa: N818 -- no error of the program: why a record c
 
 @contextmanager
 def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
-    """Give the block the lost values of one record, which are counted in the end; a `Fault` sets the record aside."""
+    """Provide one record's `LostValues` to a with block and count them at its end; a `Fault` rejects the record."""
     lost = LostValues()
     try:
         yield lost
@@ -105,19 +106,19 @@ def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
 
 
 class Devices:
-    """What counts as GPUs, and which jobs hold devices that nobody knows.
+    """Which devices count as GPUs, and which jobs hold unknown devices.
 
     Parameters
     ----------
     sink : Sink
-        Has the option gpu_resource; receives checks and a note.
+        Contains the option gpu_resource; receives checks and a note.
     things : str
-        What holds devices: 'jobs', 'pods'.
+        What the devices belong to: 'jobs' or 'pods'.
 
     Attributes
     ----------
     factors : dict
-        GPUs that a device counts [GPUs], by its name in small letters, as the option says.
+        How many GPUs a device counts according to the option, by lowercase device name [GPUs].
     """
 
     def __init__(self, sink: Sink, things: str = "jobs") -> None:
@@ -128,14 +129,14 @@ class Devices:
         self._whole: list[str] = []
 
     def add(self, holder: str, devices: Collection[str], *, whole: bool = False) -> None:
-        """Add what a job holds: devices that nobody knows, and `whole` nodes without a number of GPUs."""
+        """Add the unknown devices of a job, and whether it holds `whole` nodes with an unknown number of GPUs."""
         if devices:
             self._holders.append((holder, "|".join(sorted(devices))))
         if whole:
             self._whole.append(holder)
 
     def count(self, of: int, *, whole: bool = False) -> None:
-        """Count what was added since among `of` records; with `whole` the jobs with whole nodes too."""
+        """Count what was added since the last call among `of` records; with `whole`, also the jobs with whole nodes."""
         self._unknown.add(self._holders, of)
         if whole:
             self._sink.check(
@@ -145,33 +146,34 @@ class Devices:
         self._holders, self._whole = [], []
 
     def report(self) -> None:
-        """Name the devices that nobody knows."""
+        """Add a note that names the unknown devices."""
         self._unknown.report()
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return what resources count [GPUs], by name in small letters; those that count nothing are left out.
+    """Return how many GPUs resources count [GPUs], by lowercase name; resources that count none are left out.
 
-    The option gpu_resource (`factors`) decides; of the `gpu_names` that count GPUs the first one counts.
+    The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
+    counts.
     """
     plain = [name for name in gpu_names if name in names and name not in factors][:1]
     return {name: factor for name, factor in factors.items() if name in names} | dict.fromkeys(plain, 1.0)
 
 
 def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights: Mapping[str, float]) -> set[str]:
-    """Return the accelerators among resources that nobody counts.
+    """Return the accelerators among resources that are not counted as GPUs.
 
-    Next to a count of GPUs (`weights`), a resource with their name says something about them.
+    If GPUs are already counted (`weights`), any other resource with `gpu` in its name only describes them.
     """
     others = {name for name in names if name not in weights and name not in gpu_names and is_accelerator(name)}
     return {name for name in others if not (weights and "gpu" in name)}
 
 
-# Values of JSON records.
+# Read values of JSON records.
 
 
 def at(value: Any, *path: str) -> Any:
-    """Return what stands at a path of keys, None where a part of it is missing or no object."""
+    """Return the value at a path of keys; None if part of the path is missing or not an object."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -184,12 +186,12 @@ def items(value: Any, *path: str) -> list[dict[str, Any]]:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at a path, None where there is none.
+    """Return the text at a path; None if there is none.
 
     Raises
     ------
     Fault
-        Something else stands there.
+        The value is not text.
     """
     found = at(value, *path)
     if found is None or isinstance(found, str):
@@ -198,7 +200,7 @@ def text(value: Any, *path: str) -> str | None:
 
 
 def optional(value: Any, lost: LostValues, *path: str) -> str | None:
-    """Return the text at a path that its record can be without, None where there is none or it is no text."""
+    """Return the optional text at a path; None if it is missing or not text."""
     try:
         return text(value, *path)
     except Fault as fault:

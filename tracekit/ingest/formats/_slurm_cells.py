@@ -1,9 +1,9 @@
-"""What a cell of `sacct` says: states, durations, counts, memory, devices, measured use and arrays.
+"""Parse the cells of `sacct`: states, durations, counts, memory, devices, measured use and arrays.
 
-Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
+Each function takes the text of one cell and raises ValueError with the reason if it cannot be read.
 
-A type of GPU that names a MIG profile (`gpu:1g.10gb`, `gpu:a100_3g.20gb`) is a part of a GPU. A kind of device that is
-neither a GPU nor a known other thing may be an accelerator: it is named in `devices`, and the GPUs are unknown.
+A GPU type that names a MIG profile (`gpu:1g.10gb`, `gpu:a100_3g.20gb`) is part of a GPU. A device that is neither a GPU
+nor a known other device may be an accelerator: it is listed in `devices`, and the number of GPUs is unknown.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _STATUS = {
     "CONFIGURING": "pending",
     "REQUEUED": "pending",
 }
-"""The common status of each word of sacct's State."""
+"""The common status for each word in sacct's State."""
 
 
 def state(text: str) -> str:
-    """Return the state in a cell like `CANCELLED by 1000`; one cut with a plus is completed when it is clear."""
+    """Return the state in a cell like `CANCELLED by 1000`; a word cut with a plus is completed if it is unambiguous."""
     word = text.split(" ", 1)[0]
     if word.endswith("+"):
         word = word[:-1]
@@ -61,13 +61,13 @@ def state(text: str) -> str:
 
 
 def slurm_status(state: pl.Expr) -> pl.Expr:
-    """Return the common status of a state word: 'unknown' where the word is not Slurm's, NULL where there is none."""
+    """Return the common status of a state word: 'unknown' if it is not a Slurm state, NULL if there is no word."""
     status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
     return pl.when(state.is_not_null()).then(status)
 
 
 def has_ended(status: pl.Expr) -> pl.Expr:
-    """Return whether a job of this common status may have an end; an end beside another is a contradiction."""
+    """Return whether a job with this common status may have an end; for other statuses an end is a contradiction."""
     return (status.ne_missing("running")) & (status.ne_missing("pending"))
 
 
@@ -83,7 +83,7 @@ _MOST_PCT = float((1 << 32) - 2)
 _MOST_GIB = float(1 << 30)
 """An exbibyte."""
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
-# Slurm divides by 1024 for counts too: 1.5K is 1,536.
+# Slurm uses factors of 1024 for counts too: 1.5K is 1,536.
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 _GIB = 1 << 30
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
@@ -94,26 +94,26 @@ class MemoryRequest(NamedTuple):
 
     gib: float
     per: str
-    """'c' for each CPU, 'n' for each node, '' for the job."""
+    """'c' for an amount per CPU, 'n' per node, '' for the whole job."""
 
 
 class Usage(NamedTuple):
-    """What a TRES list of measured use states."""
+    """The measured use in a TRES list."""
 
     gpu_util_pct: float | None
     gpu_memory_gib: float | None
     memory_gib: float | None
     unread: float
-    """Number of these that are stated and no measure."""
+    """Number of these values that are given but are not valid measurements."""
 
 
 class ArrayTasks(NamedTuple):
-    """The tasks of an array that wait."""
+    """The waiting tasks of an array."""
 
     size: int | None
-    """How many, None when the list was cut."""
+    """Number of tasks; None if the list was cut."""
     ranges: list[list[int]] | None
-    """First, last and step of each of their ranges, None when the list was cut."""
+    """First, last and step of each range of tasks; None if the list was cut."""
 
 
 def duration_s(text: str) -> float | None:
@@ -146,13 +146,13 @@ def count(text: str) -> float:
 
 
 def memory(text: str) -> MemoryRequest:
-    """Return a request like `4000Mc`, `4Gn` or `256G`; a bare number is in MiB."""
+    """Return a memory request such as `4000Mc`, `4Gn` or `256G`; a number without a unit is in MiB."""
     per = text[-1:] if text[-1:] in {"c", "n"} else ""
     return MemoryRequest(_scaled(text.removesuffix(per), "is not an amount of memory", "M") / _GIB, per)
 
 
 def used_gib(text: str) -> float:
-    """Return measured memory like `1234K` [GiB]; a bare number is in bytes."""
+    """Return measured memory such as `1234K` in GiB; a number without a unit is in bytes."""
     return _scaled(text, "is not an amount of memory") / _GIB
 
 
@@ -164,7 +164,7 @@ def _scaled(text: str, reason: str, unit: str = "") -> float:
 
 
 def usage(text: str) -> Usage:
-    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states; what is no measure is unknown."""
+    """Return the measured use in a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G`; invalid values are unknown."""
     listed = entries(text)
     use = _measure(listed.get("gres/gpuutil"), count, _MOST_PCT)
     gpu_memory, memory_gib = (_measure(listed.get(name), used_gib, _MOST_GIB) for name in ("gres/gpumem", "mem"))
@@ -174,12 +174,12 @@ def usage(text: str) -> Usage:
 
 
 def resident_gib(text: str) -> float | None:
-    """Return the memory of a task [GiB]; None where it is no measure."""
+    """Return the measured memory of a task [GiB]; None if the value is not a valid measurement."""
     return _measure(text, used_gib, _MOST_GIB)
 
 
 def _measure(text: str | None, parse: Callable[[str], float], most: float) -> float | None:
-    """Return a measure below `most`; slurmd writes 2^64 - 1 (`16E`) and such for what it cannot measure."""
+    """Return a measured value below `most`; slurmd writes values such as 2^64 - 1 (`16E`) if it cannot measure."""
     if text is None:
         return None
     try:
@@ -226,19 +226,19 @@ def array_tasks(text: str) -> ArrayTasks:
 
 
 def _number_of(kind: str) -> str:
-    """Return the number that Slurm gives a plug-in, by the letters of its name, eight bits each."""
+    """Return the number that Slurm computes for a plug-in from the letters of its name, eight bits each."""
     return str(sum(ord(letter) << 8 * (place % 4) for place, letter in enumerate(kind)) % (1 << 32))
 
 
 _SHARES = ("mps", "shard")
 _KINDS = {_number_of(kind): kind for kind in ("gpu", *_SHARES, "nic", "craynetwork", "bandwidth", "tmpdisk")}
-"""Kinds by their numbers."""
+"""Device kinds by plug-in number."""
 _PER_NODE = re.compile(r"(?:^|\s)--(gres|gpus-per-node)(?:=|\s+)(\S{1,400})", re.ASCII)
 _IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
 
 
 class Tres(NamedTuple):
-    """The content of a TRES list, for a whole job; None: the list has no such entry."""
+    """The content of a TRES list, for a whole job; a value is None if the list has no such entry."""
 
     cpus: float | None
     """Logical CPUs."""
@@ -247,62 +247,62 @@ class Tres(NamedTuple):
     nodes: float | None
     """Number of nodes."""
     gpus: float | None
-    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
+    """GPUs, with a MIG slice as a fraction of a GPU [GPUs]; None if a device is unknown."""
     cards: float | None
     """The fewest whole GPUs that can hold `gpus`."""
     typed_differ: bool | None
     """Whether the typed entries do not add up to `gres/gpu`; None without typed entries."""
     model: str | None
-    """Types of the GPUs, '|' between them."""
+    """Types of the GPUs, separated by '|'."""
     shards: float
     """Number of shards (`gres/shard`)."""
     mps: float
-    """Number of MPS units (`gres/mps`); slurm.conf says how many make a GPU."""
+    """Number of MPS units (`gres/mps`); slurm.conf defines how many make up a GPU."""
     devices: str | None
-    """Names of devices that are not understood, '|' between them."""
+    """Names of unknown devices, separated by '|'."""
 
 
 class Gres(NamedTuple):
-    """The devices of a list together: of a GRES list, per node or per job, as its column counts."""
+    """The total of the devices in a GRES list, per node or per job, depending on the column."""
 
     gpus: float | None
-    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
+    """GPUs, with a MIG slice as a fraction of a GPU [GPUs]; None if a device is unknown."""
     cards: float | None
     """The fewest whole GPUs that can hold `gpus`."""
     model: str | None
-    """Types of the GPUs, '|' between them."""
+    """Types of the GPUs, separated by '|'."""
     devices: str | None
-    """Names of devices that are not understood, '|' between them."""
+    """Names of unknown devices, separated by '|'."""
     by_number: bool = False
-    """Whether GPUs are named by the number of their plug-in."""
+    """Whether GPUs are listed under the number of their plug-in."""
 
 
 class Request(NamedTuple):
     """The GPUs that a command line requests."""
 
     per_node: float | None
-    """GPUs of each node (`--gres`, `--gpus-per-node`); None without such an option."""
+    """GPUs per node (`--gres`, `--gpus-per-node`); None without such an option."""
     in_all: float | None
     """GPUs of the whole job (`--gpus`, `-G`); None without such an option."""
     devices: str | None
-    """Names of devices that are not understood, '|' between them."""
+    """Names of unknown devices, separated by '|'."""
 
 
 _Piece = tuple[str, str, float]
-"""Kind, type and amount of a device."""
+"""Kind, type and amount of one device."""
 
 
 def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
     """Return the content of a TRES list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1`.
 
-    Typed and untyped entries of a kind are the same devices: GPUs count once.
+    Typed and untyped entries of a kind are the same devices, so GPUs are counted once.
 
     Parameters
     ----------
     text : str
-        The list: NAME=AMOUNT, with commas between them.
+        The list: NAME=AMOUNT, separated by commas.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+        GPUs per device [GPUs], by device name, according to the option gpu_resource.
 
     Raises
     ------
@@ -349,7 +349,8 @@ def _matters(kind: str, factors: Mapping[str, float] | None) -> bool:
 def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
     """Yield kind, type and amount of each device; typed and untyped entries of a kind are the same devices.
 
-    What the types leave open has the type ''. Where types say more than the untyped entry, that one counts.
+    The untyped amount beyond the typed amounts has the type ''. If the typed amounts exceed the untyped entry, they are
+    scaled down to it.
     """
     for kind, amounts in found.items():
         typed = {kept: amount for kept, amount in amounts.items() if kept}
@@ -361,7 +362,7 @@ def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
 
 
 def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
-    """Return what devices are together."""
+    """Return the total of the devices."""
     gpus, models, unknown = 0.0, set(), set()
     parts: list[tuple[float, Part]] = []
     for kind, kept, amount in pieces:
@@ -376,7 +377,7 @@ def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
     model = "|".join(sorted(models)) or None
     if unknown:
         return Gres(None, None, model, "|".join(sorted(unknown)))
-    # Floating point adds a little to sevenths that sum up to a whole number.
+    # Floating-point sums of sevenths can slightly exceed the whole number that they should give.
     whole = float(round(gpus))
     return Gres(whole if abs(gpus - whole) < 1e-9 else gpus, float(cards(parts)), model, None)
 
@@ -394,9 +395,9 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
     Parameters
     ----------
     text : str
-        The list: KIND:TYPE:NUMBER, with commas between them; type and number may be missing (one device).
+        The list: KIND:TYPE:NUMBER, separated by commas; type and number may be missing (one device).
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+        GPUs per device [GPUs], by device name, according to the option gpu_resource.
 
     Raises
     ------
@@ -424,7 +425,7 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
         elif _matters(kind, factors):
             pieces.append((kind, ":".join(words[1 : -1 if numbered else None]), count(words[-1]) if numbered else 1.0))
     held = _together(pieces, factors or {})
-    if shares and held.gpus == 0:  # parts of GPUs, of a size that the list does not state
+    if shares and held.gpus == 0:  # parts of GPUs whose size is not in the list
         held = Gres(None, None, held.model, "|".join(sorted(shares)))
     return held._replace(by_number=by_number)
 
@@ -433,7 +434,7 @@ _NO_KIND = frozenset({"", "PER_NODE", "PER_JOB", "gres", "no_consume", "none", "
 
 
 def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
-    """Return the GPUs that a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh` requests.
+    """Return the GPUs requested by a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh`.
 
     An option that cannot be read counts as missing, so no text raises an error.
 
@@ -442,14 +443,14 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
     text : str
         The command.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+        GPUs per device [GPUs], by device name, according to the option gpu_resource.
 
     Examples
     --------
     >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
     Request(per_node=4.0, in_all=None, devices=None)
     """
-    own = text.partition("--wrap")[0]  # the commands that the job runs ask for parts of what it has
+    own = text.partition("--wrap")[0]  # commands run inside the job request only parts of the job's own resources
     per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
     found = whole = None
     if per_node is not None:
@@ -462,7 +463,7 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
 
 
 def _asked(words: Iterable[str], factors: Mapping[str, float] | None) -> Gres | None:
-    """Return what a request names, None where it names no device."""
+    """Return the devices named in a request; None if there are none."""
     try:
         listed = [word for word in words if _names_device(word, factors)]
         return gres(",".join(listed), factors) if listed else None
@@ -475,12 +476,12 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
     return bool(kind) and kind not in _NO_KIND and kind not in _SHARES and _matters(kind, factors)
 
 
-# What Princeton's Jobstats writes of a job into AdminComment.
+# Read the job summary that Princeton's Jobstats writes into AdminComment.
 #
 # `JS1:` and Base64 of gzipped JSON: by node the processor time [s], the memory [bytes], and by GPU the utilization
-# [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` hold none (github.com/PrincetonUniversity/jobstats,
-# setup/summaries.md of its documentation). Other comments are of no interest. Whoever may edit comments may write
-# anything there: the text inflates to a few MiB at most, and what cannot be read is counted.
+# [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` contain no data (github.com/PrincetonUniversity/jobstats,
+# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write anything
+# there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
 
 _MARK = "JS1:"
 _EMPTY = frozenset({"Short", "None"})
@@ -490,19 +491,19 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class JobSummary(NamedTuple):
-    """Measured use of a job, summed over its nodes; None where some node does not tell."""
+    """Measured use of a job, summed over its nodes; a value is None if it is missing for some node."""
 
     gpu_util_pct: float | None = None
-    """Summed over GPUs: 200 is two busy GPUs."""
+    """Utilization in percent, summed over GPUs: 200 means two busy GPUs."""
     gpu_memory_gib: float | None = None
     memory_gib: float | None = None
     cpu_s: float | None = None
-    """Processor time, summed over cores."""
+    """CPU time, summed over cores."""
     unreadable: bool = False
 
 
 def job_summary(text: str) -> JobSummary | None:
-    """Return what a comment says of a job, None where it is none of Jobstats."""
+    """Return the job summary in a comment; None if the comment was not written by Jobstats."""
     if not text.startswith(_MARK):
         return None
     body = text.removeprefix(_MARK).strip()
@@ -529,7 +530,7 @@ def _nodes(body: str) -> list[dict[str, Any]]:
 
 
 def _of_nodes(nodes: list[dict[str, Any]]) -> JobSummary:
-    # A node of a job with GPUs that lacks them has no GPU of the job.
+    # In a job with GPUs, a node without GPU entries holds none of the job's GPUs.
     with_gpus = [node for node in nodes if "gpu_utilization" in node or "gpu_used_memory" in node]
     memory = _sum(node.get("used_memory") for node in nodes)
     gpu_memory = _sum(value for node in with_gpus for value in _by_gpu(node, "gpu_used_memory"))
@@ -551,12 +552,12 @@ def _by_gpu(node: dict[str, Any], name: str) -> list[Any]:
 
 
 def _sum(values: Iterable[Any]) -> float | None:
-    """Return the sum of numbers; None where there is none, or one is not known.
+    """Return the sum of numbers; None if there are none or one is unknown.
 
     Raises
     ------
     ValueError
-        One is no number, or below 0.
+        A value is not a number, or is below 0.
     """
     known = list(values)
     if not known or any(value is None for value in known):

@@ -1,12 +1,12 @@
-"""A row of `sacct`: from the text of its cells to its times in UTC and the resources that it holds.
+"""Turn the text cells of a `sacct` row into times in UTC and allocated resources.
 
-Rows have the same columns afterwards, whatever columns the export has and in whatever order.
+The resulting rows have the same columns whatever the export's columns and their order.
 
 `SLURM_TIME_FORMAT=%s` makes sacct print seconds since 1970, `%FT%T%z` a wall clock with its offset. Both are instants
-in no need of a zone; anything else is the wall clock of the machine. Elapsed decides what a doubtful one means.
+and need no zone; any other time is the wall clock of the machine. If a wall-clock time is ambiguous, Elapsed decides.
 
-A job whose size was changed has two rows: one in the state RESIZING, which ends at the change, and one that was
-submitted at the change but has the start of the first. The second begins at the change.
+A resized job has two rows: one in the state RESIZING, which ends at the resize, and one that was submitted at the
+resize but shows the start of the first row. We let the second row start at the resize.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
 }
 """How the text of each column is parsed, and the type of the result."""
 _OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
-"""Columns whose parsers take what devices count as well."""
+"""Columns whose parsers also take the device factors."""
 
 
 _MEASURED = ("TRESUsageInAve", "TRESUsageInTot", "MaxRSS")
@@ -73,7 +73,7 @@ _UNREAD = (
     "the others of its step are used"
 )
 _STATED = ("AllocTRES", "ReqTRES", "NodeList")
-"""Columns with a twin, such as `AllocTRES stated`, that says whether the cell holds anything."""
+"""Columns with a companion column, such as `AllocTRES stated`, which shows whether the cell has a value."""
 
 _LIFE = TimeColumns({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
 _TIMES = TimeColumns(
@@ -81,16 +81,16 @@ _TIMES = TimeColumns(
 )
 
 _Unread = tuple[str, str, pl.Series, pl.Series]
-"""Column, reason, mask of rows, and the texts of all rows."""
+"""Column, reason, mask of the rows, and the text of all rows."""
 
 
 class SacctReader:
-    """Reads `sacct` files into rows of one shape.
+    """Reads `sacct` files into rows with the same columns.
 
     Attributes
     ----------
     wall_clocks : bool
-        Whether any time that was read is a wall clock without zone.
+        Whether any time read so far is a wall-clock time without a zone.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -101,10 +101,10 @@ class SacctReader:
         self._unknown = UnknownDevices(sink, "jobs")
 
     def rows(self, files: list[SourceFile]) -> Iterator[pl.DataFrame]:
-        """Yield the usable rows, steps included, in frames of one shape.
+        """Yield the usable rows, including steps, in frames with the same columns.
 
-        Times are UTC; the columns named `_local` keep the wall clock, which is never ambiguous, to match and order the
-        rows of a job. `ord` rises with the file and the line.
+        Times are UTC. The columns named `_local` keep the wall-clock time as written, for matching and ordering the
+        rows of a job. `ord` increases with file and line.
         """
         for number, file in enumerate(files):
             head = file.head()
@@ -125,7 +125,7 @@ class SacctReader:
             records.faults[cell.row] = (cell.column, cell.reason)
         unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
         texts = frame
-        # A cell that cannot be read is unknown; an empty one says that there is nothing.
+        # A cell that cannot be read is unknown; an empty cell means that there is nothing.
         stated = {
             f"{n} stated": pl.col(n).is_not_null() if n in layout.columns else pl.lit(value=False) for n in _STATED
         }
@@ -162,7 +162,7 @@ class SacctReader:
         return self._normal(frame.filter(kept), layout, times)
 
     def _gpu_time(self, rejected: pl.DataFrame, layout: SacctLayout) -> float:
-        """Return the GPU time of runs that cannot be used, as far as they state it [GPU*s]."""
+        """Return the GPU time of unusable runs, as far as it is recorded [GPU*s]."""
         runs = rejected.filter(pl.col("step").is_null(), ~pl.col("JobID").str.contains(".", literal=True))
         if runs.is_empty():
             return 0.0
@@ -170,7 +170,7 @@ class SacctReader:
         return float(runs.select((_stated_seconds() * pl.col("gpus")).sum()).item() or 0)
 
     def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
-        """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
+        """Count invalid measurements, such as 16E or 18446744073709551615; only the affected cell becomes unknown."""
         for name in _MEASURED:
             if name in layout.columns:
                 lost = (
@@ -198,7 +198,7 @@ class SacctReader:
         frame = _in_utc(frame, times, options["timezone"], options["doubled_hour"])
         frame = times.ordered(self._resizes.moved(frame), _LIFE)
         frame = frame.with_columns(_resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
-        # Waits that count from Eligible take it as it stands; a step's own is that of no job.
+        # Waits counted from Eligible use it as recorded; a step's Eligible is not its job's.
         frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, _LIFE, "eligible", start)
@@ -221,7 +221,7 @@ def _read_series(
     kind: pl.DataType,
     unread: list[_Unread],
 ) -> pl.Series:
-    """Return the cells parsed, each distinct text once; those that cannot be parsed are added to `unread`."""
+    """Return the parsed cells, parsing each distinct text once; cells that cannot be parsed are added to `unread`."""
     distinct = texts.drop_nulls().unique(maintain_order=True).to_list()
     values: list[Any] = []
     wrong: dict[str, list[str]] = {}
@@ -254,10 +254,10 @@ def _identity() -> Iterable[pl.Expr]:
 
 
 def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
-    """Return the columns that are staged."""
+    """Return the columns to stage."""
     component = pl.col("component").is_not_null()
     whole = pl.col("job") + pl.when(pl.col("task").is_not_null()).then("_" + pl.col("task")).otherwise(pl.lit(""))
-    # A start at submission is the main scheduler's too.
+    # A start at submission also comes from the main scheduler.
     flags = pl.col("Flags")
     return frame.select(
         "ord",
@@ -265,7 +265,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         key=pl.when(component).then("job").otherwise(pl.coalesce("raw_id", whole)),
         component="component",
         step="step",
-        # Raw ids do not show which tasks were submitted as one array.
+        # Raw ids do not show which tasks were submitted together as an array.
         array=pl.when(pl.col("task").is_not_null()).then("job"),
         task=pl.col("task").cast(pl.Int64, strict=False),
         task_ranges=pl.col("tasks").struct["ranges"],
@@ -307,7 +307,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
 
 
 def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
-    """Return whether a row `started` and `ended`, and the stated run time."""
+    """Return the columns `started` and `ended` of a row, and its recorded run time."""
     stated = _stated_seconds()
     if "NodeList" in layout.columns:
         nowhere = ~pl.col("NodeList stated")
@@ -318,7 +318,7 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     instant = (pl.col("StartLocal") == pl.col("EndLocal")) & (stated.fill_null(0) == 0) & nowhere
     planned = pl.col("word") == "PENDING"
     started = pl.col("StartLocal").is_not_null() & ~(instant | planned).fill_null(value=False)
-    # A run that was requeued has ended, and so has the part of one before its size was changed.
+    # A requeued run has ended, and so has the part of a run before a resize.
     going = pl.col("status").is_in(["running", "pending"]) & ~pl.col("word").is_in(["REQUEUED", "RESIZING"])
     yield started.alias("started")
     yield (~going.fill_null(value=False)).alias("ended")
@@ -326,7 +326,7 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
 
 
 def _usage() -> dict[str, pl.Expr]:
-    """Return the measured use, summed over the tasks of a step where their number is known."""
+    """Return the measured use, summed over the tasks of a step if their number is known."""
     mean, total = pl.col("TRESUsageInAve").struct, pl.col("TRESUsageInTot").struct
     of_job = pl.when(pl.col("step").is_null()).then(pl.col("AdminComment")).struct
     tasks = _positive("NTasks").fill_null(1.0)
@@ -340,16 +340,16 @@ def _usage() -> dict[str, pl.Expr]:
     }
 
 
-# Times: instants and wall clocks, and rows that go on a resized job.
+# Times: instants, wall-clock times, and rows that continue a resized job.
 
 _INSTANT = r"^\d{1,12}$|^\d{4}-.*(?:Z|[+-]\d\d:?\d\d)$"
 _WRITTEN = "%Y-%m-%dT%H:%M:%S"
 _MOST_RESIZES = 1_000_000
-"""Most resized jobs that are remembered."""
+"""Maximum number of resized jobs that are remembered."""
 
 
 def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
-    """Return the cells with instants spelled as wall clocks of UTC, and where they were, as columns `<name>Instant`."""
+    """Return the cells with instants rewritten as UTC wall-clock times, and their masks as columns `<name>Instant`."""
     cells = []
     where = []
     none = pl.repeat(value=False, n=text.height, eager=True)
@@ -371,14 +371,14 @@ def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
 
 
 def _stated_seconds() -> pl.Expr:
-    """Return the run time that a row states, without suspension [s]."""
+    """Return the run time recorded in a row, without suspension [s]."""
     return pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
 
 
 def _in_utc(frame: pl.DataFrame, times: RecordTimes, zone: str, doubled_hour: str) -> pl.DataFrame:
-    """Return the rows with their times in UTC, and the wall clocks as columns `<name>Local`.
+    """Return the rows with times in UTC, and the wall-clock times as columns `<name>Local`.
 
-    Of the two instants that a wall clock can mean when clocks change, Elapsed decides where it can.
+    If a wall-clock time near a clock change can mean two instants, Elapsed decides between them if possible.
     """
     instants = [name for name in _TIMES.columns if frame[f"{name}Instant"].any()]
     clocks = frame.select(pl.when(~pl.col(f"{name}Instant")).then(name).alias(name) for name in _TIMES.columns)
@@ -396,21 +396,21 @@ def _in_utc(frame: pl.DataFrame, times: RecordTimes, zone: str, doubled_hour: st
 
 
 def _lasted() -> pl.Expr:
-    """Return the time from the start to the end that a row states, suspension included [s]."""
+    """Return the time from start to end recorded in a row, including suspension [s]."""
     return _stated_seconds() + pl.col("Suspended").fill_null(0.0)
 
 
 class _Resizes:
-    """Finds rows that go on a job whose size was changed; remembers the rows in the state RESIZING."""
+    """Finds rows that continue a resized job; remembers the rows in the state RESIZING."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def moved(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows with the start at the change, the start that they state, and whether it was moved.
+        """Return the rows with the start moved to the resize, their recorded start, and whether it was moved.
 
-        A start before the submission is that of the first row if that was seen, or if the stated run time counts from
-        it; else it contradicts the submission.
+        A start before the submission is the start of the job's first row if that row was seen or if the recorded run
+        time counts from this start; otherwise it contradicts the submission.
         """
         key = pl.concat_str(
             pl.col("Cluster").fill_null(""),
@@ -440,28 +440,28 @@ class _Resizes:
         return pl.col("key").is_in(list(self._seen)).fill_null(value=False) | counted.fill_null(value=False)
 
 
-# What a row holds: nodes, CPUs, memory and GPUs, from the columns of every version.
+# Resources of a row: nodes, CPUs, memory and GPUs, from the columns of every Slurm version.
 
 
 def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
     """Yield the expressions of the resources of each row, for a frame of parsed rows of `sacct`.
 
-    If a TRES list states GPUs, it alone counts; GRES columns and the command count otherwise. An unknown device makes
-    `gpus` unknown, and `devices` names it.
+    If a TRES list contains GPUs, only that list is used; otherwise, GRES columns and the command are used. An unknown
+    device makes `gpus` unknown, and `devices` names it.
 
     Parameters
     ----------
     columns : collection of str
-        The columns that the file has.
+        Columns of the file.
     shards_per_gpu : str
-        Shards that make a GPU; '' if unknown.
+        Number of shards per GPU; '' if unknown.
 
     Yields
     ------
     polars.Expr
-        One column each, one value a row: `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs], `model`,
-        `per_node_gpus` and `asked_gpus` (requested, per node and in all) [GPUs]; and for the checks the booleans
-        `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number`. NULL is unknown.
+        One expression per column: `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs], `model`,
+        `per_node_gpus` and `asked_gpus` (requested, per node and in total) [GPUs]; and, for the checks, the Boolean
+        columns `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number`. NULL is unknown.
 
     Raises
     ------
@@ -485,8 +485,8 @@ def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Exp
     fraction = (
         pl.when(listed["shards"] > 0).then(listed["shards"] / float(shards_per_gpu)) if shards_per_gpu else pl.lit(None)
     )
-    # slurmctld stores the total in AllocGRES, sbatch asks for each node in ReqGRES; where both are the same on several
-    # nodes, both are for each node.
+    # slurmctld stores the job's total in AllocGRES, and sbatch requests an amount per node in ReqGRES; if both are
+    # equal for several nodes, both are per node.
     alike = (held["gpus"] == asked_gres["gpus"]).fill_null(value=False)
     line = pl.col("SubmitLine").struct
     others = pl.coalesce(held["devices"], asked_gres["devices"], line["devices"])
@@ -527,15 +527,15 @@ def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Exp
 
 
 def _unread() -> pl.Expr:
-    """Return a mask of the rows in which the TRES cell that counts cannot be read."""
+    """Return a mask of the rows in which the relevant TRES cell cannot be read."""
     held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
     return held | (pl.col("AllocTRES").is_null() & asked)
 
 
 def _no_gres(columns: Collection[str]) -> pl.Expr:
-    """Return a mask of the rows in which an empty GRES cell, of a version without TRES, means 0 GPUs.
+    """Return a mask of the rows in which an empty GRES cell means 0 GPUs, as in versions without TRES.
 
-    `columns` are those that the file has.
+    `columns` are the columns of the file.
     """
     if {"AllocTRES", "ReqTRES"} & set(columns):
         return pl.lit(value=False)
@@ -545,15 +545,15 @@ def _no_gres(columns: Collection[str]) -> pl.Expr:
 
 
 def _positive(name: str) -> pl.Expr:
-    """Return a count column, NULL for 0: sacct prints 0 for what is not allocated yet."""
+    """Return a count column with NULL for 0, because sacct prints 0 if nothing is allocated yet."""
     return pl.when(pl.col(name) > 0).then(name)
 
 
-# What rows say against themselves, and what is assumed where they are not clear.
+# Count contradictions within rows, and the assumptions made for unclear rows.
 
 
 def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
-    """Count what the rows of a block that are no steps, in UTC and with their resources, say against themselves."""
+    """Count contradictions in the non-step rows of a block, whose times are in UTC and whose resources are known."""
     timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
     ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
     lists_gres = pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null()
@@ -568,21 +568,19 @@ def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
         resized_runs="resized",
     )
     for column in odd:
-        # NULL where there is nothing to compare.
+        # NULL if there is nothing to compare.
         sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["JobID"], column.count())
 
 
 _MEANINGS = {
-    "duration_disagrees": "rows whose stated Elapsed is not End minus Start minus Suspended; the times are used",
-    "end_of_unfinished_job": "rows that carry an end although their state says that they have not ended; the end is "
-    "not used",
-    "unknown_status_word": "rows whose state is not in the format's description; their status is 'unknown'",
+    "duration_disagrees": "rows whose recorded Elapsed is not End minus Start minus Suspended; the times are used",
+    "end_of_unfinished_job": "rows with an end although their state is not final; the end is ignored",
+    "unknown_status_word": "rows with a state that the format does not define; their status is 'unknown'",
     "node_count_disagrees": "rows whose NNodes is not the number of nodes in their NodeList; both are kept",
     "typed_gpus_disagree": "rows whose typed GPU entries do not add up to gres/gpu; gres/gpu is used",
-    "shared_gpus_unknown": "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu "
-    "states the former",
-    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm makes of the letters gpu; taken for "
-    "GPUs",
-    "resized_runs": "rows that go on a job whose size was changed; they state its first start and are counted from "
-    "the change",
+    "shared_gpus_unknown": "rows with parts of GPUs of unknown size (gres/shard, gres/mps); the option shards_per_gpu "
+    "sets the size of a shard",
+    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; they "
+    "count as GPUs",
+    "resized_runs": "rows that continue a resized job; they show its first start, but we count them from the resize",
 }

@@ -1,4 +1,4 @@
-"""From the rows of `sacct` to jobs, attempts, placements, nodes and measured use."""
+"""Turn the rows of `sacct` into jobs, attempts, placements, nodes and measured use."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Which rows are one run, and which runs are one job.
+# Find the rows that are the same run, and the runs that are the same job.
 
-# A row that is in several exports is the same run of the same job: the one with an end counts, else the last. A row
-# without a start shows an earlier state when a later row has the same submission.
+# A row that is in several exports is the same run of the same job: the row with an end is used, otherwise the last one.
+# A row without a start shows an earlier state if a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
 SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
@@ -45,7 +45,7 @@ SELECT ord, generation, cluster || '/' || key || {SUFFIX} AS job_id,
            ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
 FROM ({_LIVES})"""
 
-# A job of a federation is submitted to several clusters; those that do not start it print it as revoked.
+# A federated job is submitted to several clusters; the clusters that do not start it list it as revoked.
 _REVOKED = """
 CREATE TABLE revoked AS
 SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
@@ -53,12 +53,13 @@ WHERE word = 'REVOKED' AND start_local IS NULL;
 DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 
 _MOST_WAITING = 2_000_000
-"""Most waiting tasks of all arrays that become jobs of their own."""
+"""Maximum number of waiting array tasks, over all arrays, that become jobs of their own."""
 
 _WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
 _PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
 
-# The tasks of an array that wait are one row. Each is a job of its own; the last one left has the row's own number.
+# The waiting tasks of an array share one row. Each becomes a job of its own; the last remaining task has the row's own
+# number.
 _PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
@@ -85,8 +86,8 @@ SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "a
        node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
 FROM part WHERE component IS NULL"""
 
-# A heterogeneous job is the sum of its components; what cannot be added comes from the first, and a sum is unknown if a
-# component lacks its part.
+# A heterogeneous job is the sum of its components. Values that cannot be added come from the first component, and a sum
+# is unknown if it is unknown for any component.
 _OF_FIRST = ", ".join(
     f'arg_min_null("{name}", component) AS "{name}"'
     for name in (
@@ -111,8 +112,8 @@ SELECT job_id, attempt, any_value(cluster) AS cluster, {_OF_FIRST}, {_OF_ALL},
 FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
-    # Most jobs have one row: only the others need to be summed up.
-    # An export before its start may have a submission that a requeue has replaced: the latest state counts.
+    # Most jobs have only one row, so only the others need to be summed. An export from before a job's start may contain
+    # a submission that a requeue has since replaced; the latest state is used.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
@@ -137,14 +138,14 @@ _ROUTES = {
 }
 
 
-# GPUs that the accounting database does not record.
+# Find GPUs that the accounting database does not record.
 #
-# Without `AccountingStorageTRES=gres/gpu` in slurm.conf AllocTRES lists no GPUs, and nothing in a record tells a job on
-# a GPU node from one without. What shows it is a command line that asked for GPUs, or a partition named after GPUs in
-# a cluster that lists none at all. The GPUs of such runs are unknown, unless the option gpus_from says where to take
-# them.
+# Without `AccountingStorageTRES=gres/gpu` in slurm.conf, AllocTRES lists no GPUs, and nothing in a record distinguishes
+# a job on a GPU node from one without GPUs. Two signs remain: a command that requested GPUs, and a partition named
+# after GPUs in a cluster that lists no GPUs at all. The GPUs of such runs are unknown, unless the option gpus_from
+# gives a source for them.
 
-_CURE = "set AccountingStorageTRES=gres/gpu in slurm.conf for the jobs to come"
+_CURE = "set AccountingStorageTRES=gres/gpu in slurm.conf for future jobs"
 _NAMED = "gpu|dgx|hgx|rtx|tesla|gh200|(^|[^a-z0-9])([abhpv][0-9]{2,3}|l40s?|mi[0-9]{3})([^a-z0-9]|$)"
 """Partitions named after GPUs."""
 
@@ -156,8 +157,8 @@ WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
     OR (regexp_matches("partition", '{_NAMED}', 'i')
         AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
 
-# The typical node of a partition: the number of GPUs that most of the nodes have on which its jobs ran, where single
-# jobs, which need no assumption, show how many were held at once.
+# The typical GPU count of a partition's nodes: the most frequent count among the nodes on which its jobs ran.
+# Single-node jobs, which need no assumption, show how many GPUs of a node were held at once.
 _TYPICAL = f"""
 CREATE TABLE typical AS
 WITH alone AS (
@@ -172,7 +173,7 @@ GROUP BY cluster, "partition" """
 
 
 def check_gpus_from(text: str) -> dict[str, int] | None:
-    """Return the value of the option gpus_from: GPUs of a node [GPUs] by partition, or None for a named source.
+    """Return the value of the option gpus_from: GPUs per node by partition [GPUs], or None for a named source.
 
     Raises
     ------
@@ -183,28 +184,28 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
         return None
     parts = [re.fullmatch(r"([^:,\s]+):(\d{1,4})", part) for part in text.split(",")]
     if not all(parts):
-        hint = "give listed, partition, or the GPUs of a node by partition, like gpu:4,dgx:8"
+        hint = "give listed, partition, or the GPUs per node by partition, such as gpu:4,dgx:8"
         raise UsageError(f"'{text[:80]}' is not a source of GPU counts", where="--option gpus_from", hint=hint)
     return {match[1]: int(match[2]) for match in parts if match}
 
 
 def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Set `gpu_count` [GPUs] of runs whose GPUs the database does not record, and count these runs.
+    """Set `gpu_count` [GPUs] for runs whose GPUs the database does not record, and count these runs.
 
-    The value is NULL with gpus_from=listed. Otherwise it is the number that the command requests, or the number of
-    nodes times the GPUs of a node of the partition.
+    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, if there is none,
+    the number of nodes times the partition's GPUs per node.
 
     Parameters
     ----------
     con : duckdb.DuckDBPyConnection
-        Has the table `part` with one row a run (or component of one), which this function updates.
+        Has the table `part` with one row per run (or component of a run), which this function updates.
     sink : Sink
-        Has the options, and receives checks and notes.
+        Contains the options, and receives checks and notes.
 
     Raises
     ------
     UsageError
-        The option gpus_from has no meaning.
+        The value of the option gpus_from is invalid.
     """
     con.execute(_UNLISTED)
     count = _one(con, "SELECT count(*) FROM unlisted")
@@ -228,36 +229,36 @@ def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     if count:
         unknown = _one(con, "SELECT count(*) FROM unlisted WHERE gpu_count IS NULL")
         found = (
-            f"{count - unknown} of them have what their command asked for, else whole nodes of their partition"
+            f"{count - unknown} of them get what their command requested, otherwise whole nodes of their partition"
             if chosen != "listed"
-            else "--option gpus_from=partition, or gpus_from=PARTITION:GPUS, takes them from the partition's nodes"
+            else "--option gpus_from=partition, or gpus_from=PARTITION:GPUS, counts the GPUs of the partition's nodes"
         )
         sink.note(
-            f"{count} runs in GPU partitions do not list GPUs, and {unknown} have an unknown number: {_CURE}; {found}"
+            f"{count} runs in GPU partitions list no GPUs, and the GPUs of {unknown} are unknown: {_CURE}; {found}"
         )
 
 
 _GPU_CHECKS = (
     SqlCheck(
         "gpus_not_listed",
-        f"runs that asked for GPUs or ran in a partition named after them, whose AllocTRES lists none; {_CURE}",
+        f"runs that requested GPUs or ran in a partition named after GPUs, but whose AllocTRES lists none; {_CURE}",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord)",
         "part WHERE start_local IS NOT NULL",
     ),
     SqlCheck(
         "gpus_assumed",
-        "runs without listed GPUs, taken from the command or the nodes of the partition (option gpus_from)",
+        "runs without listed GPUs, whose number comes from the command or the partition's nodes (option gpus_from)",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord) WHERE u.gpu_count IS NOT NULL",
         "part WHERE start_local IS NOT NULL",
     ),
 )
 
 
-# Where the runs of `sacct` held their GPUs.
+# Find on which nodes the runs of `sacct` held their GPUs.
 #
-# sacct names the nodes of a run and its GPUs in all, not how these were divided: six on two nodes may be 4 + 2. The
-# GPUs on each node are known where a run had one node, or one GPU for each, or asked for a number on each node, or
-# where it filled its nodes: then each gave all that was ever held there. Elsewhere they are unknown.
+# sacct lists the nodes of a run and its total GPUs, but not how they were divided: six on two nodes may be 4 + 2. The
+# GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled its
+# nodes, that is, each node gave all the GPUs that were ever held there. Otherwise they are unknown.
 
 _SPREAD = """
 CREATE TABLE spread AS
@@ -274,7 +275,7 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
 
 _EVEN = "gpu_count IS NULL AND total % nodes = 0"
 
-# The most that a node ever gave: what was held there at once, as far as it is certain, or the even share of a gang.
+# The most GPUs that a node ever gave: the number certainly held there at once, or the even share of a multi-node run.
 _FILLED = f"""
 CREATE TABLE filled AS
 WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),
@@ -315,7 +316,7 @@ def _seconds(later: str, earlier: str) -> str:
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows of `SacctReader` allow; return the number of jobs that ran again."""
+    """Write every table that can be built from the rows of `SacctReader`; return the number of requeued jobs."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED):
         con.execute(statement)
@@ -356,7 +357,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    # A run that was requeued, or whose size was changed, has ended, though its job has not; its status is not known.
+    # A requeued or resized run has ended although its job has not; its status is unknown.
     sink.writer.copy(
         "attempts",
         con,
@@ -373,12 +374,12 @@ def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Write where each attempt ran, and the machines that are named there."""
+    """Write the placements of each attempt, and the machines named in them."""
     ran = "part WHERE start_local IS NOT NULL AND len(node_list) > 0"
     clusters = _one(con, f"SELECT count(DISTINCT cluster) FROM {ran}")
     if not clusters:
         return
-    # Machines of two clusters may share their names.
+    # Machines of different clusters may have the same name.
     con.execute(_SPREAD.format(name="cluster || '/' || node" if clusters > 1 else "node"))
     if _any(con, f"spread WHERE {_EVEN}"):
         con.execute(_FILLED)
@@ -407,7 +408,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")
 _STATED = " OR ".join(f"{name} IS NOT NULL" for name in ("cpu_s", *_MEASURES))
 
-# A use that steps state is not told of the whole job again (AdminComment), or it would count twice.
+# A use recorded for steps is not taken from the whole job (AdminComment) again, because it would count twice.
 _ONCE = ", ".join(
     f"CASE WHEN step IS NOT NULL OR count({name}) FILTER (step IS NOT NULL) OVER (PARTITION BY cluster, key) = 0 "
     f"THEN {name} END AS {name}"
@@ -420,8 +421,8 @@ SELECT cluster, key, job_id, generation,
        CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
 FROM part GROUP BY cluster, key, job_id, generation"""
 
-# The processor time of a run is that of its steps. Where a dump has none, it is the run's own; that is 0 where sacct
-# was told to leave the steps out, which says nothing.
+# The CPU time of a run comes from its steps. If a dump has no steps, the run's own CPU time is used, unless it is 0,
+# because sacct prints 0 when it was asked to leave out steps.
 _USED = f"""
 CREATE TABLE used AS
 WITH step AS (
@@ -443,7 +444,7 @@ WHERE {_STATED}"""
 
 
 def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Write the measured use of steps, each beside the job of its id that was submitted last before it."""
+    """Write the measured use of steps, each for the last job with its id that was submitted before it."""
     if not _any(con, f"sacct WHERE {_STATED}"):
         return
     con.execute(_USED)
@@ -468,7 +469,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "reused_job_ids",
-        f"jobs whose id had another job that ended more than {REUSED_AFTER} before; their job_id ends in #2, #3, ...",
+        f"jobs whose id had another job that ended more than {REUSED_AFTER} earlier; their job_id ends in #2, #3, ...",
         "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
         "job",
     ),
@@ -496,7 +497,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "cpu_time_disagrees",
-        "jobs of one run whose TotalCPU differs by a second or more from the sum over their steps, which is used",
+        "jobs with a single run whose TotalCPU differs by 1 s or more from the sum over their steps, which is used",
         """SELECT p.job_id FROM (
             SELECT *, count(*) OVER (PARTITION BY cluster, key) AS runs FROM part) p
         JOIN (SELECT cluster, key, sum(cpu_s) AS cpu_s FROM used WHERE step IS NOT NULL GROUP BY cluster, key) s

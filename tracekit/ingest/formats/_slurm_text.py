@@ -1,7 +1,7 @@
-"""The text of a `sacct` export: which columns its lines have, what parts them, and where each record ends.
+"""Read the text of a `sacct` export: find its columns, its delimiter, and where each record ends.
 
-Anybody may write anything into names, comments and commands: the delimiter, or line breaks. Such a record is put
-right where the columns around the free text leave one way; else it is set aside.
+Names, comments and commands may contain anything, including the delimiter or line breaks. Such a record is repaired if
+the columns around the free text allow only one way to split it; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
-"""Column of the tenant unit by the option's value."""
+"""Column of the tenant unit for each value of the option."""
 
 COMMAND = (
     "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
@@ -48,18 +48,18 @@ _ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "RUNNING", "P
 
 @dataclass(frozen=True)
 class SacctLayout:
-    """The layout of the lines of one file."""
+    """The line layout of one file."""
 
     columns: dict[str, int]
     """Position of each column that is read, in schema order."""
     names: tuple[str, ...]
-    """Every column in lower case."""
+    """Names of all columns in lower case."""
     delimiter: str
     trailing: bool
-    """Whether a delimiter ends each line."""
+    """Whether each line ends with a delimiter."""
     spec: TableSchema
     quoted: bool = False
-    """Whether cells may be in quotes, as pandas and Excel write them and sacct does not."""
+    """Whether cells may be quoted, as written by pandas and Excel but not by sacct."""
 
     @property
     def fields(self) -> int:
@@ -68,12 +68,12 @@ class SacctLayout:
 
 
 def check_delimiter(text: str) -> str:
-    """Return the delimiter that the option states, '' for none.
+    """Return the delimiter given by the option; '' if there is none.
 
     Raises
     ------
     UsageError
-        It is not one character that can part columns.
+        The option is not a single character that can separate columns.
     """
     found = "\t" if text == "\\t" else text
     if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
@@ -83,11 +83,11 @@ def check_delimiter(text: str) -> str:
 
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
-    """Return the names in a header line, in lower case, and the delimiter; no names where it is no header of sacct."""
+    """Return the column names in a header line, in lower case, and the delimiter; no names if it is not sacct's."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
-        # With another delimiter than the usual one, all needed columns have to be there: many tables have a state.
+        # With an unusual delimiter, all required columns must be present, because many tables have a column State.
         names = [name.lower() for name in _BETWEEN.split(text[:20_000])]
         other = between.pop() if len(between) == 1 and {n.lower() for n in _NEEDED} <= set(names) else "|"
         delimiter = other if other.strip(" ") else "|"
@@ -96,16 +96,16 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
 
 
 def _is_quoted(head: bytes, delimiter: str) -> bool:
-    """Return whether a table was saved by a program that puts cells in quotes.
+    """Return whether a table was saved by a program that quotes cells.
 
-    sacct never does: a quote of its own is a letter. The header tells, or the first line that has as many columns in
-    one way of reading and not in the other.
+    sacct never does; in its output, a quote is an ordinary character. The header decides, or else the first line that
+    has the right number of columns in only one way of reading.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
         return True
     fields = header.count(delimiter) + 1
-    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last one may be cut
+    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last line may be cut
         if '"' not in line:
             continue
         plain = line.count(delimiter) + 1 in (fields, fields + header.endswith(delimiter))
@@ -119,7 +119,7 @@ def _is_quoted(head: bytes, delimiter: str) -> bool:
 
 
 def _is_fixed_width(head: bytes) -> bool:
-    """Return whether sacct printed a table for people: blanks between the names of columns, dashes below them."""
+    """Return whether sacct printed a human-readable table: blanks between column names, dashes below them."""
     names, _, below = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
     words = {word.lower() for word in names.decode("utf-8", "replace").split()}
     dashes = below.partition(b"\n")[0].split()
@@ -127,7 +127,7 @@ def _is_fixed_width(head: bytes) -> bool:
 
 
 def looks_like_sacct(head: bytes) -> bool:
-    """Return whether a file's first bytes are those of an export as text, with header line or without."""
+    """Return whether a file's first bytes are those of a text export, with or without a header line."""
     line = head.partition(b"\n")[0]
     if {"jobid", "state"} <= set(_header(line)[0]) or (_is_fixed_width(head) and b"JobID" in line):
         return True
@@ -141,7 +141,7 @@ def looks_like_sacct(head: bytes) -> bool:
 
 
 def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
-    """Return the layout of an export by its first line and its first bytes, and whether that line is a header.
+    """Return the layout of an export from its first line and first bytes, and whether that line is a header.
 
     Raises
     ------
@@ -155,14 +155,14 @@ def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple
     if names:
         if len(delimiter) > 1 or not delimiter.isascii():
             what = f"its column delimiter is '{delimiter[:20]}', which is not a single character"
-            raise SourceError(what, where=path, line=1, hint="give sacct --delimiter one character, such as ^")
+            raise SourceError(what, where=path, line=1, hint="use a single character in sacct --delimiter, such as ^")
         trailing = not names[-1]
         quoted = _is_quoted(head, delimiter)
         names = names[:-1] if trailing else names
         return layout_of(names, delimiter, path, sink, trailing=trailing, quoted=quoted), True
     if _is_fixed_width(head):
-        what = "write it again with --parsable2: sacct printed a table for people, which cuts long cells"
-        raise SourceError(what, where=path, line=1, hint=f"as in: {COMMAND}")
+        what = "export it again with --parsable2: this is sacct's human-readable table, which truncates long cells"
+        raise SourceError(what, where=path, line=1, hint=f"for example: {COMMAND}")
     listed = [name.partition("%")[0].strip().lower() for name in sink.options["fields"].split(",")]
     if listed == [""]:
         hint = f"name its columns, as sacct --format did, with --option fields=JobID,...; or write it with: {COMMAND}"
@@ -176,12 +176,12 @@ def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple
 def layout_of(
     names: Sequence[str], delimiter: str, path: str, sink: Sink, *, trailing: bool, quoted: bool = False
 ) -> SacctLayout:
-    """Return the layout of lines with these columns, in lower case.
+    """Return the layout of lines with these columns, given in lower case.
 
     Raises
     ------
     SourceError
-        A column that is needed, by the format or by an option, is missing; or one is there twice.
+        A column required by the format or by an option is missing, or a column occurs twice.
     """
     spec = schema.source("slurm", "sacct")
     columns = {name: names.index(name.lower()) for name in spec.names if name.lower() in names}
@@ -205,24 +205,24 @@ def layout_of(
     return SacctLayout(columns, tuple(names), delimiter, trailing, used, quoted)
 
 
-# Divide a line of `sacct` whose free text holds the delimiter, or lines whose free text holds line breaks.
+# Split a line of `sacct` whose free text contains the delimiter, or lines whose free text contains line breaks.
 #
-# Anybody may write anything into names, comments and command lines. The columns in front of the first of them and
-# behind the last are counted from both ends; those between two of them have forms (times, durations, lists), and of
-# all divisions only those remain in which every such cell has its form. A line is divided where they agree on every
-# column that is read.
+# Names, comments and command lines are free text and may contain anything. The columns before the first and after the
+# last free-text column are counted from both ends. The columns between two free-text columns have known forms (times,
+# durations, lists); we keep only the divisions in which every such cell has its form. A line is split if the remaining
+# divisions agree on every column that is read.
 
 FREE_TEXT = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "constraints", "extra", "submitline", "workdir"}
     | {"container", "stdin", "stdout", "stderr", "stdinexpanded", "stdoutexpanded", "stderrexpanded", "failednode"}
 )
-"""Columns in which anybody may write anything, the delimiter included; in lower case."""
+"""Free-text columns, which may contain anything including the delimiter; in lower case."""
 
 SEVERAL_LINES = frozenset({"comment", "admincomment", "systemcomment", "extra", "submitline"})
-"""Those of them in which line breaks are likely: in a job's name or a folder they would be damage."""
+"""Free-text columns in which line breaks are likely; in a job's name or a folder they would mean damage."""
 
 _MOST_EXTRA = 64
-"""Most delimiters in free text for which divisions are tried; each adds a division for each column."""
+"""Maximum number of delimiters in free text for which divisions are tried; each adds one division per column."""
 
 _WORDS = r"Unknown|None|N/A|\(null\)|INVALID|UNLIMITED|Partition_Limit|NOT_SET"
 _FORMS = {
@@ -262,23 +262,23 @@ _FORM_OF = {
     for kind, names in _KINDS.items()
     for name in names.split()
 }
-"""The form of each column that is no free text; cells of other columns may be anything without the delimiter."""
+"""The form of each column that is not free text; cells of other columns may be any text without the delimiter."""
 
 # By what is read of the columns from here on: where each of these columns begins, counted in pieces.
 _Divisions = dict[tuple[int, ...], tuple[int, ...]]
 
 
 def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], delimiter: str) -> list[str] | None:
-    """Return the cells of a line, or None where its division is not certain.
+    """Return the cells of a line, or None if its division is uncertain.
 
     Parameters
     ----------
     pieces : sequence of str
-        The line, cut at every delimiter.
+        The line, split at every delimiter.
     names : sequence of str
         The columns, in lower case.
     read : collection of int
-        Positions of the columns that matter.
+        Positions of the columns that are read.
     delimiter : str
         Joins the pieces of one cell.
     """
@@ -292,7 +292,7 @@ def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], d
     if first == last:
         end = first + 1 + extra
         return [*pieces[:first], delimiter.join(pieces[first:end]), *pieces[end:]]
-    # The divisions from a column on, by how many pieces more than columns there are before it.
+    # The divisions from a column on, by the number of extra pieces before it.
     found: list[_Divisions] = [{(): ()} if shift == extra else {} for shift in range(extra + 1)]
     for place in range(last, first - 1, -1):
         found = [_before(place, shift, pieces, names, read, found) for shift in range(extra + 1)]
@@ -310,7 +310,7 @@ def fits(cells: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def begins_record(pieces: Sequence[str], names: Sequence[str]) -> bool | None:
-    """Return whether a line is the begin of a record; None where no job id is in front of the free text."""
+    """Return whether a line begins a record; None if no job id precedes the free text."""
     first = next((place for place, name in enumerate(names) if name in FREE_TEXT), len(names))
     if "jobid" not in names[:first]:
         return None
@@ -325,7 +325,7 @@ def _may_be(name: str, cell: str) -> bool:
 def _before(
     place: int, shift: int, pieces: Sequence[str], names: Sequence[str], read: Collection[int], after: list[_Divisions]
 ) -> _Divisions:
-    """Return the divisions from one column on: two at most, since two already contradict each other."""
+    """Return the divisions from one column on, two at most, because two already contradict each other."""
     begin = place + shift
     if names[place] in FREE_TEXT:
         widths = range(len(after) - shift)
@@ -342,20 +342,20 @@ def _before(
     return found
 
 
-# Join the lines of a `sacct` record whose free text holds line breaks, such as a script after `sbatch --wrap`.
+# Join the lines of a `sacct` record whose free text contains line breaks, such as a script after `sbatch --wrap`.
 #
-# Lines with too few columns are candidates. Where the job id stands in front of all free text, a line begins a record
-# when every column in front of the free text has its form, and all lines up to the next record are one. Where it does
-# not (`--format=ALL`), the fewest lines that make up all columns are, if no line is left over. In both cases the
-# joined text has to divide in one way, with each column in its form and line breaks in commands and comments alone;
-# otherwise each line is set aside.
+# Lines with too few columns are candidates. If the job id precedes all free text, a line begins a record when every
+# column before the free text has its form, and all lines up to the next record belong to it. Otherwise
+# (`--format=ALL`), we join the fewest lines that make up all columns, if no line is left over. In both cases the joined
+# text must divide in exactly one way, with each column in its form and line breaks only in commands and comments;
+# otherwise each line is rejected.
 
 _MOST_LINES = 2000
-"""Most lines that are taken for one record, or are held back because their record may have begun before."""
+"""Maximum number of lines joined into one record, or held back because their record may have begun earlier."""
 _MOST_TRIES = 16
-"""Most numbers of lines that are tried for a record where nothing else tells where it ends."""
+"""Maximum number of line counts tried for a record if nothing else shows where it ends."""
 _MOST_FAILED = 500
-"""Most failures of such trials in one block of the file; then its lines are not joined any more."""
+"""Maximum number of failed trials in one block of the file; after that, its lines are no longer joined."""
 _CURE = (
     ": a name or a command may contain a line break, so the end of the record is uncertain; export again without "
     "free-text columns (SubmitLine, Comment, ...) or with sacct --json"
@@ -364,20 +364,20 @@ _CURE = (
 
 @dataclass
 class OddLines:
-    """What the lines of a block are that do not have the right number of columns."""
+    """The lines of a block that do not have the right number of columns, sorted by kind."""
 
     alone: list[BadRecord] = field(default_factory=list)
-    """Lines that belong to no other, in order."""
+    """Lines that belong to no other line, in order."""
     joined: list[tuple[BadRecord, list[str]]] = field(default_factory=list)
-    """Records of several lines, with their cells."""
+    """Records that consist of several lines, with their cells."""
     tails: dict[int, str] = field(default_factory=dict)
-    """Lines that go on the last column of a record of the block, by its row."""
+    """Lines that continue the last column of a record in the block, by the row of the record."""
     failed: int = 0
-    """How many trials of joining lines came to nothing."""
+    """Number of failed trials to join lines."""
 
 
 def pieces_of(raw: bytes, layout: SacctLayout) -> list[str] | None:
-    """Return a line cut at every delimiter but one that ends it; None where it is not valid UTF-8."""
+    """Return a line split at every delimiter except one at its end; None if the line is not valid UTF-8."""
     try:
         pieces = raw.decode("utf-8").split(layout.delimiter)
     except UnicodeDecodeError:
@@ -388,7 +388,7 @@ def pieces_of(raw: bytes, layout: SacctLayout) -> list[str] | None:
 
 
 def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterator[tuple[Block, list[BadRecord]]]:
-    """Yield each block with the odd lines that follow it, though they were read with the next one."""
+    """Yield each block with the odd lines that follow it, even if they were read with the next block."""
     before: tuple[Block, list[BadRecord]] | None = None
     for block, bad in blocks:
         rest = bad
@@ -406,12 +406,12 @@ def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterato
 
 
 def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> OddLines:
-    """Return which of a block's odd lines are one record."""
+    """Return which of a block's odd lines form one record."""
     odd = OddLines()
     if SEVERAL_LINES.isdisjoint(layout.names):
         odd.alone = list(bad)
         return odd
-    # Lines between two regular records are looked at together.
+    # Lines between two regular records are examined together.
     rows = np.searchsorted(block.lines, [record.line for record in bad]).tolist()
     first = 0
     while first < len(bad):
@@ -424,7 +424,7 @@ def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> O
 
 
 def _join(lines: Sequence[BadRecord], row: int, layout: SacctLayout, odd: OddLines) -> None:
-    """Sort the odd lines behind one regular record, -1 for none, into `odd`."""
+    """Sort the odd lines after a regular record (row -1: before the first one) into `odd`."""
     pieces = [pieces_of(line.raw, layout) if line.reason.startswith("expected ") else None for line in lines]
     begins = [None if found is None else begins_record(found, layout.names) for found in pieces]
     if len(lines) == 1 and not (row >= 0 and begins[0] is False and _goes_on(pieces, layout)):
@@ -453,7 +453,7 @@ def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
     if layout.trailing or layout.names[-1] not in SEVERAL_LINES or len(pieces) > _MOST_LINES:
         return False
     place = layout.columns["JobID"]
-    # What begins with a job id may be a record that was cut off.
+    # A line that begins with a job id may be a truncated record.
     return all(
         found is not None and not (len(found) > place + 1 and fits(found[place : place + 1], ["jobid"]))
         for found in pieces
@@ -463,7 +463,7 @@ def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
 def _join_fewest(
     lines: Sequence[BadRecord], pieces: Sequence[list[str] | None], layout: SacctLayout, odd: OddLines
 ) -> None:
-    """Join the fewest lines that make up all columns each, if that leaves no line over; wherever a record may begin."""
+    """Join the fewest lines that make up all columns, wherever a record may begin, if no line is left over."""
     if None in pieces or len(lines) > _MOST_LINES:
         odd.alone += lines
         return
@@ -475,7 +475,7 @@ def _join_fewest(
             alone.append(lines[begin])
             begin += 1
             continue
-        # The fewest lines whose delimiters are enough.
+        # The fewest lines that contain enough delimiters.
         fewest = bisect_left(delimiters, delimiters[begin] + layout.fields - 1, begin + 1)
         for end in range(fewest, min(fewest + _MOST_TRIES, len(lines) + 1)):
             record = _record(lines[begin:end], layout)
@@ -494,7 +494,7 @@ def _join_fewest(
 
 
 def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord, list[str]] | None:
-    """Return several lines as one record with its cells; None where they are none for certain."""
+    """Return several lines as one record with its cells; None if it is uncertain that they are one record."""
     whole = BadRecord(lines[0].line, b"\n".join(line.raw for line in lines), lines[0].reason)
     pieces = pieces_of(whole.raw, layout)
     if pieces is None:
@@ -504,7 +504,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line with the cure as its reason, if it has too few columns."""
+    """Return a line; if it has too few columns, its reason says how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)
@@ -512,33 +512,33 @@ def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
 
 @dataclass
 class SacctRecords:
-    """Records of one block as text by column, with their lines, their text and their faults."""
+    """Records of one block as text columns, with line numbers, raw text and faults."""
 
     text: pl.DataFrame
     lines: NDArray[np.int64]
     raws: Callable[[int], bytes]
     order: NDArray[np.int64]
-    """Rises with the place in the file, and no two records have the same."""
+    """Unique number of each record, which increases with the position in the file."""
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
-    """First fault of a row: column and reason."""
+    """First fault of each row: column and reason."""
 
     def add_fault(self, rows: pl.Series, column: str, reason: str) -> None:
-        """Record a fault of the rows of a mask."""
+        """Record a fault for the rows of a mask."""
         for row in rows.fill_null(value=False).arg_true().to_list():
             self.faults.setdefault(row, (column, reason))
 
 
 def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
-    """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
+    """Yield the records of one export in blocks, as text; lines that cannot be split into columns are rejected.
 
-    `head` holds the first bytes of the file.
+    `head` contains the first bytes of the file.
 
     Raises
     ------
     SourceError
         There is no header line and no option names the columns, or a column is missing or named twice.
     """
-    reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is a letter
+    reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is an ordinary character
     line = reader.first_line()
     layout, is_header = find_layout(line, head, opened.path, sink)
     reader.part_at(layout.delimiter.encode(), quoting=layout.quoted)
@@ -552,7 +552,7 @@ def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[Sac
 
 
 def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
-    """Return the block's records with those that could be split after all; the others are set aside."""
+    """Return the block's records, including those that could be repaired; the others are rejected."""
     opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
     mended: list[tuple[BadRecord, list[str]]] = []
     for record in odd.alone:
@@ -606,7 +606,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
 
 
 def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
-    """Return the cells of a line whose free text holds the delimiter, or why it is set aside."""
+    """Return the cells of a line whose free text contains the delimiter, or the reason for rejecting the line."""
     if not record.reason.startswith("expected "):
         return record.reason
     pieces = pieces_of(record.raw, layout)

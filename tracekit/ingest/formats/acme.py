@@ -1,14 +1,14 @@
 """Acme (Shanghai AI Laboratory, 2023): the clusters Seren and Kalos, used to develop large language models.
 
 Origin: github.com/InternLM/AcmeTrace, licence in that repository. Study: Hu et al., Characterization of Large Language
-Model Development in the Datacenter, NSDI'24. Seren runs Slurm, Kalos Kubernetes; the cluster's name is only in the
-file name. Every time carries its offset from UTC, +08:00 in Seren and +00:00 in Kalos; hours of the day are read in
-Asia/Shanghai for both.
+Model Development in the Datacenter, NSDI'24. Seren runs Slurm, Kalos Kubernetes; the cluster's name is only in the file
+name. Every time includes its UTC offset, +08:00 in Seren and +00:00 in Kalos. For both clusters, hours of the day are
+read in Asia/Shanghai.
 
-Known faults: in the published rows of Kalos the stated duration is end minus submission, so that stated GPU time holds
-the wait as well, and the queue is a decimal; totals of jobs differ between the release's description and its own
-summary; GPUs in use, rebuilt from the log of Kalos, stay far below its size, so jobs may be missing. There are neither
-tenants nor a list of nodes. Utilization is a separate download of wide files, which are not read.
+Known faults: in the published rows of Kalos, the recorded duration is end minus submission, so the recorded GPU time
+also includes the wait, and the queue is a decimal number. The number of jobs differs between the release's description
+and its own summary. The GPUs in use, reconstructed from the log of Kalos, stay far below its size, so jobs may be
+missing. There are no tenants and no node list. Utilization is a separate download of wide files, which are not read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AcmeFormat(Format):
             if len(files) > 1:
                 raise SourceError(
                     f"two files for the cluster {cluster}: {files[0].path} and {files[1].path}",
-                    hint="keep one file for each cluster",
+                    hint="keep one file per cluster",
                 )
             for file in files:
                 if not re.search(cluster, file.name, re.IGNORECASE):
@@ -129,7 +129,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         queue_disagrees=disagrees(pl.col("queue"), queue_s),
         gpu_time_disagrees=disagrees(pl.col("gpu_time"), run_s * gpus, pl.max_horizontal(gpus, 1)),
     )
-    # Marks are compared only where the file has them, which is Kalos.
+    # The fail and stop times are compared only if the file has them, as in Kalos.
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
     kind = pl.col("type")
     words = log.select(
@@ -142,7 +142,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         },
     )
     for column in (*spans, *words):
-        # NULL where there is nothing to compare.
+        # NULL if there is nothing to compare.
         sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
 
 

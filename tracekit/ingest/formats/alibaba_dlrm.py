@@ -2,12 +2,12 @@
 
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Yang et al., GPU-Disaggregated Serving for
 Deep Learning Recommendation Models at Scale, NSDI'25. Times are seconds since the start of the trace, about 31 days,
-with neither zone nor date.
+without a zone or a date.
 
-Known faults, with the counts of the release: creation and scheduling are blank for 7,280 instances that existed before
-the trace began, the deletion for 8,878 that were alive at its end, all three for 4,677; times carry the noise of a
-floating-point sum in their last digits; nodes are not named. RDMA, disk, the limit of instances per node and the
-coupling of an application's two parts have no place in a Trace.
+Known faults, with counts from the release: creation and scheduling times are blank for 7,280 instances that existed
+before the trace began, the deletion time for 8,878 that were alive at its end, and all three for 4,677. Times contain
+floating-point noise in their last digits. Nodes are not named. A Trace has no columns for RDMA, disk, the limit of
+instances per node, or the coupling of an application's two parts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_secon
 _CLUSTER = "dlrm"
 _FILE = "disaggregated_DLRM_trace"
 _GPUS = {"CN": 0, "HN": 1}
-"""GPUs of an instance by its role."""
+"""GPUs per instance, by role."""
 _TIMES = ("creation_time", "scheduled_time", "deletion_time")
 _SEQUENCE = TimeColumns(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
 
 
 class AlibabaDlrmFormat(Format):
-    """Instances of recommendation models that Alibaba serves."""
+    """Instances of recommendation models served by Alibaba."""
 
     name = "alibaba-dlrm"
     title = "Alibaba disaggregated DLRM 2025 (cluster-trace-gpu-v2025)"
@@ -68,7 +68,7 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
         sink.write("jobs", jobs)
-        # An instance from before the trace ran, so it has an attempt, although its start is unknown.
+        # An instance from before the trace did run, so it has an attempt, although its start is unknown.
         sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 

@@ -1,11 +1,11 @@
 """Alibaba's GPU-sharing cluster (2023), cluster-trace-gpu-v2023, known as openb.
 
-Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of
-Fragmentation, ATC'23. Times are whole seconds since the start of the trace, with neither zone nor date.
+Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of Fragmentation, ATC'23.
+Times are whole seconds since the start of the trace, without a zone or a date.
 
-Known faults: every pod has a deletion time, also those that ran on (34 equal the end of the trace,
-12,902,960 s, and are right-censored here); Running means "ran until its deletion", so whether it succeeded is
-unknown; the lists are samples of pods alive in the last 34 days, not logs of a queue.
+Known faults: every pod has a deletion time, even if it continued to run (34 deletion times equal the end of the trace,
+12,902,960 s, and are right-censored here). Running means "ran until its deletion", so it is unknown whether the pod
+succeeded. The lists are samples of pods alive in the last 34 days, not logs of a queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TRACE_END_S = 12_902_960
-"""End of the trace [s since its start]; a deletion then is the cut of the window."""
+"""End of the trace [s since its start]; a deletion at this time only marks the end of the window."""
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
@@ -57,7 +57,7 @@ class AlibabaOpenbFormat(Format):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "list": Option("default", "which pod list to read where there are several: NAME in openb_pod_list_NAME.csv")
+        "list": Option("default", "which pod list to read if there are several: NAME in openb_pod_list_NAME.csv")
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
 
@@ -92,7 +92,7 @@ def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     if names.count(wanted) > 1:
         raise SourceError(f"several pod lists have the name '{wanted}'", hint="name one folder")
     others = ", ".join(n for n in names if n != wanted)
-    sink.note(f"pod lists are alternatives: read '{wanted}', left {others} (--option list=NAME chooses)")
+    sink.note(f"pod lists are alternatives: read '{wanted}', ignored {others} (choose with --option list=NAME)")
     return files[names.index(wanted)]
 
 
@@ -100,7 +100,7 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
     chosen = max(files, key=lambda f: (f.size, f.path))
     if len(files) > 1:
         others = ", ".join(f.name for f in files if f is not chosen)
-        sink.note(f"node lists are alternatives: read the larger one, {chosen.name}, left {others}")
+        sink.note(f"node lists are alternatives: read the larger one, {chosen.name}, ignored {others}")
     return chosen
 
 
@@ -118,7 +118,7 @@ def _read_pods(file: SourceFile, sink: Sink) -> None:
 
 
 def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns that the list lacks, all unknown: the multigpu lists have requests only."""
+    """Add missing columns with unknown values, because the multigpu lists contain only requests."""
     absent = schema.source("alibaba-openb", "openb_pod_list").columns
     return pods.with_columns(pl.lit(None, dtype=c.polars).alias(c.name) for c in absent if c.name not in pods.columns)
 

@@ -1,29 +1,30 @@
 """Alibaba PAI, cluster-trace-gpu-v2020: jobs, tasks, instances, their measured use, group tags and machines.
 
-Origin: github.com/alibaba/clusterdata, CC BY 4.0. Study: Weng et al., MLaaS in the Wild, NSDI'22. Times are
-seconds with a constant shift: calendar dates mean nothing, hours and weekdays hold in UTC+8.
+Origin: github.com/alibaba/clusterdata, CC BY 4.0. Study: Weng et al., MLaaS in the Wild, NSDI'22. Times are seconds
+shifted by a constant: calendar dates are meaningless, but hours and weekdays are valid in UTC+8.
 
 A PAI job is a set of tasks (worker, parameter server, ...), each a gang of instances. A job's start_time is its
-submission; when it got resources shows only in its instances. A job here is a PAI job, its request the sum over
-tasks of instances times their plan; `--option unit=task` makes each task a job, as the study's figures count.
+submission; only its instances show when it got resources. By default, a job of the Trace is a PAI job, and its request
+is the sum over its tasks of instances times plan. With `--option unit=task` each task becomes a job, as in the study's
+figures.
 
-A job's group comes from the group tag table; where it has none, the group is unknown, although the published notebook
-lets the user stand in. The same table tags about one instance in eleven with the model that it computes (bert, ctr,
-graphlearn). That does not distinguish training from inference, so `workload` is derived only from a tag that is one of
-the words training, inference and other; the tag itself is the job's `name`, which the source leaves free (with
-unit=task the name is the task's, and the tag has no place). Of several tags for one alias the first in the file is
-used.
+A job's group comes from the group tag table; if it has no tag, the group is unknown, although the published notebook
+uses the user instead. The same table tags about one instance in eleven with its model (bert, ctr, graphlearn). A model
+does not distinguish training from inference, so `workload` is set only if the tag is training, inference or other. The
+tag itself becomes the job's `name`, which the source does not record (with unit=task the name is the task's, and the
+tag is not used). If an alias has several tags, the first in the file is used.
 
-Measured use (job_usage) is each worker's average over its life, CPU and GPU in percent of one core and one GPU. The use
-of machines is stated over the lives of their workers only; it is offered as one DERIVED sample for each, at its start.
+Measured use (job_usage) is each worker's average over its life, in percent of one core for CPU and of one GPU for GPU.
+The use of machines is recorded only over the lives of their workers; each such interval becomes one DERIVED sample, at
+its start.
 
-Known faults: waiting jobs have no times, running rows no end, most failed jobs no end either, so the ends come from
-the instances; a worker that was retried has several rows, the last by (status, start, end) is its placement, as in
-the published notebook, while a job starts and ends with the first and last of all rows; 0 as a start means unknown;
-machines may be missing from the specification; fewer than half of the instances have a measured use.
+Known faults: waiting jobs have no times, and running rows and most failed jobs have no end, so ends come from the
+instances. A worker that was retried has several rows. The last by (status, start, end) is its placement, as in the
+published notebook, but a job starts with the first and ends with the last of all rows. A start of 0 means unknown.
+Machines may be missing from the specification. Fewer than half of the instances have a measured use.
 
-Lost: which GPU of its machine a worker held, largest memory use, network traffic, GPU use and load of machines, the GPU
-type that a group tag asks for (it is only compared).
+Not in the Trace: the GPU index of a worker, the largest memory use, network traffic, GPU use and load of machines, and
+the GPU type that a group tag requests (which is only compared).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# PAI's machines: their specification, and their use over the lives of workers.
+# Read PAI's machines: their specification, and their use over the lives of workers.
 
 
 def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
@@ -65,9 +66,9 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 
 
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
-    """Write host_utilization: one DERIVED sample for each worker's interval, at its start.
+    """Write host_utilization: one DERIVED sample per worker interval, at its start.
 
-    `machines` are those of the specification; empty where there is none.
+    `machines` are the machines in the specification; empty if there is none.
     """
     with sink.connect() as con:
         tables.stage(con, "metric", "pai_machine_metric")
@@ -102,7 +103,7 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
 _PAI_CHECKS = (
     SqlCheck(
         "machine_metrics_without_sample",
-        "intervals of machine use without the machine, the start or the CPU use; they make no sample",
+        "intervals of machine use that lack the machine, the start or the CPU use; they give no sample",
         """SELECT coalesce(machine, 'unknown machine') || ' in line ' || line
         FROM metric ANTI JOIN sample USING (line)""",
         "metric",
@@ -116,7 +117,7 @@ _PAI_CHECKS = (
     ),
     SqlCheck(
         "machine_metric_ends_before_start",
-        "intervals of machine use that end before they start; they count like any other",
+        "intervals of machine use that end before they start; they are used like any other",
         "SELECT machine || ' in line ' || line FROM metric WHERE nullif(end_time, 0) < start_time",
         "metric",
     ),
@@ -136,15 +137,15 @@ _UNLISTED = SqlCheck(
 )
 
 
-# PAI's measured use of jobs: one row for each row of the sensor table.
+# PAI's measured use of jobs: one row per row of the sensor table.
 
 
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row
-    has that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
-    instance's name.
+    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row has that
+    name. Its instance is the one with the same worker in the instance table, otherwise NULL, because a worker's name is
+    not an instance name.
 
     With a job table, `con` has the views that `write_jobs` creates.
     """
@@ -156,8 +157,8 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
-    # Superseded rows go last: their number is estimated far too high, and the instances would be held instead of the
-    # measured uses, which are fewer.
+    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise hold the instances in
+    # memory instead of the measured uses, which are fewer.
     con.execute(
         """CREATE TABLE named AS
         SELECT f.line, f.inst_name, f.moved
@@ -183,7 +184,7 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
 
 
 def _copy(con: duckdb.DuckDBPyConnection, sink: Sink, rows: str) -> None:
-    """Write job_usage, unless it would have no row."""
+    """Write job_usage, unless it would be empty."""
     if con.execute(f"SELECT 1 FROM ({rows}) LIMIT 1").fetchall():
         sink.writer.copy(
             "job_usage",
@@ -197,7 +198,7 @@ def _copy(con: duckdb.DuckDBPyConnection, sink: Sink, rows: str) -> None:
 _CHECKS = (
     SqlCheck(
         "repeated_sensor_rows",
-        "measured uses of a worker that an earlier row measures too; all are kept",
+        "measured uses of a worker that an earlier row also measures; all are kept",
         """SELECT worker_name FROM (
             SELECT worker_name, hash(worker_name) AS hash, line FROM sensor) SEMI JOIN (
             SELECT hash FROM (SELECT hash(worker_name) AS hash FROM sensor) GROUP BY hash HAVING count(*) > 1)
@@ -232,10 +233,10 @@ _INSTANCE_CHECKS = (
 TIMEZONE = "Asia/Shanghai"
 
 _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
-"""Tables that give rows only together with the job table."""
+"""Tables that produce rows only if the job table is present."""
 
 
-def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to recognize
+def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header that could be recognized
     return False
 
 
@@ -282,7 +283,7 @@ class AlibabaPaiFormat(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that give nothing without jobs, so that their records are counted."""
+    """Read the tables that produce no rows without jobs, so that their records are counted."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):

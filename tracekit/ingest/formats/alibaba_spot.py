@@ -1,12 +1,12 @@
 """Alibaba's GPU cluster with spot jobs (2026), cluster-trace-v2026-spot-gpu.
 
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Duan et al., ASPLOS'26 (arXiv 2509.11134).
-Times are seconds since the first job's submission, with neither zone nor date.
+Times are seconds since the first job's submission, without a zone or a date.
 
-Known faults: the order of the node list's columns is not the one that the release describes, so files are read by
-their header; node names are running numbers with gaps; two GPU models are disguised. The job list follows the
-release's description and was not seen. It states work to be done, not what was done: a job has a submission and a
-duration, but neither start, end nor outcome, so there are no attempts.
+Known faults: the node list's columns are not in the order that the release describes, so files are read by their
+header. Node names are consecutive numbers with gaps. Two GPU models have disguised names. The job list is read as the
+release describes it; we have not seen the file. It describes work to be done, not work that was done: a job has a
+submission and a duration, but no start, end or outcome, so there are no attempts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_secon
 _CLUSTER = "spot"
 _TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}
-"""Priority by job type, larger first."""
+"""Priority by job type; larger values go first."""
 
 _LARGEST = {"duration": LAST_SECOND} | dict.fromkeys(("cpu_request", "gpu_request", "worker_num"), 1e9)
-"""Largest values that are computed with; their products stay finite."""
+"""Largest values used in calculations; their products stay finite."""
 
 
 class AlibabaSpotFormat(Format):
@@ -99,7 +99,7 @@ def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
 
 _MEANINGS = {
     "unknown_job_type": "jobs whose type is neither HP nor Spot; their priority and preemptibility are unknown",
-    "job_without_workers": "jobs that request no worker at all; their GPUs and CPUs count as 0",
+    "job_without_workers": "jobs that request no worker; their GPUs and CPUs count as 0",
     "model_without_gpu": "jobs that name a GPU model but request no GPU",
 }
 

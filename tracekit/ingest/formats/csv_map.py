@@ -1,7 +1,7 @@
-"""Any tabular log with a mapping file: delimited text, JSON lines or Parquet.
+"""Read any tabular log with a mapping file: delimited text, JSON lines or Parquet.
 
 The mapping file (TOML, `tracekit.ingest.mapping`) says which columns fill which tables; docs/mapping.md explains it.
-Nothing in the name or the first bytes of a file identifies such a source, so it is read on request only.
+Nothing in a file's name or first bytes identifies such a source, so it is read only on request.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class MappedLogFormat(Format):
     name = "csv"
     title = "any CSV, TSV, JSON lines or Parquet log, with a mapping file"
     detected: ClassVar[bool] = False
-    time_cure = "state how they are written as time_format in the mapping file"
+    time_cure = "set time_format in the mapping file"
     raw_files = (RawFile("table", "a table that the mapping file names", r"(?s:.*)", lambda _: False),)
     options: ClassVar[Mapping[str, Option]] = {
         "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required", file=True),
-        "tenant": Option("", "what the site calls the unit in vc, such as project or queue; a page says it"),
+        "tenant": Option("", "what the site calls the unit in vc, such as project or queue; pages use this word"),
     }
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -45,12 +45,12 @@ class MappedLogFormat(Format):
         return filled
 
     def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:
-        """Return the files of samples that the mapping names."""
+        """Return the sample files named in the mapping."""
         log_map = load_mapping(options["map"])
         return samples_of(log_map, files_by_section(log_map, found.get("table")))
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read the files that the mapping names."""
+        """Read the files named in the mapping."""
         log_map = load_mapping(sink.options["map"])
         read_mapped(log_map, files_by_section(log_map, found.get("table"), sink), sink)
         if log_map.base == "relative":

@@ -1,8 +1,8 @@
-"""Jobs of Flux: for each its eventlog, the resources R that it got, and its jobspec.
+"""Read Flux jobs: for each job its eventlog, the resources R that it got, and its jobspec.
 
 Flux keeps them in its key-value store under these names (RFC 16); `flux jobs` prints neither events nor GPUs. A file
-holds an object a job, one a line or in an array: {"id": ..., "eventlog": ..., "R": ..., "jobspec": ...}, each of
-these as JSON or as the text that `flux job info ID KEY` prints. This writes one:
+contains one object per job, one per line or in an array: {"id": ..., "eventlog": ..., "R": ..., "jobspec": ...}. Each
+value is JSON or the text printed by `flux job info ID KEY`. These commands write such a file:
 
     flux jobs -A -a --count=0 -no '{id.dec}' | while read id; do
       for key in eventlog R jobspec; do flux job info $id $key > $key.txt 2> /dev/null; done
@@ -11,19 +11,20 @@ these as JSON or as the text that `flux job info ID KEY` prints. This writes one
 
 The job archive of flux-accounting has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
 
-Events (RFC 18 and 21; flux-framework.readthedocs.io) carry seconds since 1970. A job is submitted (submit), may be
-scheduled from `depend` on, holds its resources from `alloc` and ends with `finish`; where that is missing, with
-`free` or `clean`. An exception of severity 0 says why it ended: cancel is cancelled, timeout is timeout, any other
-failed. Without one the wait status of `finish` is completed where it is 0, else failed. A job has one run.
+Event times (RFC 18 and 21; flux-framework.readthedocs.io) are in seconds since 1970. A job is submitted with `submit`,
+can be scheduled from `depend` on, holds its resources from `alloc` on, and ends with `finish` or, if that is missing,
+with `free` or `clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout,
+anything else failed. Without an exception, the job is completed if the wait status of `finish` is 0, and failed
+otherwise. A job has one run.
 
-R (RFC 20) lists ranks and the cores and GPUs on each: the GPUs of a job are counted there, and a node without `gpu`
-has none. Another kind of child may be an accelerator, so that the number is unknown; the option gpu_resource says
-what it counts. Host names stand in the order of the ranks. Where R lists ranks in another order, GPUs of a node are
-unknown unless all nodes have the same number. Before a job has R, its GPUs are what the jobspec (RFC 14) asks for;
-for a node that is asked for as a whole, or a number that is a range, they are unknown.
+R (RFC 20) lists ranks and the cores and GPUs on each. A job's GPUs are counted there, and a node without `gpu` has
+none. Any other kind of child may be an accelerator, so the number of GPUs is unknown unless the option gpu_resource
+sets how many GPUs it counts. Host names are in the order of the ranks. If R lists ranks in another order, the GPUs of a
+node are unknown unless all nodes have the same number. Before a job has R, its GPUs are the number that the jobspec
+(RFC 14) requests; if it requests a whole node, or a range of numbers, they are unknown.
 
-An id is written in decimal; the form f58 (fABC, or with a florin sign) is turned into it. The time limit is the
-duration in jobspec or in the latest jobspec-update; 0 is none.
+Ids are written in decimal; ids in the form f58 (fABC, or with a florin sign) are converted. The time limit is the
+duration in jobspec or in the latest jobspec-update; 0 means no limit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# What a Flux job got (R, RFC 20) or asked for (jobspec, RFC 14): nodes, cores and GPUs.
+# Nodes, cores and GPUs that a Flux job got (R, RFC 20) or requested (jobspec, RFC 14).
 
 _NUMBERS = re.compile(r"\[?(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]?", re.ASCII)
 _MOST = 4_096
@@ -61,7 +62,7 @@ _NOT_DEVICES = frozenset({"core", "socket", "numa", "pu", "memory", "node", "slo
 
 @dataclass
 class Resources:
-    """Nodes, cores and GPUs of a job; None and empty where they are not known."""
+    """Nodes, cores and GPUs of a job; None or empty if unknown."""
 
     nodes: list[str] = field(default_factory=list)
     node_count: int | None = None
@@ -74,7 +75,7 @@ class Resources:
     """Devices that may be accelerators."""
 
     def row(self, *, counted: bool) -> dict[str, Any]:
-        """Return the columns of a row of records; without GPUs unless they are `counted`."""
+        """Return the columns of a record row; GPUs are included only if `counted`."""
         found: dict[str, Any] = {"node_count": self.node_count, "cpu_count": self.cores}
         if counted:
             found["gpu_count"] = self.gpus
@@ -86,14 +87,14 @@ class Resources:
 
 
 def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
-    """Return what R says that a job got.
+    """Return the resources that a job got according to R.
 
     Parameters
     ----------
     held : mapping
         The document R.
     factors : mapping
-        GPUs that a device counts, by its name, as the option gpu_resource says.
+        How many GPUs a device counts, by device name, according to the option gpu_resource.
     """
     entries, nodelist = (at(held, "execution", name) for name in ("R_lite", "nodelist"))
     if not isinstance(entries, list) or not entries:
@@ -126,7 +127,7 @@ def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
 
 
 def _node_names(nodelist: Any, entries: list[dict[str, Any]], count: int) -> list[str]:
-    """Return the names of the `count` nodes in R, [] where it does not name them all."""
+    """Return the names of the `count` nodes in R; [] if R does not name all of them."""
     if isinstance(nodelist, list) and nodelist:
         if not all(isinstance(text, str) for text in nodelist):
             raise ValueError("has a nodelist that is not a list of names")
@@ -134,7 +135,7 @@ def _node_names(nodelist: Any, entries: list[dict[str, Any]], count: int) -> lis
         if len(names) != count:
             raise ValueError("has a nodelist with a different number of nodes than ranks")
         return names
-    # An earlier form names the host in each entry.
+    # An earlier version of R names the host in each entry.
     names = [host for entry in entries if isinstance(host := entry.get("node"), str) and host]
     return names if len(names) == count else []
 
@@ -145,7 +146,7 @@ def numbers(text: Any, most: int) -> list[int]:
     Raises
     ------
     ValueError
-        It is none, or has more than `most`.
+        The text is not such a set, or has more than `most` numbers.
     """
     if text == "":
         return []
@@ -165,7 +166,7 @@ def numbers(text: Any, most: int) -> list[int]:
 
 
 def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
-    """Return what a jobspec asks for; GPUs are unknown where a node is asked for as a whole, or a number is a range."""
+    """Return the request in a jobspec; GPUs are unknown if it requests whole nodes or a range of numbers."""
     found = Resources(gpus=0.0, cores=0.0)
     nodes = _add(found, spec.get("resources"), 1.0, factors, 0)
     found.node_count = int(nodes) if nodes is not None and 0 < nodes <= MAX_NODES else None
@@ -173,7 +174,7 @@ def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resource
 
 
 def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[str, float], depth: int) -> float | None:
-    """Add resources, each `times` over, and return the number of nodes; None where a number is not known."""
+    """Add resources, each multiplied by `times`, and return the number of nodes; None if a number is unknown."""
     if not isinstance(listed, list) or depth > _DEEPEST:
         raise ValueError("has no list of resources")
     nodes: float | None = 0.0
@@ -204,7 +205,7 @@ def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[st
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _F58 = re.compile(rf"[f\u0192]([{_BASE58}]{{1,12}})")
 _FATAL = {"cancel": "cancelled", "timeout": "timeout"}
-"""The status of an exception that ended a job, by its type; failed for any other."""
+"""The status for the type of an exception that ended a job; any other type means failed."""
 _DURATION = "attributes.system.duration"
 
 
@@ -258,12 +259,12 @@ def _row(held: Mapping[str, Any], options: Mapping[str, str], devices: Devices, 
 def _resources(
     held: Mapping[str, Any], spec: Mapping[str, Any], ran: bool, factors: Mapping[str, float], lost: LostValues
 ) -> Resources:
-    """Return what a job got where R says so, else what it asked for."""
+    """Return the resources that a job got according to R, otherwise those that it requested."""
     text = _text_of(held.get("R"))
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
-    # What a job that ran asked for is not what it got: the scheduler may give nodes as a whole.
+    # A job that ran may have got more than it requested, because the scheduler may allocate whole nodes.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
@@ -274,7 +275,7 @@ def _resources(
 
 
 def _job_id(value: Any) -> str:
-    """Return an id in decimal."""
+    """Return a job id in decimal."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     match = _F58.fullmatch(text)
     if match:
@@ -288,7 +289,7 @@ def _job_id(value: Any) -> str:
 
 
 def _events(value: Any) -> list[_Event]:
-    """Return the events of a log in their order, given as text with one a line, or as a list."""
+    """Return the events of a log in order; the log is text with one event per line, or a list."""
     if isinstance(value, str):
         try:
             value = [orjson.loads(line) for line in value.splitlines() if line.strip()]
@@ -311,7 +312,7 @@ def _event(value: Any) -> _Event:
 
 
 def _status(events: list[_Event], started: bool, ended: bool) -> tuple[str, str]:
-    """Return the status, and the event that says it."""
+    """Return the status, and the event that shows it."""
     for event in events:
         if event.name == "exception" and event.context.get("severity") == 0:
             kind = _word(event.context.get("type")) or "exception"
@@ -328,7 +329,7 @@ def _status(events: list[_Event], started: bool, ended: bool) -> tuple[str, str]
 def _attributes(
     spec: Mapping[str, Any], events: list[_Event], options: Mapping[str, str], lost: LostValues
 ) -> dict[str, Any]:
-    """Return names, queue and time limit."""
+    """Return the names, queue and time limit of a job."""
     system = at(spec, "attributes", "system")
     duration = at(system, "duration")
     names = {name: _word(at(system, name)) for name in ("queue", "bank", "project")}
@@ -357,14 +358,14 @@ def _seconds(text: str) -> float:
 
 
 def _word(value: Any) -> str | None:
-    """Return a name of a reasonable length; None where it is none."""
+    """Return a name of reasonable length; None if the value is not a name."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
     return str(value)[:1_000]
 
 
 def _text_of(value: Any) -> str | None:
-    """Return an object as text, as it stands where it is text; None where it is not there."""
+    """Return an object as text, unchanged if it is text already; None if it is missing."""
     if value is None or isinstance(value, str):
         return value or None
     return orjson.dumps(value).decode()
@@ -381,22 +382,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _looks_right(head: bytes) -> bool:
-    """Return whether the first bytes are JSON with the eventlog of a job."""
+    """Return whether the first bytes are JSON with a job's eventlog."""
     begins = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-    # An eventlog is text inside JSON, with its quotes escaped, or JSON itself.
+    # An eventlog is either text inside JSON, with escaped quotes, or JSON itself.
     log = re.search(rb'"eventlog"\s*:\s*["\[{][^}]{0,2000}?name\\?"\s*:\s*\\?"submit', head)
     return begins and (log is not None or (b"R_lite" in head and b'"jobspec"' in head))
 
 
 class FluxFormat(RecordFormat):
-    """Eventlogs of one instance."""
+    """Eventlogs of one Flux instance."""
 
     name = "flux"
     title = "Flux eventlogs with R and jobspec"
-    raw_files = (RawFile("jobs", "objects with id, eventlog, R and jobspec, one a job", "", _looks_right),)
+    raw_files = (RawFile("jobs", "objects with id, eventlog, R and jobspec, one per job", "", _looks_right),)
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("flux", "name of the cluster"),
-        "vc": Option("bank", "what the tenant unit is", ("bank", "project", "queue")),
+        "vc": Option("bank", "the tenant unit", ("bank", "project", "queue")),
         "gpu_resource": GPU_RESOURCE,
     }
 

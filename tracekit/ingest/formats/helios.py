@@ -1,14 +1,14 @@
 """SenseTime's Helios clusters (2020): Venus, Earth, Saturn, Uranus.
 
-Origin: github.com/S-Lab-System-Group/HeliosData, CC BY 4.0. Study: Hu et al., SC'21. Exported from Slurm
-accounting; the cluster's name is only in the folder name (or in front of the file name). Times are naive
-local time; that they are UTC+8 is an assumption of ours, from where the operator is.
+Origin: github.com/S-Lab-System-Group/HeliosData, CC BY 4.0. Study: Hu et al., SC'21. The logs were exported from Slurm
+accounting; the cluster's name is only in the folder name (or at the beginning of the file name). Times are naive local
+times; we assume UTC+8, because of the operator's location.
 
-Known faults: job ids repeat between clusters and are not quite in order; stated duration and queue can disagree with
-the times (a duration is used only where both times are missing, as in logs that tracekit wrote of synthetic jobs); a
-rare SUSPENDED row carries an end, which is used as in the study, and how the job ended is unknown; the end of a rare
-RUNNING row is not used; quotas change from day to day, and running GPUs may exceed them; nodes are not named, so
-nothing is known about placement beyond the number of nodes.
+Known faults: job ids repeat across clusters and are not strictly in order. The recorded duration and queue can disagree
+with the times (the duration is used only if both times are missing, as in logs that tracekit writes for synthetic
+jobs). A few SUSPENDED rows have an end; it is used, as in the study, but how the job ended is unknown. The end of a few
+RUNNING rows is ignored. Quotas change from day to day, and GPUs in use may exceed them. Nodes are not named, so only
+the number of nodes is known about placement.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class HeliosFormat(Format):
                 if cluster in by_cluster:
                     raise SourceError(
                         f"two files for the cluster {cluster}: {by_cluster[cluster].path} and {file.path}",
-                        hint="keep one folder for each cluster",
+                        hint="keep one folder per cluster",
                     )
                 by_cluster[cluster] = file
                 read(file, cluster, sink)
-        sink.note(f"times have no zone; we assume {TIMEZONE} (UTC+8), where the operator is")
+        sink.note(f"times have no zone; we assume {TIMEZONE} (UTC+8), the operator's location")
         return TimeFrame("absolute", TIMEZONE)
 
 
 def _cluster(file: SourceFile) -> str:
-    """Return the cluster's name: the file name's prefix, else the folder's name."""
+    """Return the cluster's name: the prefix of the file name, otherwise the folder's name."""
     match = re.fullmatch(_LOG, file.name) or re.fullmatch(_QUOTA, file.name)
     prefix = match[1] if match else None
     return prefix or file.parent or file.origin.parent.resolve().name
@@ -119,13 +119,13 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
 
 
 def _status() -> pl.Expr:
-    """Return the common status; a suspended job that states an end has ended, though the log does not say how."""
+    """Return the common status; a suspended job with an end has ended, although the log does not show how."""
     ended = (pl.col("state") == _SUSPENDED) & pl.col("end_time").is_not_null()
     return pl.when(ended).then(pl.lit("unknown")).otherwise(slurm_status(pl.col("state")))
 
 
 def _without_times() -> pl.Expr:
-    """Return whether a job ran, by its stated duration, though both its times are unknown, as in a synthetic log."""
+    """Return whether a job's duration shows that it ran although both its times are unknown, as in a synthetic log."""
     open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
     neither = ~pl.col("began") & pl.col("end_time").is_null()
     return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)
@@ -143,13 +143,13 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         }
     )
     for column in odd:
-        # NULL where there is nothing to compare.
+        # NULL if there is nothing to compare.
         sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose stated duration is not end minus start; the times are used",
-    "queue_disagrees": "jobs whose stated queue is not start minus submission; the times are used",
+    "duration_disagrees": "jobs whose recorded duration is not end minus start; the times are used",
+    "queue_disagrees": "jobs whose recorded queue time is not start minus submission; the times are used",
     "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
     "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",
@@ -172,7 +172,7 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "quota_sum_disagrees",
         int(wrong.sum()),
         table.height,
-        "days on which the GPUs of all VCs do not add up to the stated total; both are kept",
+        "days on which the GPUs of all VCs do not add up to the recorded total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
     midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)
@@ -193,7 +193,7 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 
 def _with_vcs(spec: TableSchema, header: list[str]) -> TableSchema:
-    """Add one column of GPUs for each VC that the header names."""
+    """Add a GPU column for each VC named in the header."""
     total = spec.column("total")
     vcs = tuple(
         replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)

@@ -1,13 +1,13 @@
-"""InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models, and no jobs.
+"""InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models, without jobs.
 
-Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. Its
-description says: faults of 400 servers with GPUs in 348 days from 2024-03-30 on, 231 of them with a fault; a server is
-unavailable from fault_start until fault_end. Times are days since the begin, with four decimals, that is 8.64 s; the
-hour of the day in which they begin is not known, nor how many GPUs a server has.
+Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. According to
+its description, it covers 400 GPU servers over 348 days from 2024-03-30 on; 231 of them had a fault, and a server is
+unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, that is, 8.64 s.
+The hour of the day at which the trace begins and the number of GPUs per server are unknown.
 
-Known faults: the description counts times from the first event, yet that stands at 3.8955. Servers without a fault
-have no name: `servers` of them in all are listed, the others as unnamed-1 and up. Some faults end when they begin. A
-fault of a server may lie inside another one of the same server.
+Known faults: according to the description, times count from the first event, but that event is at 3.8955. Servers
+without a fault have no name: the option `servers` sets the total number, and the servers without a fault are called
+unnamed-1 and so on. Some faults end at the time they begin. A fault may lie inside another fault of the same server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DAYS = 36_500
 _LARGEST_STATISTICS = 16 * 1024 * 1024
 
 _PLANNED = frozenset({"Change", "Test"})
-"""Classes in which people took a server out: no part of it had failed."""
+"""Classes for servers that were taken out of service by people, although no part had failed."""
 
 _CAUSES = {
     "Parameter Plane Cable": "network cable",
@@ -61,7 +61,7 @@ _CAUSES = {
     "Unknown Error": "unknown",
     "Other Failures": "unknown",
 }
-"""The common word for a class, ours; that of a GPU's fault, and of a class that is not here, follows from its words."""
+"""Our common word for each class; for GPU faults and classes not listed here, it is derived from the text."""
 
 _GPU_CAUSES = {
     "GPU DBE(Double Bit ECC) > Threshold": "gpu memory",
@@ -76,7 +76,7 @@ _GPU_CAUSES = {
 
 
 class _Moment(NamedTuple):
-    """One record: a fault begins or ends."""
+    """One record: the beginning or the end of a fault."""
 
     day: float
     ends: bool
@@ -94,7 +94,7 @@ class InfiniteHbdFormat(Format):
     raw_files = (
         RawFile(
             _TRACE,
-            "begins and ends of faults",
+            "starts and ends of faults",
             r"fault_trace\.json",
             lambda head: b'"fault_type"' in head and b'"event_type"' in head and head.lstrip()[:1] == b"[",
         ),
@@ -106,7 +106,9 @@ class InfiniteHbdFormat(Format):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "servers": Option("400", "servers that were watched, also those without a fault; 0: those with a fault alone"),
+        "servers": Option(
+            "400", "number of monitored servers, including those without a fault; 0: only those with a fault"
+        ),
         "gpus_per_server": Option("", "GPUs of a server; empty: unknown"),
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
@@ -117,7 +119,7 @@ class InfiniteHbdFormat(Format):
         Raises
         ------
         UsageError
-            An option does not exist, or is no whole number.
+            An option does not exist, or is not a whole number.
         """
         filled = super().fill_options(given)
         for name, most in (("servers", 1_000_000), ("gpus_per_server", 4_096)):
@@ -127,11 +129,11 @@ class InfiniteHbdFormat(Format):
         return filled
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read the faults, and compare them with the statistics where these are there."""
+        """Read the faults, and compare them with the statistics if present."""
         files = found.get(_TRACE)
         if len(files) != 1:
             raise SourceError(
-                f"holds {len(files)} files of faults",
+                f"contains {len(files)} fault files",
                 hint="keep one fault_trace.json, because its times count from its start",
             )
         faults = _read_faults(files[0], sink)
@@ -139,14 +141,14 @@ class InfiniteHbdFormat(Format):
         sink.write("nodes", _servers(faults, sink))
         for file in found.get(_STATISTICS):
             _compare(file, faults, sink)
-        sink.note("the source holds faults of servers and no jobs")
+        sink.note("the source contains server faults but no jobs")
         return TimeFrame(
             "relative", "UTC", hour_of_day=False, note="times are days since the start of the trace, 2024-03-30"
         )
 
 
 def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
-    """Return one row a fault, in order of their begin, with `kind`: level, class and description."""
+    """Return one row per fault, ordered by start, with `kind`: level, class and description."""
     with sink.opened(file) as opened:
         moments = sorted(_moments(opened), key=lambda m: (m.day, m.ends))
         began: dict[tuple[str, tuple[str, str, str]], deque[int]] = defaultdict(deque)
@@ -191,7 +193,7 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
 
 
 def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return one row a time out of service: faults of one server that begin together are one, until all have ended."""
+    """Return one row per outage: faults of a server that begin together are one outage, until all have ended."""
     keys = ("node_id", "start_time", "state", "source")
     end = pl.when(pl.col("end_time").is_null().any()).then(None).otherwise(pl.col("end_time").max()).alias("end_time")
     events = faults.group_by(keys, maintain_order=True).agg(
@@ -217,12 +219,12 @@ def _moments(opened: OpenedFile) -> list[_Moment]:
 
 
 def _moment(line: int, raw: bytes) -> _Moment:
-    """Return a record.
+    """Parse one record.
 
     Raises
     ------
     Fault
-        A value is missing, or is not what it has to be.
+        A value is missing or invalid.
     """
     try:
         held = orjson.loads(raw)
@@ -235,7 +237,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
         raise Fault("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
         raise Fault("event_type", "is neither fault_start nor fault_end")
-    # The kind decides which end belongs to which begin: without it, a fault would go on for ever.
+    # The kind decides which end belongs to which start; without it, a fault would never end.
     kind = held.get("fault_type")
     if kind is not None and not isinstance(kind, dict):
         raise Fault("fault_type", "is not an object")
@@ -246,7 +248,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
 
 
 def _time(day: float) -> datetime:
-    """Return a time to 0.01 s: four decimals of a day are 8.64 s."""
+    """Return a time rounded to 0.01 s, because four decimals of a day are 8.64 s."""
     return _BEGIN + timedelta(seconds=round(day * 86_400, 2))
 
 
@@ -256,7 +258,7 @@ def _cause(part: str, text: str) -> str:
 
 
 def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return the servers with a fault, and as many more as were watched."""
+    """Return the servers with a fault, plus unnamed servers up to the number monitored."""
     names = faults["node_id"].unique().sort().to_list()
     watched = int(sink.options["servers"] or 0)
     more = max(0, watched - len(names))
@@ -279,12 +281,12 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
-    """Count the kinds of faults of which the statistics state another number.
+    """Count the kinds of faults whose number differs from the statistics.
 
     Raises
     ------
     SourceError
-        The file is not such a table.
+        The file is not a table of faults by level, class and description.
     """
     with sink.opened(file) as opened:
         text = opened.stream.read(_LARGEST_STATISTICS)
@@ -302,7 +304,7 @@ def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
 
 
 def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    """Yield each kind of fault and its number; None where the statistics state something else than a number."""
+    """Yield each kind of fault and its count in the statistics; None if that is not a number."""
     for level, classes in levels.items():
         for part, texts in classes.items():
             if part != "LevelTotal":

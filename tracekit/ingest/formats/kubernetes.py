@@ -1,32 +1,33 @@
-"""Pods of Kubernetes and Workloads of Kueue, as kubectl prints them with -o json.
+"""Read Kubernetes Pods and Kueue Workloads, as printed by kubectl -o json.
 
-`kubectl get pods --all-namespaces -o json`, `kubectl get workloads -A -o json`, or both in one; as a List, an array, or
-one object after the other; several files may show the same cluster at several times. Times are UTC. A pod that was
-deleted is in no later file: what the last file that has it says is what is known, so take one often enough. Fields:
-kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
+`kubectl get pods --all-namespaces -o json`, `kubectl get workloads -A -o json`, or both in one file; as a List, an
+array, or one object after another. Several files may show the same cluster at different times. Times are UTC. A deleted
+pod is missing from later files, so only the last file that contains it shows its state; take snapshots often enough.
+Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
 
-The pods of one job are its instances. The job of a pod is, in this order: the one that a label names
-(kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name, jobset.sigs.k8s.io/jobset-name); its owner, where that
-is a Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster; the gang that
-scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name names; else the pod is a job of its own, in the group of
-its owner, as those of a ReplicaSet are. A job_id is NAMESPACE/NAME, then @ and the first letters of the uid where it is
-known: names are used again. `vc` is the namespace and placements.instance the pod's name, so that telemetry joins by
-both.
+The pods of one job are its instances. The job of a pod is, in this order: the job named by a label
+(kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name, jobset.sigs.k8s.io/jobset-name); its owner, if that is a
+Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster; the gang named by
+scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a job of its own, in the group of
+its owner, like the pods of a ReplicaSet. A job_id is NAMESPACE/NAME, followed by @ and the first letters of the uid if
+known, because names are reused. `vc` is the namespace and placements.instance the pod's name, so that telemetry can be
+joined on both.
 
 A pod holds its machine from the moment it was scheduled (PodScheduled) until its last container ended. Pods of a job
-whose lives overlap are one attempt; one made after all others ended begins another. An attempt starts with its first
-pod. GPUs of a job are the most that its pods asked for at once: nvidia.com/gpu, amd.com/gpu, MIG slices as parts of a
-GPU (3g of 7, or of 4 on an A30), the annotation gpu-fraction of KAI and Run:ai, whose reservation pods are left out.
-Any other resource with a slash in its name may be an accelerator, unless it is a known network or file: the GPUs of a
-pod that asks for it, for a claim of devices (DRA, named resourceclaim/NAME) or for an amount of GPU memory are unknown.
-It is counted by name, and the option gpu_resource says what it counts.
+whose lives overlap are one attempt; a pod created after all others ended begins another attempt. An attempt starts with
+its first pod. A job's GPUs are the most that its pods requested at once: nvidia.com/gpu, amd.com/gpu, MIG slices as
+parts of a GPU (3g of 7, or of 4 on an A30), and the annotation gpu-fraction of KAI and Run:ai, whose reservation pods
+are ignored. Any other resource with a slash in its name may be an accelerator, unless it is a known network or file
+resource. The GPUs of a pod are unknown if it requests such a resource, a device claim (DRA, named resourceclaim/NAME)
+or an amount of GPU memory. Such resources are counted by name, and the option gpu_resource sets how many GPUs each
+counts.
 
-A pod that its machine refused (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
+A pod that its machine rejected (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
 
-With Workloads, a job waits from the creation of its Workload until it is admitted, which begins an attempt, and an
-eviction ends one, though the Workload still says Admitted until its pods are gone. A Workload tells its last admission
-only: earlier ones are known from files of that time and from pods. Why it was evicted and how it finished are the
-reasons of its conditions; a pod's own reason is finer.
+With Workloads, a job waits from the creation of its Workload until its admission, which begins an attempt. An eviction
+ends an attempt, although the Workload still shows Admitted until its pods are gone. A Workload shows only its last
+admission; earlier ones are known from files of that time and from pods. The reasons of its conditions show why it was
+evicted and how it finished; a pod's own reason is more specific.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# From rows of pods and Workloads to jobs, attempts and placements.
+# Turn rows of pods and Workloads into jobs, attempts and placements.
 
-# Several files may show a pod: the one that shows it furthest counts, of those the last.
+# If several files show a pod, the one that shows its latest state is used; of several such files, the last.
 _PODS = """
 CREATE TABLE shown AS
 SELECT * FROM staged WHERE kind = 'pod'
 QUALIFY row_number() OVER (PARTITION BY pod_key ORDER BY level DESC, (scheduled IS NULL), ord DESC) = 1"""
 
-# A label names a job without its uid: the one of that name that was made last before the pod is meant.
+# A label names a job without its uid; it means the last job with that name created before the pod.
 _POD_JOBS = """
 CREATE TABLE pod AS
 WITH known AS (
@@ -68,7 +69,7 @@ labelled AS (
 SELECT s.* EXCLUDE (job_id), coalesce(l.job_id, s.entity || coalesce('@' || substr(s.uid, 1, 8), '')) AS job_id
 FROM shown s LEFT JOIN labelled l USING (pod_key)"""
 
-# Pods whose lives overlap are one attempt; a pod that was made after all others ended begins another one.
+# Pods whose lives overlap are one attempt; a pod created after all others ended begins another attempt.
 _LIVES = """
 CREATE TABLE life AS
 WITH ordered AS (
@@ -82,7 +83,7 @@ SELECT *, 1 AS pods, sum(coalesce(created > busy_until, false)::INTEGER) OVER (
 FROM ordered"""
 
 
-# The most that the pods of an attempt asked for at once.
+# The most that the pods of an attempt requested at once.
 _MOST = """
 CREATE TABLE most AS
 WITH event AS (
@@ -118,7 +119,7 @@ SELECT l.job_id, l.island, min(l.created) AS created, min(l.scheduled) AS start_
        nullif(string_agg(DISTINCT l.gpu_model, '|' ORDER BY l.gpu_model), '') AS gpu_model
 FROM life l JOIN most m USING (job_id, island) GROUP BY l.job_id, l.island"""
 
-# Kueue tells when a job got its quota; the pods of that time are where it ran.
+# Kueue shows when a job got its quota; the pods of that time show where it ran.
 _RUNS = """
 CREATE TABLE joined AS
 WITH covered AS (
@@ -167,7 +168,7 @@ _SPECIAL = "('out_of_memory', 'timeout', 'node_fail', 'preempted')"
 
 
 def combine_objects(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink) -> None:
-    """Make the tables fact, run, place and usage (`tracekit.ingest.job_records`) of the staged rows."""
+    """Build the tables fact, run, place and usage (`tracekit.ingest.job_records`) from the staged rows."""
     con.execute(f"CREATE VIEW staged AS SELECT * FROM read_parquet({sql_text(staged)})")
     combine_records(con, staged, sink, "kind = 'load'")
     for statement in (_PODS, _POD_JOBS, _LIVES, _MOST, _ISLANDS, _RUNS, _PLACED, _OF_PODS):
@@ -222,7 +223,7 @@ class KubernetesFormat(RecordFormat):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("kubernetes", "name of the cluster"),
-        "user_label": Option("", "label or annotation of pods that names the user; empty when there is none"),
+        "user_label": Option("", "label or annotation of pods that names the user; empty if there is none"),
         "gpu_resource": GPU_RESOURCE,
     }
 

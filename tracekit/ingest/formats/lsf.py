@@ -1,21 +1,22 @@
-"""Logs of IBM Spectrum LSF: lsb.acct, and what bhist -l, bacct -l and bjobs -o ... -json print.
+"""Read logs of IBM Spectrum LSF: lsb.acct, and the output of bhist -l, bacct -l and bjobs -o ... -json.
 
-lsb.acct (ibm.com/docs, lsb.acct): a line is a finished job, its fields in a fixed order, times in seconds since 1970.
-It has no jobs that still wait or run. The manual lists options3 before runLimit; records of known jobs have the run
-limit first, which is what is read here. What each host used takes six fields a host (the last one counts pairs behind
-it), in some records five; the layout in which the effective resource requirement looks like one counts. Versions add
-fields at the end; a line that ends before that requirement, or fits neither layout, is used without it, and counted
-(short_records). exitInfo numbers why LSF ended a job, as the manual's table
-of termination reasons says.
+lsb.acct (ibm.com/docs, lsb.acct): each line is a finished job, with fields in a fixed order and times in seconds since
+1970. Jobs that are waiting or running are missing. The manual lists options3 before runLimit, but records of known jobs
+have the run limit first, so we read that order. The use on each host takes six fields per host (the last is the number
+of pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like
+one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used
+without it and counted (short_records). exitInfo is the number of the reason why LSF ended a job, from the manual's
+table of termination reasons.
 
-bhist -l reads the event log, so it tells every run of a job; bacct -l tells the last one. Their times, and those of
-bjobs, are a wall clock without zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set (option year).
+bhist -l reads the event log, so it shows every run of a job; bacct -l shows only the last run. Their times, and those
+of bjobs, are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set
+(option year).
 
-A job starts when it is dispatched. GPUs are those of the table GPU_ALLOCATION or GPU_ALLOC, else what the effective
-resource requirement reserves: rusage[ngpus_physical=2.00/host] for each host, /task for each slot. Where neither is
-there, and for compound requirements, they are unknown. A resource that the option gpu_resource names counts too.
-Another one whose name is that of an accelerator makes the number unknown, and so do hosts that a job has for itself
-(bsub -x) without a word about GPUs.
+A job starts when it is dispatched. Its GPUs come from the table GPU_ALLOCATION or GPU_ALLOC, otherwise from the
+effective resource requirement: rusage[ngpus_physical=2.00/host] is per host, /task is per slot. If neither is present,
+and for compound requirements, the GPUs are unknown. Resources named in the option gpu_resource count too. Any other
+resource named like an accelerator makes the number unknown, and so do exclusive hosts (bsub -x) if no GPUs are
+mentioned.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# The records of lsb.acct: fields in a fixed order, with lists whose length stands in front of them.
+# Read the records of lsb.acct: fields in a fixed order, with lists preceded by their length.
 
 _FIELD_LIMIT = 1 << 30
 _OTHERS = re.compile(r'"(EVENT_ADRSV_FINISH|JOB_RESIZE|[A-Z_]{3,40})" ', re.ASCII)
 
 _ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2}
-"""Lists, whose length stands in front of them, and the fields of an entry."""
+"""Lists, each preceded by its length, and the fields of an entry."""
 _AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
-"""Fields behind the list hostRusage."""
+"""Fields after the list hostRusage."""
 _SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
 _DONE, _EXIT = 64, 32  # JOB_STAT_DONE and JOB_STAT_EXIT of lsbatch.h
 _EXCLUSIVE = 0x40
-"""SUB_EXCLUSIVE, the bit of the field options for `bsub -x`: the job runs by itself on its hosts.
+"""SUB_EXCLUSIVE, the bit in the field options for `bsub -x`: the job uses its hosts exclusively.
 
-lsbatch.h has the number (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.h), which IBM's manual leaves out.
+The number comes from lsbatch.h (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.h); IBM's manual omits it.
 """
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
@@ -81,7 +82,7 @@ def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
         check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
         check(
             "short_records", short, len(lines),
-            "records whose last part (run limit and used resources) is missing or has another layout",
+            "records whose last part (run limit and used resources) is missing or has an unknown layout",
         )  # fmt: skip
         yield text_of.of_cluster(rows, opened.sink.options)
 
@@ -101,7 +102,7 @@ def _fields(text: str) -> dict[str, Any]:
             at = _take(cells, at, column.name, held)
         except (IndexError, ValueError):
             if column.required:
-                raise Fault(column.name, "is missing or of another layout") from None
+                raise Fault(column.name, "is missing or has an unknown layout") from None
             break
     return held
 
@@ -119,11 +120,11 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
 
 
 def _after_use(cells: list[str], at: int) -> dict[str, str]:
-    """Return the fields behind the list of what each host used; none where no layout of that list fits.
+    """Return the fields after the list of the use on each host; none if no layout of that list fits.
 
-    The manual gives an entry six fields: host, memory, swap, user time, system time, and the number of pairs that
-    follow, which is 0 in this file. Some records have only the first five. The layout is right if numbers are numbers
-    and the effective resource requirement looks like one.
+    According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
+    pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can
+    be read and the effective resource requirement looks like one.
     """
     for fields in (6, 5):
         try:
@@ -139,7 +140,7 @@ def _after_use(cells: list[str], at: int) -> dict[str, str]:
 
 
 def _past_use(cells: list[str], at: int, fields: int) -> int:
-    """Return where the list of what each host used ends; ValueError where it has another layout."""
+    """Return the end of the list of the use on each host; raise a ValueError if the list has another layout."""
     count = int(cells[at])
     end = at + 1
     if not 0 <= count <= len(cells):
@@ -156,7 +157,7 @@ def _past_use(cells: list[str], at: int, fields: int) -> int:
 
 
 def _number(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a number without which the record says something else; None for -1, which says that it is not known."""
+    """Return an essential number of a record; None for -1, which means unknown."""
     text = held.get(name)
     try:
         return None if text is None else _parsed(text)
@@ -172,7 +173,7 @@ def _parsed(text: str) -> float | None:
 
 
 def _amount(text: str) -> float | None:
-    """Return what was asked for or used; -1 says that it is not known."""
+    """Return an amount requested or used; -1 means unknown."""
     value = _parsed(text)
     if value is not None and value < 0:
         raise ValueError("is below 0")
@@ -180,7 +181,7 @@ def _amount(text: str) -> float | None:
 
 
 def _time(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a time [s]; 0 says that there is none."""
+    """Return a time [s]; 0 means that there is none."""
     return _number(held, name) or None
 
 
@@ -239,7 +240,7 @@ def _status(held: Mapping[str, Any], lost: LostValues) -> tuple[str, str]:
     return text_of.exited("" if word == "UNKNOWN" else f"TERM_{word}")
 
 
-# What `bjobs -o "..." -json` prints: the jobs of a moment, a record each, with the fields that were asked for.
+# Read the output of `bjobs -o "..." -json`: the current jobs, one record each, with the requested fields.
 
 _STATUS = {"DONE": "completed", "RUN": "running", "PEND": "pending", "PSUSP": "pending", "WAIT": "pending",
            "USUSP": "running", "SSUSP": "running", "ZOMBI": "node_fail"}  # fmt: skip
@@ -255,7 +256,7 @@ def read_bjobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     for items in json_items(opened, "RECORDS"):
         rows = []
         for item in items:
-            # A dash says that there is nothing.
+            # A dash means that there is no value.
             held = {name: value for name, value in item.value.items() if value != "-"}
             with record(opened, item.line, item.raw) as lost:
                 rows.append(_listed(held, year, devices, lost) | {"line": item.line})
@@ -275,7 +276,7 @@ def _listed(held: Mapping[str, Any], year: str, devices: Devices, lost: LostValu
     clocks = {}
     for key, name in (("submit_s", "SUBMIT_TIME"), ("start_s", "START_TIME"), ("end_s", "FINISH_TIME")):
         clock = text(held, name)
-        # Of a job that runs, the end is what its limits or estimates say.
+        # For a running job, the end is only an estimate or comes from its limits.
         if clock is not None and not (key == "end_s" and status in ("running", "pending", "unknown")):
             clocks[key] = text_of.wall_s(clock, year, name)
     place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
@@ -311,7 +312,7 @@ def _count(text: str) -> float:
 
 
 def _indices(text: str) -> dict[str, set[int]]:
-    """Return the GPUs by host in `hostA:0,1;hostB:0`; a GPU is listed again for each task on it."""
+    """Return the GPUs per host in `hostA:0,1;hostB:0`; a GPU is listed once for each task on it."""
     found: dict[str, set[int]] = {}
     for part in text.split(";") if text else ():
         host, _, listed = part.partition(":")
@@ -332,7 +333,7 @@ class LsfFormat(RecordFormat):
             lambda head: re.search(rb"(?m)^Job <\d+(\[\d+\])?>, ", head) is not None,
         ),
         RawFile(
-            "bjobs", 'jobs of a moment, printed by bjobs -o "..." -json', "",
+            "bjobs", 'current jobs, printed by bjobs -o "..." -json', "",
             lambda head: re.match(rb'\s*\{\s*"COMMAND"\s*:\s*"bjobs"', head) is not None,
         ),
     )  # fmt: skip
@@ -340,8 +341,8 @@ class LsfFormat(RecordFormat):
         "cluster": Option("lsf", "name of the cluster"),
         "timezone": Option("UTC", "IANA name of the zone in which bhist, bacct and bjobs printed their times"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
-        "year": Option("", "year of printed times that carry none; without it such records are rejected"),
-        "vc": Option("queue", "what the tenant unit is", ("queue", "project")),
+        "year": Option("", "year of printed times that have none; without it, such records are rejected"),
+        "vc": Option("queue", "the tenant unit", ("queue", "project")),
         "gpu_resource": GPU_RESOURCE,
     }
 
@@ -355,7 +356,9 @@ class LsfFormat(RecordFormat):
         """
         filled = super().fill_options(given)
         if filled["year"] and not re.fullmatch(r"(19|20)\d\d", filled["year"], re.ASCII):
-            raise UsageError(f"'{filled['year']}' is not a year", where="--option year", hint="give it like 2024")
+            raise UsageError(
+                f"'{filled['year']}' is not a year", where="--option year", hint="give a year such as 2024"
+            )
         return filled
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
@@ -373,7 +376,7 @@ class LsfFormat(RecordFormat):
 
 
 def _first(head: bytes, begin: bytes) -> bool:
-    """Return whether one of the first lines begins so; lsb.acct may begin with other records."""
+    """Return whether one of the first lines begins with `begin`; lsb.acct may begin with other records."""
     return any(line.startswith(begin) for line in head.removeprefix(b"\xef\xbb\xbf").splitlines()[:20])
 
 

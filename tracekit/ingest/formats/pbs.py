@@ -1,26 +1,26 @@
-"""Accounting files of PBS: OpenPBS, PBS Professional and Torque, one a day, named YYYYMMDD.
+"""Read PBS accounting files (OpenPBS, PBS Professional and Torque), one per day, named YYYYMMDD.
 
 A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;attribute=value ...`. Torque's manual lists the types A, C, D, E, Q, R, S, T and
 the times ctime, qtime, etime, start (docs.adaptivecomputing.com, Accounting records); OpenPBS's header acct.h adds
-those of reservations, licences and phases of a job, which are counted and not used. Times inside a record are seconds
-since 1970; only the deletion, the abort and the rerun of a job, and Torque's Q, have no other time than the wall clock
-in front, which is in no stated zone (option timezone).
+types for reservations, licences and phases of a job, which are counted but not used. Times inside a record are seconds
+since 1970. Only the deletion, the abort and the rerun of a job, and Torque's Q, have no time except the wall clock at
+the beginning of the line, whose zone is not recorded (option timezone).
 
-A job is what its records say together, whatever file they are in: submission (ctime), from when it could start (etime),
-a run for each start, with the end of its E record, or of the R, C or A record that closed it. A run that another one
-followed without a word of its end has no end, and its nodes are left out.
+A job is put together from all its records, in whatever file: submission (ctime), eligible time (etime), and one run per
+start, which ends with its E record or with the R, C or A record that closed it. If another run followed and the end of
+a run was never recorded, the run has no end, and its nodes are left out.
 
-Exit_status 0 is completed; OpenPBS states limits as -26, -27 (memory: out_of_memory), -28 and -29 (processor time, wall
-time: timeout), as job.h names them; any other is failed, 271 (ended by SIGTERM) among them, which both a limit and
-qdel cause. A run that ends otherwise than well after a D record asked for it is cancelled.
+Exit_status 0 means completed. OpenPBS reports exceeded limits as -26 and -27 (memory: out_of_memory) and as -28 and -29
+(processor time, wall time: timeout), as named in job.h. Any other value means failed, including 271 (ended by SIGTERM),
+which both a limit and qdel cause. A run that ends unsuccessfully after a D record requested its deletion is cancelled.
 
-GPUs are those of exec_vnode (OpenPBS) or exec_gpus (Torque), else those that Resource_List asks for: ngpus, select,
-or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. A resource that the option gpu_resource names counts too.
-Another one whose name is that of an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do nodes
-that a job has for itself (place=excl, place=exclhost, naccesspolicy=singlejob) without a word about GPUs. A vnode
-such as n1[0] is a part of its host. Members of arrays are jobs of their own, in the group of their array. The cluster
-is the server in a job's id; without one it is unknown, and the machines of such a job keep their plain names. A line
-may begin with the name of its file, as grep writes it.
+GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), otherwise from the request in Resource_List: ngpus, select,
+or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the option gpu_resource count too. Any other
+resource named like an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do exclusive nodes
+(place=excl, place=exclhost, naccesspolicy=singlejob) if no GPUs are mentioned. A vnode such as n1[0] is part of its
+host. Array members are jobs of their own, in the group of their array. The cluster is the server in a job's id; without
+a server it is unknown, and the machines of such a job keep their plain names. A line may begin with the name of its
+file, as written by grep.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# Values of a record: durations, amounts, requests, and where a job ran.
+# Parse the values of a record: durations, amounts, requests, and where a job ran.
 #
-# Each function takes the text of one value and raises ValueError, with the reason, when it cannot be read.
+# Each function takes the text of one value and raises ValueError with the reason if it cannot be read.
 
 Place = dict[str, Any]
 
@@ -74,11 +74,11 @@ _MOST_SLOTS = 1 << 20
 _PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
 
 GPU_NAMES = ("ngpus", "gpus", "gpu")
-"""What counts GPUs: OpenPBS's word, Torque's, and one that sites define; of several the first one counts."""
+"""Resources that count GPUs: OpenPBS's, Torque's, and a common site-defined one; the first one present is used."""
 
 
 class Request(NamedTuple):
-    """What a job asked for in all."""
+    """The total request of a job."""
 
     nodes: float | None
     cpus: float | None
@@ -86,11 +86,11 @@ class Request(NamedTuple):
     model: str | None
     """Models named in the chunks, joined by '|'."""
     chunk_gpus: tuple[float, ...]
-    """GPUs of each node (chunk), in order."""
+    """GPUs per node (chunk), in order."""
 
 
 def attributes(text: str) -> dict[str, str]:
-    """Return the pairs of a message such as `user=ann account="my lab" start=1`; quotes are taken off.
+    """Return the pairs of a message such as `user=ann account="my lab" start=1`; quotes are removed.
 
     A value ends where the next word with an equals sign begins, unless it is in quotes.
     """
@@ -114,7 +114,7 @@ def attributes(text: str) -> dict[str, str]:
 
 
 def epoch_s(text: str) -> float:
-    """Return a time in seconds since 1970 [s]."""
+    """Parse a time in seconds since 1970 [s]."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a time in seconds since 1970")
     return float(text)
@@ -129,7 +129,7 @@ def duration_s(text: str) -> float:
         if match is None:
             raise ValueError("is not a duration like 02:03:04")
         first, second, minutes, seconds = (int(part or 0) for part in match.groups())
-        # One part in front of minutes is hours; two are days and hours.
+        # One part before the minutes is hours; two parts are days and hours.
         days, hours = (first, second) if match[2] is not None else (0, first)
         total = float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
     if total > 1e10:
@@ -154,14 +154,14 @@ def count(text: str) -> float:
 
 
 def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
-    """Return the GPUs that resources count, None where none of them does.
+    """Return the GPUs counted by resources; None if no resource counts GPUs.
 
     Parameters
     ----------
     held : mapping
-        Amounts by the name of the resource.
+        Amounts by resource name.
     factors : mapping
-        GPUs that one counts, by its name in small letters, as the option gpu_resource says.
+        How many GPUs each resource counts, by lowercase name, according to the option gpu_resource.
     """
     amounts = {name.lower(): amount for name, amount in held.items()}
     weights = gpu_weights(amounts, GPU_NAMES, factors)
@@ -169,7 +169,7 @@ def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | No
 
 
 def unknown_devices(texts: list[str], factors: Mapping[str, float]) -> set[str]:
-    """Return the accelerators that chunks of resources name, and that nobody counts."""
+    """Return the accelerators named in resource chunks that are not counted as GPUs."""
     found: set[str] = set()
     for text in texts:
         names = {name.lower() for name, amount in _PAIR.findall(text) if float(amount)}
@@ -178,14 +178,14 @@ def unknown_devices(texts: list[str], factors: Mapping[str, float]) -> set[str]:
 
 
 def requested(text: str, factors: Mapping[str, float], model: str | None) -> Request:
-    """Return what OpenPBS's `2:ncpus=8:ngpus=2+1:ncpus=4` or Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for.
+    """Return the request in OpenPBS's `2:ncpus=8:ngpus=2+1:ncpus=4` or Torque's `2:ppn=8:gpus=2+node7:ppn=4`.
 
     Parameters
     ----------
     factors : mapping
-        As `gpus_in` takes them.
+        As in `gpus_in`.
     model : str, optional
-        The resource of a chunk that names the GPU's model; None for Torque, where a name is one node.
+        The chunk resource that names the GPU model; None for Torque, where a name stands for one node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -213,18 +213,19 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
 def run_nodes(
     hosts: str | None, vnodes: str | None, devices: str | None, factors: Mapping[str, float]
 ) -> tuple[list[Place], float | None]:
-    """Return the nodes of a run, each once, in order, and the number of slots where it is known.
+    """Return the nodes of a run, each once, in order, and the number of slots if known.
 
     Parameters
     ----------
     hosts : str, optional
         exec_host: `n1/0*8+n2/0*8` (OpenPBS), `n1/0+n1/1` or `n1/0-7` (Torque).
     vnodes : str, optional
-        exec_vnode of OpenPBS: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`, a part in parentheses a chunk.
+        exec_vnode of OpenPBS: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`; each part in parentheses is a
+        chunk.
     devices : str, optional
         exec_gpus of Torque: `n1-gpu/0+n1-gpu/1`.
     factors : mapping
-        As `gpus_in` takes them.
+        As in `gpus_in`.
     """
     found: dict[str, Place] = {}
     slots = 0.0
@@ -244,7 +245,7 @@ def run_nodes(
 
 
 def _at(found: dict[str, Place], node: str) -> Place:
-    """Return the entry of a node, a new one for a new node."""
+    """Return the entry of a node; add one if the node is new."""
     if not node or len(found) >= MAX_NODES:
         raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
@@ -255,7 +256,7 @@ def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], factors:
     for number, chunk in enumerate(chunks):
         for part in chunk.strip("()").split("+"):
             name, *held = part.split(":")
-            # The chunks stand in the order of the hosts; a vnode may be a part of a host, such as n1[0].
+            # The chunks are in the order of the hosts; a vnode may be part of a host, such as n1[0].
             place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
             amounts = dict(item.partition("=")[::2] for item in held)
             here = gpus_in(amounts, factors)
@@ -291,7 +292,7 @@ def _slots(listed: str | None, factor: str | None) -> float:
     return float(count)
 
 
-# From the lines of a file to rows of `tracekit.ingest.job_records`.
+# Turn the lines of a file into rows of `tracekit.ingest.job_records`.
 
 LINE = re.compile(
     r"(?:[^;\s]{1,500}:)?(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)",
@@ -299,27 +300,27 @@ LINE = re.compile(
 )
 _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?", re.ASCII)
 _QUARTER_S = 900
-"""Offsets of clocks are multiples of it [s]."""
+"""Clock offsets are multiples of this [s]."""
 _WRITTEN_WITHIN_S = 60
-"""A record of a start or an end is written within so long of it [s]."""
+"""Maximum delay with which the record of a start or an end is written [s]."""
 _MOST_OFFSET_S = 15 * 3600
 _WAITING = ("running", "pending")
 _NOTED = TimeColumns({"noted": "end_time"})
 
 OF_A_JOB = frozenset("QSEDARTC")
-"""Types of records that tell when a job waits, runs and ends."""
+"""Record types that show when a job waits, runs and ends."""
 
 _LIMITS = {-24: "failed", -25: "failed", -26: "out_of_memory", -27: "out_of_memory", -28: "timeout", -29: "timeout"}
-"""What OpenPBS writes where it killed a job for a limit: virtual memory, memory, processor time, wall time."""
+"""Exit statuses of jobs that OpenPBS killed at a limit: virtual memory, memory, processor time, wall time."""
 
 
 class _Line(NamedTuple):
     wall_s: float
-    """Wall clock at which it was written [s since 1970 of that clock]."""
+    """Wall-clock time at which the line was written [s since 1970 of that clock]."""
     kind: str
     job: str
     text: str
-    """Behind the id of the job."""
+    """The message after the job id."""
 
 
 def exit_status(code: int) -> str:
@@ -398,7 +399,7 @@ def _row(line: _Line, match: re.Match[str], options: Mapping[str, str], devices:
 
 _TEXTS = {"user": "user", "name": "jobname", "account": "account", "partition": "queue"}
 _TIMES = {"submit_s": "ctime", "start_s": "start", "end_s": "end"}
-"""Times without which a record says something else."""
+"""Times that are essential to the meaning of a record."""
 _VALUES: dict[str, tuple[str, Callable[[str], float]]] = {
     "eligible_s": ("etime", epoch_s),
     "time_limit_s": ("Resource_List.walltime", duration_s),
@@ -418,9 +419,9 @@ def _time_s(name: str, text: str) -> float:
 def _resources(
     held: Mapping[str, str], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
 ) -> tuple[Row, set[str], bool]:
-    """Return GPUs, processors and nodes: what was given where the record says so, else what was asked for.
+    """Return GPUs, processors and nodes: those allocated if recorded, otherwise those requested.
 
-    Behind them: the devices that nobody knows, and whether the job has whole nodes without a word about their GPUs.
+    Also return the unknown devices, and whether the job has whole nodes whose GPUs are not mentioned.
     """
     model = options["model_resource"]
     where = held.get("exec_vnode") or held.get("exec_host")
@@ -442,7 +443,7 @@ def _resources(
     given = [place["gpu_count"] for place in places]
     of_nodes = request is not None and (request.gpus or not counted)
     if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
-        # Torque gives the nodes of a request in its order, and as many GPUs on each as were asked for there.
+        # Torque allocates nodes in the order of the request, each with the number of GPUs requested there.
         for place, gpus in zip(places, request.chunk_gpus, strict=True):
             place["gpu_count"] = gpus
         given = list(request.chunk_gpus)
@@ -482,15 +483,15 @@ _ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCI
 
 
 def _has_whole_nodes(held: Mapping[str, str]) -> bool:
-    """Return whether a job shares its nodes with no other: placed so (OpenPBS), or by the access policy (Torque)."""
+    """Return whether a job has its nodes exclusively, by placement (OpenPBS) or by the access policy (Torque)."""
     asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
     return any(_ALONE.search(text) for text in asked)
 
 
 def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
-    """Return what the type of a record says of the job's state; `clock` asks for its wall clock as `end_s`."""
+    """Return what the record type shows about the job's state; `clock` requests the line's wall clock as `end_s`."""
     if line.kind == "Q":
-        # Torque's says no more than the queue: the job was submitted when it was written.
+        # Torque's record contains only the queue; the job was submitted when the record was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
     if line.kind in "ST":
         if "start_s" not in row:
@@ -503,7 +504,7 @@ def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> R
     closing: Row = {"closes": True, "clock": "end_s", "start_s": None}
     if line.kind == "A":
         return {"status": "failed", "source_status": "A", "run_status": "failed", **closing}
-    # R: the job waits again; C: it was held after a checkpoint.
+    # R: the job is waiting again; C: it was held after a checkpoint.
     again: Row = {"status": "pending", "source_status": line.kind, "run_status": "unknown"}
     return again if "start_s" in row and "end_s" in row else {**again, **closing}
 
@@ -522,10 +523,11 @@ def _end(row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
 
 
 class _Clock:
-    """Turns the wall clock of records into instants.
+    """Converts the wall-clock times of records to instants.
 
-    A record of a start or an end states its own instant too, to seconds: the difference is the clock's offset, which
-    holds for the records around it, through every clock change. A file without such a record is read by the zone.
+    The record of a start or an end also contains its own instant, in seconds. The difference is the clock's UTC offset,
+    which is valid for the records around it, through every clock change. A file without such a record is read with the
+    configured zone.
     """
 
     def __init__(self, opened: OpenedFile) -> None:
@@ -534,7 +536,7 @@ class _Clock:
         self._offset_s: float | None = None
 
     def filled(self, rows: list[Row]) -> list[Row]:
-        """Return rows with the times that only the wall clock tells, and without the helper keys."""
+        """Return rows with the times that are known only from the wall clock, and without the helper keys."""
         offsets = [_offset_s(row) for row in rows]
         known = next((offset for offset in offsets if offset is not None), None)
         current = known if self._offset_s is None else self._offset_s
@@ -566,7 +568,7 @@ class _Clock:
 
 
 def _offset_s(row: Row) -> float | None:
-    """Return how far the wall clock of a record is ahead of UTC [s], None where the record does not tell."""
+    """Return how far a record's wall clock is ahead of UTC [s]; None if the record does not show it."""
     told = row.get("end_s") if row["status"] not in _WAITING else row.get("start_s")
     if told is None:
         return None
@@ -582,7 +584,7 @@ def _looks_right(head: bytes) -> bool:
     """Return whether most of the first lines are accounting records."""
     lines = [line for line in head.decode("utf-8", "replace").lstrip("\ufeff").splitlines()[:_TRIED] if line.strip()]
     if len(lines) > 1 and len(head.splitlines()) <= len(lines):
-        lines = lines[:-1]  # the last one may be cut
+        lines = lines[:-1]  # the last line may be cut
     return bool(lines) and 2 * sum(LINE.fullmatch(line) is not None for line in lines) > len(lines)
 
 
@@ -592,14 +594,14 @@ class PbsFormat(RecordFormat):
     name = "pbs"
     title = "PBS accounting (OpenPBS, PBS Professional, Torque)"
     raw_files = (
-        RawFile("accounting", "records of jobs, a file a day: server_priv/accounting/YYYYMMDD", "", _looks_right),
+        RawFile("accounting", "records of jobs, one file per day: server_priv/accounting/YYYYMMDD", "", _looks_right),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "timezone": Option("UTC", "IANA name of the zone of the wall clock in front of each record"),
+        "timezone": Option("UTC", "IANA name of the zone of the wall-clock time at the beginning of each record"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
-        "vc": Option("queue", "what the tenant unit is", ("queue", "account", "project", "group")),
+        "vc": Option("queue", "the tenant unit", ("queue", "account", "project", "group")),
         "gpu_resource": GPU_RESOURCE,
-        "model_resource": Option("accelerator_model", "name of the resource that tells a GPU's model"),
+        "model_resource": Option("accelerator_model", "name of the resource that gives a GPU's model"),
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:

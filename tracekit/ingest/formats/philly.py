@@ -1,12 +1,12 @@
 """Microsoft's Philly cluster (2017): job log, machine list, GPU, CPU and memory utilization.
 
-Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Job-log times are naive US
-Pacific wall clock; telemetry times end in PST or PDT.
+Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Times in the job log are naive US
+Pacific wall-clock times; telemetry times end in PST or PDT.
 
-Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs),
-so capacity needs a named source; wall-clock times between 01:00 and 02:00 on 2017-11-05 name two instants and
-are unknown here unless an option says otherwise; attempts may lack a start or an end; telemetry rows end with a
-comma, and some have another number of fields; only the job has a status, so that earlier attempts have none.
+Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs), so
+the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 mean two instants and
+are unknown here unless an option sets another rule. Attempts may lack a start or an end. Telemetry rows end with a
+comma, and some have a different number of fields. Only the job has a status, so earlier attempts have none.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 
-# Philly's telemetry: GPU, CPU and memory samples by minute.
+# Read Philly's telemetry: GPU, CPU and memory samples, one per minute.
 
 _KIB_PER_GIB = 1024 * 1024
 _LINES = 1 << 40
-"""More than any file has."""
+"""More lines than any file has."""
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
 
 
@@ -53,7 +53,7 @@ def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
 
 
 def read_gpu_samples(files: list[SourceFile], sink: Sink) -> None:
-    """Read the GPU files: one row for each cell with a number."""
+    """Read the GPU files, with one row per cell that contains a number."""
     proof = RepeatProof()
     for told in read_each([(None, file) for file in files], _read_gpu_file, sink):
         proof.follow(told)
@@ -61,9 +61,9 @@ def read_gpu_samples(files: list[SourceFile], sink: Sink) -> None:
 
 
 def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Write the samples of a file, and yield what shows whether any repeats."""
+    """Write the samples of a file, and yield the data that shows whether any sample repeats."""
     spec = _telemetry_schema("cluster_gpu_util", sink)
-    spec = replace(spec, primary_key=())  # repeated samples are counted below, not set aside
+    spec = replace(spec, primary_key=())  # repeated samples are counted below, not rejected
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
 
     def count_offline(text: bytes) -> None:
@@ -90,7 +90,7 @@ def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFra
 
 
 def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
-    """Return one row for each cell with a number, row by row."""
+    """Return one row per cell that contains a number, row by row."""
     values = raw.select(cells).to_numpy(order="c").ravel()
     known = np.flatnonzero(~np.isnan(values))
     row = known // len(cells)
@@ -101,7 +101,7 @@ def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
 
 
 def _count_not_available(text: bytes) -> int:
-    """Return how many cells are NA, with or without blanks around it."""
+    """Return the number of cells that are NA, with or without surrounding blanks."""
     array = np.frombuffer(text, dtype=np.uint8)
     at = np.flatnonzero(array == ord("N"))
     if not len(at):
@@ -111,17 +111,17 @@ def _count_not_available(text: bytes) -> int:
         ended = (after == ord(",")) | (after == ord("\r")) | (after == ord("\n"))
         if (ended & (array[at - 1] == ord(",")) & (array[at + 1] == ord("A"))).all():
             return len(at)
-    # With blanks in cells, or an N in the name of a machine, only the regular expression is right.
+    # If cells contain blanks or a machine name contains an N, only the regular expression is right.
     return len(_NOT_AVAILABLE.findall(text))
 
 
 def read_host_samples(found: FoundFiles, sink: Sink) -> None:
-    """Join the CPU and memory files on time and machine; a sample that only one of them has is kept.
+    """Join the CPU and memory files on time and machine; samples in only one of them are kept.
 
-    Of repeated samples the last in the last file is kept. With times=naive all of them are, as in the published
-    notebook, where the two hours of a clock change have the same wall clock: the first sample of a time is paired with
-    the first, the second with the second, which gets a time one microsecond later, since a row is one machine at one
-    time.
+    If samples repeat, the last one in the last file is kept. With times=naive all samples are kept, as in the published
+    notebook, because the two hours around a clock change have the same wall-clock times. The first sample of a time is
+    then paired with the first, and the second with the second. The second pair gets a time one microsecond later,
+    because a row is one machine at one time.
     """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
@@ -157,7 +157,7 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
 
 
 def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the samples of a file; lines count on from those of the files before, with gaps."""
+    """Yield the samples of a file; line numbers continue from those of earlier files, with gaps."""
     key, number = place
     times = RecordTimes(sink, file.path)
     for rows in read_table(sink, file, _telemetry_schema(key, sink)):
@@ -166,7 +166,7 @@ def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Ite
 
 
 def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
-    """Return the query for one file's samples, numbered from 1 for each machine and time: every one, or the last."""
+    """Return the query for one file's samples, numbered from 1 per machine and time: all of them, or only the last."""
     values = ["cpu_util"] if key == "cluster_cpu_util" else ["mem_total", "mem_free"]
     if path is None:
         nulls = ", ".join(f"NULL::DOUBLE AS {v}" for v in values)
@@ -175,14 +175,14 @@ def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
     if every:
         nth = "row_number() OVER (PARTITION BY time, machine_id ORDER BY line) AS nth"
         return f"SELECT time, machine_id, {', '.join(values)}, {nth} {samples}"
-    # max_by over a struct keeps a NULL of the last row, which max_by over the value would skip.
+    # max_by over a struct keeps a NULL in the last row, which max_by over the value would skip.
     last = ", ".join(f"max_by({{'v': {v}}}, line).v AS {v}" for v in values)
     return f"SELECT time, machine_id, {last}, 1::BIGINT AS nth {samples} GROUP BY time, machine_id"
 
 
 _TELEMETRY = ("cluster_gpu_util", "cluster_cpu_util", "cluster_mem_util")
 _DAY = r"([-_.]\d[-_\d]*)?"
-"""What the name of one of several files has: cluster_gpu_util-2017-10-03.csv."""
+"""Suffix in the name of one of several files: cluster_gpu_util-2017-10-03.csv."""
 
 
 class PhillyFormat(Format):
@@ -226,17 +226,17 @@ class PhillyFormat(Format):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "times": Option(
             "utc",
-            "utc: honour zones; naive: take every wall clock unchanged, as the published notebook does",
+            "utc: honour zones; naive: use every wall-clock time unchanged, as the published notebook does",
             ("utc", "naive"),
         ),
     }
 
-    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- of every one
-        """Return the files of telemetry."""
+    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- the files are the same for all options
+        """Return the telemetry files."""
         return [file for key in _TELEMETRY for file in found.get(key)]
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read whichever of the five files are there; telemetry may be several, such as one a day."""
+        """Read those of the five files that are present; telemetry may be in several files, such as one per day."""
         sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1 and key not in _TELEMETRY:
@@ -254,7 +254,7 @@ class PhillyFormat(Format):
         if naive:
             sink.note(
                 "wall-clock times are kept unchanged (times=naive), so they are an hour off across the clock change; "
-                "of GPU samples at the same time the last one counts; CPU and memory samples are all kept, 1 us apart"
+                "of GPU samples at the same time the last one is used; CPU and memory samples are all kept, 1 us apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 

@@ -1,14 +1,14 @@
-"""Standard Workload Format, version 2.2, of the Parallel Workloads Archive.
+"""Read the Standard Workload Format, version 2.2, of the Parallel Workloads Archive.
 
-Origin: the archive at www.cs.huji.ac.il/labs/parallel/workload; each log names its own source and terms. Study:
-Chapin et al., Benchmarks and Standards for the Evaluation of Parallel Job Schedulers, JSSPP'99. Times are seconds since
-UnixStartTime, which a log may lack; hours of the day are read in TimeZoneString, which it may lack as well.
+Origin: the archive at www.cs.huji.ac.il/labs/parallel/workload; each log names its own source and terms. Study: Chapin
+et al., Benchmarks and Standards for the Evaluation of Parallel Job Schedulers, JSSPP'99. Times are seconds since
+UnixStartTime, and hours of the day are read in TimeZoneString; a log may lack either.
 
-Known faults of logs in this format: -1 is unknown in every field; the words for failed (0) and cancelled (5) are used
-loosely; both processor counts can be missing; keys of the header repeat or are missing. A job that was swapped out
-has a line for the whole and then one for each part, whose wait counts from the end of the part before. The format
-knows no GPUs: the option processors_are_gpus says that processors are. CPU time, used memory, programs
-and the dependence on earlier jobs have no place in a Trace.
+Known faults of logs in this format: -1 means unknown in every field. The codes for failed (0) and cancelled (5) are
+used loosely. Both processor counts can be missing. Header keys repeat or are missing. A job that was swapped out has
+one line for the whole job and then one for each part, whose wait counts from the end of the previous part. The format
+has no GPUs; the option processors_are_gpus treats processors as GPUs. A Trace has no columns for CPU time, used memory,
+programs or dependences on earlier jobs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 MAX_LINE = 65_536
-"""Longest line that is read [bytes]; a longer one is set aside."""
+"""Longest line that is read [bytes]; longer ones are rejected."""
 
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
 _PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
 _CANCELLED = 5
 _LATEST_START = 4_000_000_000
-"""Latest start of a log [s since 1970]; later ones would take its last times out of range."""
+"""Latest start of a log [s since 1970]; a later start would put its last times out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
 _SUBMITTED = TimeColumns({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
@@ -74,7 +74,8 @@ class SwfFormat(Format):
         files = found.get("swf")
         if len(files) > 1:
             raise SourceError(
-                f"holds several logs: {', '.join(f.path for f in files[:4])}", hint="job numbers repeat; name one file"
+                f"contains several logs: {', '.join(f.path for f in files[:4])}",
+                hint="job numbers repeat; name one file",
             )
         header = _SwfHeader()
         _read_log(files[0], header, sink)
@@ -99,13 +100,13 @@ class _SwfHeader:
         return self.keys.get(key, [None])[0]
 
     def number(self, key: str) -> int | None:
-        """Return the number that a key begins with; archives add remarks behind it."""
+        """Return the number at the beginning of a key's value; archives add remarks after it."""
         match = re.match(r"\d{1,15}\b", self.text(key) or "")
         return int(match[0]) if match else None
 
     @property
     def start_s(self) -> int | None:
-        """Start of the log [s since 1970]; a start of 0 is an unknown one."""
+        """Start of the log [s since 1970]; a start of 0 means unknown."""
         start = self.number("UnixStartTime")
         return start if start and start <= _LATEST_START else None
 
@@ -115,7 +116,7 @@ class _SwfHeader:
         return zone if zone and is_zone(zone) else None
 
     def names(self, key: str) -> dict[str, str]:
-        """Return the names of numbered queues, without those that two of them share."""
+        """Return the names of numbered queues, without names that two queues share."""
         pairs = [text.split(maxsplit=1) for text in self.keys.get(key, [])]
         named = {p[0]: p[1] for p in pairs if len(p) == 2 and p[0].isdigit()}
         given = list(named.values())
@@ -125,7 +126,7 @@ class _SwfHeader:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
                 sink.note(
-                    f"the header states {key}: {self.text(key)}; a total without a list of machines makes no table"
+                    f"the header gives {key}: {self.text(key)}; a total without a machine list does not fill a table"
                 )
         sink.note("a Trace has no columns for CPU time, used memory, programs and dependences; they are ignored")
         if self.start_s and not self.zone:
@@ -147,7 +148,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
         for found in _typed_lines(opened, header, sink):
             typed = _possible(found, times, header.start_s or 0)
             rows = _grouped(typed if unfinished is None else pl.concat([unfinished, typed]))
-            # The parts of a job may go on in the next block.
+            # The parts of a job may continue in the next block.
             last = rows["bundle"] == rows["bundle"].max()
             unfinished = rows.filter(last).drop("bundle", "part")
             _write(rows.filter(~last), header, seen, opened, sink)
@@ -164,7 +165,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame:
-    """Return the rows with impossible submissions, waits and run times NULL."""
+    """Return the rows with impossible submissions, waits and run times set to NULL."""
     dated = times.dated(rows.with_columns(date=_instant(pl.col("submit"), base)), _SUBMITTED)
     known = dated.with_columns(submit=pl.when(pl.col("date").is_not_null()).then("submit")).drop("date")
     return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
@@ -195,7 +196,7 @@ def _typed_lines(opened: OpenedFile, header: _SwfHeader, sink: Sink) -> Iterator
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
-    """Return lines as text, NULL where they are not UTF-8; comments often have other encodings."""
+    """Return lines as text, NULL if they are not UTF-8; comments often have other encodings."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -212,7 +213,7 @@ def _text(line: bytes) -> str | None:
 def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema, sink: Sink) -> Iterator[pl.DataFrame]:
     width = len(spec.names)
     size = records["raw"].bin.size()
-    # A line that is too long is not cut into fields: they could be many.
+    # A line that is too long is not split into fields, because there could be too many.
     text = pl.when(size <= MAX_LINE).then(pl.col("text"))
     fields = records.select(fields=text.str.replace_all(r"\s+", " ").str.split(" "))["fields"]
     whole = (fields.list.len() == width).fill_null(value=False)
@@ -243,7 +244,7 @@ def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema, 
 
 
 def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `part`, and `bundle`: a line for a whole job with the lines of its parts."""
+    """Add `part`, and `bundle`: the line for a whole job together with the lines of its parts."""
     rows = rows.with_columns(part=pl.col("status").is_in(list(_PART_STATUS)).fill_null(value=False))
     begins = ~pl.col("part") | (pl.col("job") != pl.col("job").shift(1)).fill_null(value=True)
     return rows.with_columns(bundle=begins.cast(pl.Int64).cum_sum())
@@ -295,7 +296,7 @@ def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
 
 
 def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the one before."""
+    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous one."""
     first = pl.col("attempt") == 0
     head = heads.select("bundle", head_submit="submit", head_wait="wait")
     steps = (
@@ -304,7 +305,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
         .with_columns(wait=pl.when(first).then(pl.coalesce("wait", "head_wait")).otherwise("wait"))
         .with_columns(step=pl.col("wait") + pl.col("run"))
     )
-    # After a part of unknown length the times of the next ones are unknown.
+    # After a part of unknown length, the times of the following parts are unknown.
     lost = pl.col("step").is_null().cast(pl.Int64).cum_sum().over("bundle") > 0
     ended = steps.with_columns(end=pl.when(~lost).then(pl.col("head_submit") + pl.col("step").cum_sum().over("bundle")))
     before = pl.when(first).then("head_submit").otherwise(pl.col("end").shift(1).over("bundle"))
@@ -324,7 +325,7 @@ def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _never_started() -> pl.Expr:
-    """Return whether a job was cancelled in the queue: it ran for no time on no processor."""
+    """Return whether a job was cancelled in the queue: it has no run time and no processor."""
     idle = pl.col("run").is_null() | ((pl.col("run") == 0) & ~(pl.col("processors") > 0).fill_null(value=False))
     return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
 
@@ -333,7 +334,7 @@ def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
     base = header.start_s or 0
     split, waiting = pl.col("parts").is_not_null(), _never_started()
     start = pl.col("submit") + pl.col("wait")
-    # A job cancelled in the queue left it after its wait.
+    # A job cancelled in the queue left the queue after its wait.
     alone_end = start + pl.when(waiting).then(pl.col("run").fill_null(0)).otherwise("run")
     goes_on = pl.col("part") & (pl.col("last_status") == 2)
     timed = heads.with_columns(

@@ -1,1 +1,1 @@
-"""Machine lists and node events that stand beside a scheduler's log, one module a kind of file."""
+"""Readers of machine lists and node events next to a scheduler's log: one module per kind of file."""

@@ -1,4 +1,4 @@
-"""Complete the tables of a log by the machine files beside it."""
+"""Complete the tables of a log with the machine files next to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# The tables nodes and node_events of a log with machine files beside it.
+# Write the tables nodes and node_events of a log with machine files next to it.
 
 _NAMED = """SELECT node_id, min(cluster) AS cluster
 FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROUP BY node_id"""
@@ -40,7 +40,7 @@ _NODE_CHECKS = (
     ),
     SqlCheck(
         "jobs_above_listed",
-        "machines with more GPUs allocated at one time than the list of machines gives them; the list counts "
+        "machines with more GPUs allocated at one time than the list of machines gives them; the list is used "
         "(Slurm dates the end of a run that was requeued after it was over to the requeue: it overlaps later ones)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
@@ -48,7 +48,7 @@ _NODE_CHECKS = (
     ),
 )
 
-# A number that the list does not state is that of the log, or what jobs held.
+# A number missing from the list comes from the log, or is the most that jobs held.
 _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
        CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
             WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
@@ -61,9 +61,9 @@ ORDER BY k.row NULLS LAST, node_id"""
 
 
 def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
-    """Create views of the log's tables and the tables most_held and known; return the machines of the latter.
+    """Create views of the log's tables, and the tables most_held and known; return the machines in known.
 
-    Known are the machines of the log's table of nodes, and where it has none those on which its jobs ran.
+    The known machines are those in the log's table of nodes and those on which its jobs ran.
     """
     sink.attach(con, "jobs", "placements", "nodes")
     con.execute(f"CREATE TABLE most_held AS {shown_gpus('placements')}")
@@ -76,16 +76,16 @@ def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
 
 
 def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink, *, from_jobs: bool) -> None:
-    """Write the machines of the lists and those that only the log knows.
+    """Write the listed machines, and those known only from the log.
 
     Parameters
     ----------
     con : DuckDB connection
         See `attach_known`.
     listed : DataFrame
-        A row for each node_id, with the columns of MACHINE and `source`; empty where there is no list.
+        One row per node_id, with the columns of MACHINE and `source`; empty if there is no list.
     from_jobs : bool
-        Whether the log lists no machines, so that those which jobs name have the most GPUs held there at once.
+        Whether the log lists no machines; machines named by jobs then have the most GPUs held there at once.
     """
     con.register("listed", listed)
     if listed.height:
@@ -98,19 +98,19 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
         return
     others = con.execute("SELECT count(*) FROM known ANTI JOIN listed USING (node_id)").fetchall()[0][0]
     sources = " and ".join(sorted(listed["source"].unique().to_list()))
-    more = f", {others} more named by {'jobs' if from_jobs else 'the log'} only" if others else ""
+    more = f", {others} more named only by {'jobs' if from_jobs else 'the log'}" if others else ""
     sink.note(f"{counted(listed.height, 'machines')} listed by {sources}{more}")
 
 
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
-    """Write the events of machine files and those that the log has itself, each once.
+    """Write the events of machine files and of the log itself, each once.
 
-    Dumps overlap: of one event the row that has an end counts, and of several the last.
+    Dumps overlap: for each event, the last row that has an end is used, or else the last row.
 
     Parameters
     ----------
     happened : DataFrame
-        Columns of node_events, `kind` and `rank`, the number of the file among all.
+        The columns of node_events, `kind`, and `rank`, the number of the file among all files.
     """
     path = sink.path("node_events")
     if sink.has("node_events"):
@@ -127,14 +127,14 @@ def write_events(happened: pl.DataFrame, sink: Sink) -> None:
     still = once["end_time"].null_count()
     sources = " and ".join(sorted(once["source"].drop_nulls().unique().to_list()))
     on = once["node_id"].n_unique()
-    going = f", {still} of which go on" if still else ""
-    sink.note(f"{counted(once.height, 'events')} of {counted(on, 'machines')} told by {sources}{going}")
+    going = f", {still} of which continue" if still else ""
+    sink.note(f"{counted(once.height, 'events')} of {counted(on, 'machines')} from {sources}{going}")
 
 
 def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return events without the states in lists of machines that a later list of the same kind no longer shows.
+    """Return events without the states from machine lists that a later list of the same kind no longer shows.
 
-    When such a state ended is not known, only that it did.
+    Such a state has ended, but it is unknown when.
     """
     newest = listed.group_by("kind", "node_id").agg(pl.col("rank").max().alias("newest"))
     shown = happened.join(newest, on=["kind", "node_id"], how="left", maintain_order="left").with_columns(
@@ -154,10 +154,10 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
     return shown.filter(~over).drop("newest", "last")
 
 
-# Which GPUs of a machine each part of an attempt held, by samples of running jobs.
+# Find the GPUs of a machine that each part of an attempt held, from samples of running jobs.
 #
-# `sacct` says how many GPUs a run held in all and on which nodes, so an even split is a guess. A sample says what the
-# run held on each node: it fills the GPUs of a placement, or corrects them.
+# `sacct` gives only the total GPUs of a run and its nodes, so an even split is a guess. A sample shows what the run
+# held on each node, so it fills in or corrects the GPUs of a placement.
 
 _SHORT = r"""CASE WHEN regexp_matches(split_part(regexp_extract({0}, '[^/]*$'), '.', 1), '[A-Za-z]')
      THEN split_part(regexp_extract({0}, '[^/]*$'), '.', 1) ELSE regexp_extract({0}, '[^/]*$') END"""
@@ -190,7 +190,7 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of allocated GPUs whose job did not run on that machine then, by the log; ignored",
+        "samples of allocated GPUs whose job was not running on that machine then according to the log; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
@@ -225,12 +225,12 @@ _CHECKS = (
 
 
 def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) -> None:
-    """Give placements the GPUs that samples show.
+    """Set the GPUs of placements to those shown by samples.
 
     Parameters
     ----------
     con : DuckDB connection
-        Empty.
+        An empty database.
     held : Path
         Samples with the columns of HELD.
     """
@@ -261,31 +261,31 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
 
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
-"""Kinds in the order in which they are read: what a later one says of a machine replaces what an earlier one says."""
+"""Kinds in reading order: a later kind replaces what an earlier one says about a machine."""
 
 _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
-"""What nodes.source calls a list of machines, where that is not the name of its kind."""
+"""The value of nodes.source for a machine list, if it differs from the name of its kind."""
 
 _FILE = {"kind": pl.String(), "rank": pl.Int64()}
-"""The kind of file that a row comes from, and the number of the file among all."""
+"""The kind of file that a row comes from, and the number of the file among all files."""
 
 
 def complete_machines(
     files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, *, from_jobs: bool = False
 ) -> None:
-    """Read the machine files, and complete nodes, node_events and placements by them.
+    """Read the machine files, and complete nodes, node_events and placements with them.
 
-    Of several lists of one machine the last counts, in the order of kinds and then of paths.
+    If several lists contain a machine, the last one is used, in the order of kinds and then of paths.
 
     Parameters
     ----------
     from_jobs : bool
-        Whether the log's machines are those that jobs name, with the most GPUs held there at once.
+        Whether the log's machines are those named by jobs, each with the most GPUs held there at once.
 
     Raises
     ------
     SourceError
-        A file is not what it claims to be.
+        A file is not of its detected kind.
     """
     found = {"machine": [pl.DataFrame(schema=MACHINE | _FILE)], "event": [pl.DataFrame(schema=EVENT | _FILE)]}
     held = sink.stage("held", _read(files, frame, sink, found))
@@ -311,12 +311,12 @@ def complete_machines(
         listed, happened = (_with_ids(rows, ids) for rows in (listed, happened))
         happened = still_shown(happened, listed, sink)
         if "sacctmgr" in files:
-            # It tells the same times, with their ends.
+            # sacctmgr lists the same times, including their ends.
             shown = happened["source"].is_in(LISTS)
             if shown.any():
                 sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
-        # Samples may show more GPUs of a machine than an even split did.
+        # Samples may show more GPUs on a machine than an even split.
         if listed.height or (from_jobs and held is not None and known):
             write_nodes(con, _one_list(listed, sink), sink, from_jobs=from_jobs)
         if happened.height:
@@ -326,7 +326,7 @@ def complete_machines(
 def _read(
     files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, found: dict[str, list[pl.DataFrame]]
 ) -> Iterator[pl.DataFrame]:
-    """Yield what jobs held, and add machines and events to `found`."""
+    """Yield the resources held by jobs, and add machines and events to `found`."""
     number = 0
     for kind in sorted(files, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
         reader = cast("MachineReader", companions("machines")[kind])
@@ -342,7 +342,7 @@ def _read(
 
 
 def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:
-    """Return rows with node_id; those of names that may mean several machines are left out."""
+    """Return rows with node_id, without rows whose name may mean several machines."""
     table = pl.DataFrame(
         [(machine.name, machine.cluster, node) for machine, node in ids.items()],
         schema={"host": pl.String, "cluster": pl.String, "node_id": pl.String},
@@ -352,7 +352,7 @@ def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:
 
 
 def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return a row for each machine: of each column the last value that is stated."""
+    """Return one row per machine, with the last known value of each column."""
     if listed.is_empty():
         return pl.DataFrame(schema={"node_id": pl.String, **MACHINE, "source": pl.String}).drop("host")
     several = listed.group_by("node_id").agg(pl.col("gpu_count").drop_nulls().n_unique().alias("counts"))
@@ -361,7 +361,7 @@ def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
         "machine_lists_differ",
         differ.len(),
         several.height,
-        "machines with different numbers of GPUs in several lists; the last list counts",
+        "machines with different numbers of GPUs in several lists; the last list is used",
         differ,
     )
     source = pl.col("kind").replace(_SOURCES).filter(pl.col("gpu_count").is_not_null()).last()

@@ -1,4 +1,4 @@
-"""Machines and events, as readers make them record by record: lists of machines are short."""
+"""Build machines and events record by record, which is fast enough because machine lists are short."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _UNIX = datetime(1970, 1, 1)
 
 
 class Clock:
-    """Turns the times of one file into UTC: wall clocks of the log's zone, epoch seconds, times with an offset."""
+    """Converts the times of one file to UTC: wall-clock times in the log's zone, epoch seconds, and offset times."""
 
     def __init__(self, frame: TimeFrame, sink: Sink) -> None:
         self._frame, self._sink = frame, sink
 
     def read(self, text: str | None) -> tuple[datetime | None, datetime | None]:
-        """Return a wall clock, or an instant in UTC; both None where the text names no time.
+        """Return a wall-clock time, or an instant in UTC; both are None if the text contains no time.
 
         Raises
         ------
         ValueError
-            It is not a time.
+            The text is not a time.
         """
         if text is None or text.strip().lower() in _UNSET:
             return None, None
@@ -58,7 +58,7 @@ class Clock:
         return None, aware.astimezone(UTC).replace(tzinfo=None)
 
     def optional(self, text: str | None, column: str, lost: LostValues) -> tuple[datetime | None, datetime | None]:
-        """Return a time as `read` does, (None, None) where it is no time: it is added to `lost`."""
+        """Return a time like `read`; if the text is not a time, return (None, None) and add it to `lost`."""
         try:
             return self.read(text)
         except ValueError as error:
@@ -66,9 +66,9 @@ class Clock:
             return None, None
 
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
-        """Return the UTC of a column of wall clocks, `name` + '_clock', and one of instants, `name`.
+        """Return the times in UTC from a column of wall-clock times, `name` + '_clock', and one of instants, `name`.
 
-        In the hour that a clock change doubles or skips it is the first of the two instants, or the later if `late`.
+        In the hour that a clock change doubles or skips, the first of the two instants is used, or the later if `late`.
         """
         found = instants(frame[f"{name}_clock"], self._frame.timezone)
         self._sink.check_rows(
@@ -82,7 +82,7 @@ class Clock:
 
 
 def said(text: str | None) -> str | None:
-    """Return the words of a cell, None for one that says nothing."""
+    """Return the text of a cell; None if the cell contains no value."""
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
@@ -90,7 +90,7 @@ class MachineList(MachineReader):
     """A list of machines that shows the state of each."""
 
     repeats: ClassVar[bool] = False
-    """Whether a machine may have several records, as one for each of its partitions; of a block the last counts."""
+    """Whether a machine may have several records, such as one per partition; the last record in a block is used."""
 
     @abstractmethod
     def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
@@ -98,7 +98,7 @@ class MachineList(MachineReader):
 
     @abstractmethod
     def machines(self, value: Any, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, each with the events that it shows; see `machines_frame`, `events_frame`.
+        """Yield the machines of a record, each with its events; see `machines_frame` and `events_frame`.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class MachineList(MachineReader):
         """
 
     def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield machines, and the events whose begin is known."""
+        """Yield machines, and the events whose start is known."""
         clock = Clock(frame, sink)
         for records in self.records(opened):
             listed: dict[object, Row] = {}
@@ -133,11 +133,11 @@ class MachineList(MachineReader):
             yield "event", events_frame([event for event in happened if event["start"] != (None, None)], clock)
 
 
-_UNTIMED = "machines that a list shows out of service without a start time; they make no event"
+_UNTIMED = "machines that a list shows out of service without a start time; they give no event"
 
 
 def unknown_devices(sink: Sink, host: str, devices: str) -> None:
-    """Count a machine whose devices are not understood."""
+    """Count a machine with unknown devices."""
     sink.check(
         "unknown_devices_of_machines",
         1,
@@ -149,14 +149,14 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
 
 
 def machines_frame(rows: list[Row]) -> pl.DataFrame:
-    """Return rows as machines; what a row lacks is NULL."""
+    """Return rows as machines; values missing from a row are NULL."""
     return pl.DataFrame([{name: row.get(name) for name in MACHINE} for row in rows], schema=MACHINE)
 
 
 def events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
     """Return rows with host, cluster, state, reason and source as events.
 
-    Each may have start and end as `Clock.read` gives them.
+    Each row may have a start and an end as returned by `Clock.read`.
     """
     table: list[Mapping[str, Any]] = []
     for row in rows:
@@ -181,7 +181,7 @@ def events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
 
 
 def part(value: Any, *names: str) -> Any:
-    """Return what stands under names inside objects, None where one of them is missing."""
+    """Return the value under nested names in objects; None if one of the names is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

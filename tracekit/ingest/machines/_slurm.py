@@ -1,7 +1,7 @@
-"""What Slurm's programs say of a node: its state in words, and its GPUs as generic resources.
+"""Parse what Slurm's programs print about a node: its state words, and its GPUs as generic resources.
 
-Words and signs: NODE STATE CODES in slurm.schedmd.com/sinfo.html. A node that fails (FAIL, FAILING) "is unavailable for
-use per system administrator request", so it is drained and not merely degraded.
+Words and signs: see NODE STATE CODES in slurm.schedmd.com/sinfo.html. A failing node (FAIL, FAILING) "is unavailable
+for use per system administrator request", so it is drained and not just degraded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATES = {
     "maintenance": ("maint", "maintenance", "reboot", "reboot_issued", "reboot_requested"),
     "drained": ("drain", "draining", "drained", "drng", "fail", "failing", "failg"),
 }
-"""Slurm's words by the state of node_events, the worst first."""
+"""Slurm's words for each state of node_events, worst first."""
 
 _NO_MACHINE = ("future", "futr")
 _FIT = (
@@ -39,27 +39,27 @@ _SIGNS = re.compile(r"[*~#!%$@^+-]+$")
 
 
 def fitness(words: str | list[str]) -> str | None:
-    """Return the state of node_events for a node in these states, None for one that is fit.
+    """Return the node_events state for a node with these Slurm states; None if the node is in service.
 
-    Of compound states such as DOWN+DRAIN the worst counts. The sign * alone, a node that does not answer just now,
-    does not take it out of service.
+    Of compound states such as DOWN+DRAIN, the worst is used. The sign * alone, for a node that is not responding right
+    now, does not take the node out of service.
 
     Parameters
     ----------
     words : str or list of str
-        As printed, `IDLE+DRAIN`, `down*`, `drng@`; or the flags one by one.
+        The states as printed, such as `IDLE+DRAIN`, `down*`, `drng@`, or the flags one by one.
     """
     plain = _plain(words)
     return next((state for state, known in _STATES.items() if plain.intersection(known)), None)
 
 
 def is_no_machine(words: str | list[str]) -> bool:
-    """Return whether a name stands for no machine yet, as those of the state FUTURE."""
+    """Return whether a name does not stand for a machine yet, as in the state FUTURE."""
     return not _plain(words).isdisjoint(_NO_MACHINE)
 
 
 def is_node_state(words: str) -> bool:
-    """Return whether a cell holds a state of nodes; jobs have others."""
+    """Return whether a cell contains a node state; jobs have other states."""
     known = {*_FIT, *_NO_MACHINE, *(word for group in _STATES.values() for word in group)}
     return not _plain(words).isdisjoint(known)
 
@@ -72,23 +72,24 @@ def _plain(words: str | list[str]) -> set[str]:
 def gpus_of(
     host: str, sink: Sink, lost: LostValues, listed: str | None, configured: str | None = None
 ) -> tuple[int | None, str | None]:
-    """Return the GPUs of a node and their model, None where unknown or of several models.
+    """Return the GPUs of a node and their model; None if unknown, or if there are several models.
 
-    GPUs in MIG slices are the fewest cards that can hold the slices. A device that is not understood makes the number
-    unknown, and is counted under its name. So does a list that cannot be read, or gives more GPUs than any machine has.
+    For GPUs in MIG slices, the number is the fewest cards that can hold the slices. An unknown device makes the number
+    unknown, and is counted under its name. A list that cannot be read, or that has more GPUs than any machine, also
+    makes the number unknown.
 
     Parameters
     ----------
     host : str
-        The node, or the list of nodes.
+        The node, or a list of nodes.
     sink : Sink
-        Has the option gpu_resource, where the format has it, and counts devices that are not understood.
+        Contains the option gpu_resource, if the format has it, and counts unknown devices.
     listed : str, optional
-        Slurm's GRES of the node, `gpu:a100:4(S:0-1)`; `(null)` has none.
+        Slurm's GRES of the node, such as `gpu:a100:4(S:0-1)`; `(null)` means none.
     configured : str, optional
-        Its TRES, `cpu=32,gres/gpu=4`, used where `listed` has no GPU, or GPUs without a type.
+        The node's TRES, such as `cpu=32,gres/gpu=4`, used if `listed` has no GPUs, or GPUs without a type.
     lost : LostValues
-        Receives a list that cannot be read.
+        Receives lists that cannot be read.
     """
     if listed is None and configured is None:
         return None, None
@@ -123,12 +124,12 @@ def listed(
     event: Row | None,
     cluster: Any = None,
 ) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield each machine of some lists of nodes, with what keeps it from work; `gpus` as `gpus_of` gives them.
+    """Yield each machine of some node lists, with the reasons why it is out of service; `gpus` comes from `gpus_of`.
 
     Raises
     ------
     ValueError
-        One is not a list of nodes.
+        A list is not a node list.
     """
     machine = {
         "cluster": cluster,

@@ -1,8 +1,9 @@
-"""The machines of a Kubernetes cluster, as `kubectl get nodes -o json` prints them.
+"""Read the machines of a Kubernetes cluster, as printed by `kubectl get nodes -o json`.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins,
-MIG slices the fewest cards that hold them; where labels of NVIDIA's GPU feature discovery count the cards, they do,
-since shared cards are several devices. A device of another plugin makes the number unknown.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins;
+for MIG slices, the number is the fewest cards that can hold them. If labels of NVIDIA's GPU feature discovery give the
+number of cards, that number is used, because a shared card appears as several devices. A device of another plugin makes
+the number unknown.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class KubernetesNodes(MachineList):
     def machines(
         self, value: dict[str, Any], clock: Clock, sink: Sink, lost: LostValues
     ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield a machine, with an event for each reason why it is not ready or takes no pods."""
+        """Yield a machine, with one event per reason why it is not ready or accepts no pods."""
         machine = _machine(value, sink, lost)
         yield machine, list(_events(value, machine["host"], clock, lost))
 
@@ -93,7 +94,7 @@ def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, An
 
 
 def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sink, lost: LostValues) -> int | None:
-    """Return the cards of a node, None where it has a device that is not understood and no label counts them."""
+    """Return the number of cards of a node; None if it has an unknown device and no label gives the number."""
     factors = device_factors(sink.options.get("gpu_resource", ""))
     product = str(labels.get("nvidia.com/gpu.product") or "")
     parts: list[tuple[float, Part]] = []
@@ -118,7 +119,7 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sin
             whole += amount
         else:
             parts.append((amount, part))
-    # With MIG in its single strategy the label counts slices.
+    # With MIG in the single strategy, the label counts slices.
     counted = None if has_profile(product) else _amount(labels, "nvidia.com/gpu.count", lost)
     if unread and counted is None:
         return None
@@ -127,7 +128,8 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sin
         return None
     if counted is None:
         return math.ceil(whole - 1e-6) + cards(parts)
-    # The label counts cards, where shared ones are several devices; divided ones it counts, or not, by its version.
+    # The label counts cards, while shared cards appear as several devices; whether it counts divided cards depends on
+    # its version.
     return math.ceil(max(counted, min(counted, whole) + cards(parts)) - 1e-6)
 
 
@@ -136,7 +138,7 @@ def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _amount(held: dict[str, Any], name: str, lost: LostValues) -> float | None:
-    """Return a quantity such as 8, '263Ki' or '95500m', None where there is none, or it cannot be read."""
+    """Return a quantity such as 8, '263Ki' or '95500m'; None if it is missing or cannot be read."""
     value = held.get(name)
     if value is None:
         return None
@@ -148,7 +150,7 @@ def _amount(held: dict[str, Any], name: str, lost: LostValues) -> float | None:
 
 
 def _events(node: dict[str, Any], host: str, clock: Clock, lost: LostValues) -> Iterator[dict[str, Any]]:
-    """Return what keeps a node from work now."""
+    """Return the events that currently keep a node out of service."""
     for condition in _listed(node, "status", "conditions"):
         if part(condition, "type") == "Ready" and part(condition, "status") in {"False", "Unknown"}:
             said = [str(word) for name in ("reason", "message") if (word := part(condition, name))]

@@ -1,10 +1,10 @@
-"""Nodes and running jobs of a Slurm cluster, as scontrol prints them: paragraphs of lines, or a line each (-o).
+"""Read nodes and running jobs of a Slurm cluster, as printed by scontrol: in paragraphs, or one per line (-o).
 
-`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with who gave it and when.
+`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with who set it and when.
 
-`scontrol --details show job`, polled while jobs run, is the only output of Slurm that says how a gang is laid out over
-its nodes and which GPUs it has there. Several polls may stand in one file, each after a comment with its time; without
-one the time of a record is its start and its run time.
+`scontrol --details show job`, polled while jobs run, is the only Slurm output that shows how a multi-node job is placed
+on its nodes and which GPUs it has there. One file may contain several polls, each after a comment with its time;
+without a comment, the time of a record is its start plus its run time.
 
 Manual: slurm.schedmd.com/scontrol.html.
 """
@@ -45,14 +45,14 @@ class Printed(NamedTuple):
 
     text: str
     stamp: str | None
-    """The time in the last comment line before it, as written."""
+    """The time in the last comment line before the record, as written."""
 
 
 def scontrol_records(stream: ByteReader, key: bytes) -> Iterator[list[Record]]:
-    """Yield the records of a file in blocks; each begins with `key`, such as b'JobId=', on a line of its own.
+    """Yield the records of a file in blocks; each begins with `key`, such as b'JobId=', on a new line.
 
-    Lines of a record that follow the first are indented. Comments that are a time ('# 2024-03-04T08:00:00') stand
-    before the records that were printed then.
+    Lines of a record after the first are indented. A comment with a time ('# 2024-03-04T08:00:00') precedes the records
+    printed at that time.
     """
     stamp: str | None = None
     parts: list[bytes] = []
@@ -93,7 +93,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def field_of(text: str, name: str) -> str | None:
-    """Return the first value of a field without blanks, None where the record lacks it."""
+    """Return the first value of a field, without blanks; None if the record lacks the field."""
     match = _pattern(name).search(text)
     return None if match is None else match[1]
 
@@ -108,7 +108,7 @@ class ScontrolNodes(MachineList):
     title = "machines and their states, printed by scontrol show nodes"
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
-        """Return whether records of nodes begin the file; a line of slurm.conf begins alike but counts no CPUs."""
+        """Return whether the file begins with node records; lines of slurm.conf look similar but have no CPU counts."""
         text = head.removeprefix(b"\xef\xbb\xbf")
         first = text.split(b"\nNodeName=", 1)[0]
         return text.startswith(b"NodeName=") and re.search(rb"\s(CPUTot|CPUAlloc)=\d", first) is not None
@@ -118,7 +118,7 @@ class ScontrolNodes(MachineList):
         return scontrol_records(opened.stream, b"NodeName=")
 
     def machines(self, value: Printed, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, with what keeps them from work."""
+        """Yield the machines of a record, with the events that keep them out of service."""
         text = value.text
         names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
         fields = {name: field_of(text, name) for name in names}
@@ -148,7 +148,7 @@ _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
     r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([^()]*)|CNT:(\d{1,6}))\))?(?=,|$)"
 )
-# A name may hold anything; what follows is Slurm's own up to the command.
+# A job name may contain anything; the fields after it, up to the command, are written by Slurm.
 _OWN = re.compile(r"\sUserId=\S+\(\d+\)\s+GroupId=")
 _MOST_INDEX = 4_096
 
@@ -157,16 +157,16 @@ class ScontrolJobs(MachineReader):
     """`scontrol -d show job`."""
 
     name = "scontrol-jobs"
-    title = "GPUs that running jobs hold, printed by scontrol --details show job"
+    title = "GPUs held by running jobs, printed by scontrol --details show job"
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
-        """Return whether records of jobs begin the file, after comments and blank lines."""
+        """Return whether the file begins with job records, after comments and blank lines."""
         return (
             re.match(rb"(?:\xef\xbb\xbf)?(?:(?:#[^\n]*)?\r?\n)*JobId=\d+ (?:[^\n]{0,4000} )?JobName=", head) is not None
         )
 
     def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield what each job held on each node at each poll; jobs that hold no GPU say nothing."""
+        """Yield the GPUs that each job held on each node at each poll; jobs without GPUs give no rows."""
         clock = Clock(frame, sink)
         for records in scontrol_records(opened.stream, b"JobId="):
             rows: list[Row] = []
@@ -185,7 +185,7 @@ class ScontrolJobs(MachineReader):
 
 
 def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[Row]:
-    """Return what a job holds on each of its nodes; receives the GRES indices that cannot be read.
+    """Return the GPUs that a job holds on each of its nodes; `lost` receives GRES indices that cannot be read.
 
     Raises
     ------
@@ -223,19 +223,19 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
 
 
 def _component(head: str) -> tuple[str, str] | None:
-    """Return the number of a heterogeneous job and the component's."""
+    """Return the number of a heterogeneous job and the number of the component."""
     job, offset = field_of(head, "HetJobId"), field_of(head, "HetJobOffset")
     return None if job is None or offset is None else (job, offset)
 
 
 def _task(head: str) -> str | None:
-    """Return the name of an array's task, JOB_TASK."""
+    """Return the name of an array task, JOB_TASK."""
     job, task = field_of(head, "ArrayJobId"), field_of(head, "ArrayTaskId")
     return None if job is None or task is None else f"{job}_{task}"
 
 
 def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
-    """Return when the record was printed, not before the job's start and, where it has ended, not after its end."""
+    """Return when the record was printed, but not before the job's start, nor after its end if it has ended."""
     now: tuple[Any, ...]
     if stamp is not None:
         now = clock.read(stamp)
@@ -253,10 +253,10 @@ def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
 
 
 def _gpus(listed: str, lost: LostValues) -> tuple[float, list[int] | None] | None:
-    """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)` and their indices, None where unknown.
+    """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)`, and their indices; None if unknown.
 
-    MIG slices count as parts; their indices are not those of GPUs. A list with a part that is not known says nothing,
-    nor does one that counts its GPUs by indices that cannot be read.
+    MIG slices count as parts of GPUs; their indices are not GPU indices. A list with an unknown part is not used, nor
+    is a list that counts its GPUs by indices that cannot be read.
     """
     total, indices = 0.0, []
     known = True

@@ -1,10 +1,10 @@
-"""Tables that programs of Slurm print, delimited or in columns: machines, and their outages.
+"""Read tables of machines and their outages printed by Slurm's programs, delimited or in columns.
 
-`sinfo`, with -N or without: the header decides which columns there are; a node list stands for all its nodes. Numbers
-with a plus are the least of a group and say nothing about one machine. Manual: slurm.schedmd.com/sinfo.html.
+`sinfo`, with or without -N: the header names the columns, and a node list stands for all its nodes. A number with a
+plus is the minimum of a group and is not used for a single machine. Manual: slurm.schedmd.com/sinfo.html.
 
-`sacctmgr --parsable2 show event`, or --parsable: times are wall clocks of the machine that printed them. The first row
-of a cluster has no node: it states the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
+`sacctmgr --parsable2 show event`, or --parsable: times are the wall clock of the machine that printed them. The first
+row of a cluster has no node; it contains the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def table_rows(
     free: str = "",
     skip: int = 0,
 ) -> Iterator[list[Record]]:
-    """Yield the rows of a table in blocks; the value of each is its cells, by the name of their column.
+    """Yield the rows of a table in blocks; the value of each row is its cells by column name.
 
     Parameters
     ----------
     stream : object with read(size) -> bytes
         The file.
     header : function (line) -> names
-        Returns the names of the columns; may raise.
+        Returns the column names; may raise an error.
     delimiter : str, optional
-        What stands between cells; None for blanks, any number of them.
+        Delimiter between cells; None for any number of blanks.
     free : str
-        The column in which anybody may write anything, the delimiter included.
+        The free-text column, which may contain anything, including the delimiter.
     skip : int
-        Lines before the header.
+        Number of lines before the header.
     """
     names: list[str] | None = None
     number = 0
@@ -86,7 +86,7 @@ def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free:
         cells[at : at + extra + 1] = [(delimiter or " ").join(cells[at : at + extra + 1])]
     if len(cells) != len(names):
         return Record(number, raw, None, f"expected {len(names)} cells, found {len(cells)}")
-    found: dict[str, str] = {}  # of columns that share a name the first
+    found: dict[str, str] = {}  # the first of several columns with the same name
     for name, cell in zip(names, cells, strict=True):
         found.setdefault(name, cell.strip())
     return Record(number, raw, found)
@@ -95,7 +95,7 @@ def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free:
 _JOBS = frozenset(
     {"jobid", "job_id", "name", "st", "priority", "time_left", "nodelist(reason)", "start_time", "jobname"}
 )
-"""Columns of squeue and sacct, whose tables have node lists and states too."""
+"""Columns of squeue and sacct, whose tables also have node lists and states."""
 _SIZES = frozenset({"gres", "cpus", "memory", "s:c:t", "partition"})
 _DELIMITERS = "|;,\t"
 
@@ -108,7 +108,7 @@ class SinfoTable(MachineList):
     repeats = True
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
-        """Return whether the header is that of sinfo, and the first row shows the state of a node."""
+        """Return whether the header is sinfo's and the first row shows a node state."""
         layout = _layout(head)
         if layout is None:
             return False
@@ -131,7 +131,7 @@ class SinfoTable(MachineList):
     def machines(
         self, value: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
     ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a row, with what keeps them from work."""
+        """Yield the machines of a row, with the events that keep them out of service."""
         state = value["state"]
         if not is_node_state(state):
             raise ValueError(f"'{state[:40]}' is not a node state")
@@ -148,12 +148,12 @@ class SinfoTable(MachineList):
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
-    """Return the names of the columns, the delimiter and the lines before the header; None for another table."""
+    """Return the column names, the delimiter and the number of lines before the header; None for another table."""
     lines = head.removeprefix(b"\xef\xbb\xbf")[:8_192].decode("utf-8", "replace").splitlines()
     for skip, line in enumerate(lines[:2]):
         delimiter = next((mark for mark in _DELIMITERS if mark in line), None)
         names = [name.strip().lower() for name in (line.split() if delimiter is None else line.split(delimiter))]
-        # Long output begins with the date.
+        # The output of --long begins with the date.
         if {"nodelist", "state"} <= set(names) and set(names) & _SIZES and not set(names) & _JOBS:
             names = ["cpus_of" if name.startswith("cpus(") else name for name in names]
             return (names, delimiter, skip) if delimiter or names[-1] == "reason" or "reason" not in names else None
@@ -178,16 +178,16 @@ class SacctmgrEvents(MachineReader):
     title = "times in which nodes were down or drained, printed by sacctmgr --parsable2 show event"
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
-        """Return whether the first line names the columns of events."""
+        """Return whether the first line names the event columns."""
         return {"nodename", "timestart"} <= set(_names(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]))
 
     def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield events; those of states in which a node works are counted.
+        """Yield events; events whose state does not take a node out of service are only counted.
 
         Raises
         ------
         SourceError
-            There is no column for the state or the end.
+            The column for the state or the end is missing.
         """
         clock = Clock(frame, sink)
         other: list[str] = []

@@ -1,7 +1,7 @@
-"""The machines of a Slurm cluster and their states, as `sinfo --json` and `scontrol show nodes --json` print them.
+"""Read the machines of a Slurm cluster and their states, as printed by `sinfo --json` and `scontrol show nodes --json`.
 
-Releases before 23.02 print a node as `nodes` in both; later ones print groups of alike nodes as `sinfo`. Times are
-epoch seconds. Manual: slurm.schedmd.com/rest_api.html.
+Releases before 23.02 print single nodes under `nodes` in both; later releases print groups of identical nodes under
+`sinfo`. Times are epoch seconds. Manual: slurm.schedmd.com/rest_api.html.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SlurmJson(MachineList):
     repeats = True
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
-        """Return whether an array of nodes stands at the top, whose members have what only nodes have."""
+        """Return whether there is a top-level array of nodes whose members have keys that only nodes have."""
         match = array_of(head, _KEYS)
         if match is None:
             return False
@@ -53,7 +53,7 @@ class SlurmJson(MachineList):
         sink: Sink,
         lost: LostValues,
     ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, with what keeps them from work."""
+        """Yield the machines of a record, with the events that keep them out of service."""
         group = "name" not in value
         names = _words(part(value, "nodes", "nodes") if group else value.get("name"))
         state = part(value, "node", "state") if group else value.get("state")
@@ -83,7 +83,7 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any, name: str, lost: LostValues) -> int | None:
-    """Return a whole number, also one inside {"set": true, "number": 7}; None where there is none."""
+    """Return an integer, which may be wrapped as {"set": true, "number": 7}; None if there is none."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if value is None:
@@ -95,13 +95,13 @@ def _number(value: Any, name: str, lost: LostValues) -> int | None:
 
 
 def _same(value: Any, name: str, lost: LostValues) -> int | None:
-    """Return what every node of a group has, None where they differ."""
+    """Return the value shared by all nodes of a group; None if they differ."""
     least, most = (_number(part(value, end), name, lost) for end in ("minimum", "maximum"))
     return least if least == most else None
 
 
 def _words(value: Any) -> list[str]:
-    """Return a word, or those of a list, as a list."""
+    """Return a word, or the words of a list, as a list."""
     return [str(word) for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
 
 

@@ -1,4 +1,4 @@
-"""The mapping file (TOML), which says which columns of a log fill which columns of a Trace."""
+"""Read mapping files (TOML), which say which columns of a log fill which columns of a Trace."""
 
 from __future__ import annotations
 

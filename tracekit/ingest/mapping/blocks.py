@@ -40,17 +40,17 @@ class RawRows:
     """Some records of a file."""
 
     frame: pl.DataFrame
-    """The columns chosen, under their own names: text, or the types of a Parquet file."""
+    """The chosen columns under their own names, as text or in the types of a Parquet file."""
     lines: NDArray[np.int64]
-    """Line (Parquet: row) of each record, from 1."""
+    """Line (in Parquet: row) of each record, counted from 1."""
     raw: Callable[[int], bytes]
-    """The text of a record."""
+    """Returns the text of a record."""
     path: str
-    """The file, as the source shows it."""
+    """Path of the file within the source."""
 
 
 def kind_of(name: str, reading: Reading) -> str:
-    """Return how a file is to be read: csv, jsonl or parquet."""
+    """Return the type of a file: csv, jsonl or parquet."""
     if reading.type:
         return reading.type
     lower = name.lower()
@@ -62,7 +62,7 @@ def kind_of(name: str, reading: Reading) -> str:
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
-    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
+    """Return a function that picks the rules' columns from a file's header, and raises an error if one is missing."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -95,7 +95,7 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
     Raises
     ------
     SourceError
-        The file is not what it claims to be.
+        The file is not of the expected type.
     """
     kind = kind_of(opened.path, reading)
     if kind == "parquet":
@@ -136,14 +136,14 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
 
 class _Uncommented:
-    """A stream whose comments are empty lines, so that the others keep their numbers.
+    """A stream that replaces comments by empty lines, so that the other lines keep their numbers.
 
     Parameters
     ----------
     stream : ByteReader
-        The content of a file.
+        Content of the file.
     begin : bytes
-        What a line of comment begins with.
+        Prefix of comment lines.
     """
 
     def __init__(self, stream: ByteReader, begin: bytes) -> None:
@@ -153,7 +153,7 @@ class _Uncommented:
         self._first = True
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, whole lines if they are not too long; b'' at the end."""
+        """Return the next bytes, in whole lines unless a line is too long; b'' at the end."""
         data = self._rest
         self._rest = b""
         while chunk := self._stream.read(size):
@@ -188,7 +188,7 @@ def _json_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator
     for block in line_blocks(_uncommented(opened, reading), MAX_RECORD):
         if line == 1 and _begins_array(block):
             raise SourceError(
-                "holds one JSON array, not one object per line",
+                "contains one JSON array, not one object per line",
                 where=opened.path,
                 hint='write records = "." in the mapping',
             )
@@ -197,13 +197,13 @@ def _json_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator
 
 
 def _begins_array(block: list[bytes]) -> bool:
-    """Return whether a file of JSON is one array of objects."""
+    """Return whether a JSON file is one array of objects."""
     head = b"".join(line.strip() for line in block[:3])[:200].removeprefix(b"\xef\xbb\xbf")
     return head == b"[" or head.replace(b" ", b"").startswith(b"[{")
 
 
 def _objects(opened: OpenedFile, texts: Iterable[tuple[int, bytes]], wanted: list[str]) -> Iterator[RawRows]:
-    """Yield the columns of JSON objects, each given by its line and text."""
+    """Yield the columns of JSON objects, which are given by line and text."""
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     lines, raws = [], []
     for here, raw in texts:
@@ -283,7 +283,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
                 batch = next(batches, None)
                 if batch is None:
                     return
-                batch.validate(full=True)  # a damaged one would end the process in Polars
+                batch.validate(full=True)  # a damaged batch would crash the process in Polars
                 frame = _plain(pl.DataFrame(pa.Table.from_batches([batch])).select(wanted))
             opened.count(frame.height)
             lines = np.arange(row + 1, row + 1 + frame.height)
@@ -293,13 +293,13 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
 @contextmanager
 def _parquet_errors(path: str) -> Iterator[None]:
-    """Turn the failures of reading a Parquet file into one clear error; a damaged one is an OSError to pyarrow."""
+    """Turn failures to read a Parquet file into one clear error; pyarrow raises OSError for a damaged file."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
-        # What follows a colon is internal to the library.
+        # The text after a colon is internal to the library.
         what = str(error).splitlines()[0].partition(":")[0][:200]
         raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 
@@ -309,7 +309,7 @@ def _row_text(frame: pl.DataFrame, row: int) -> bytes:
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with numbers, times and text only."""
+    """Return the frame with only numbers, times and text."""
     found = []
     for name, kind in frame.schema.items():
         column = pl.col(name)

@@ -1,6 +1,7 @@
-"""Convert cells of a raw file to typed columns by the rules of a mapping file.
+"""Convert cells of a raw file to typed columns according to the rules of a mapping file.
 
-A cell that cannot be read rejects its record where the record says something else without it; any other is unknown.
+An unreadable cell rejects its record if it is essential to the meaning of the record; any other unreadable cell becomes
+unknown.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ if TYPE_CHECKING:
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15
-"""Largest number: what is computed from it must stay finite."""
+"""Largest accepted number; results computed from it stay finite."""
 
 _LONGEST_SEEN = 10_000
-"""Characters of the longest text that regular expressions and lookup tables see."""
+"""Maximum length of a text passed to regular expressions and lookup tables [characters]."""
 
 
 class Converted(NamedTuple):
-    """The columns that rules give for some records."""
+    """The columns that the rules produce for some records."""
 
     frame: pl.DataFrame
-    """One column a rule, under the name of its target."""
+    """One column per rule, named after its target."""
     local: pl.DataFrame
-    """Wall clocks of the times that were given without zone."""
+    """Wall-clock times of the times given without a zone."""
     bad: dict[int, tuple[str, str]]
-    """Records that cannot be used, with the first thing wrong in them."""
+    """Records that cannot be used, each with the first problem found."""
     lost: list[LostCells]
-    """Cells that cannot be read and cost themselves alone."""
+    """Unreadable cells whose records can still be used."""
 
 
 class _Cells(NamedTuple):
@@ -63,9 +64,9 @@ def converted(
     Parameters
     ----------
     keys : collection of str
-        Further columns without which a record says something else.
+        Further columns that are essential to the meaning of a record.
     prefix : str
-        Put before line numbers that serve as ids, where a source has several files.
+        Prefix of line numbers used as ids, if the source has several files.
     """
     columns, clocks = [], []
     bad: dict[int, tuple[str, str]] = {}
@@ -79,7 +80,7 @@ def converted(
                 for row in mask.arg_true().to_list():
                     bad.setdefault(row, (rule.label, reason))
         elif any(mask.any() for mask, _ in faults):
-            # What fills in for an empty cell does not fill in for one that cannot be read.
+            # A default replaces an empty cell, but not a cell that cannot be read.
             faulty = lose(rule.label, faults, _silent(rule, rows), lost)
             values = values.set(faulty, None)
             local = None if local is None else local.set(faulty, None)
@@ -90,7 +91,7 @@ def converted(
 
 
 def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
-    """Return where a cell that a rule reads states no value."""
+    """Return a mask of the rows in which the cell that a rule reads contains no value."""
     silent = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     for name in rule.sources:
         text = rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
@@ -101,7 +102,7 @@ def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
 def reject_rows(
     opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]], lost: Sequence[LostCells] = ()
 ) -> NDArray[np.bool_]:
-    """Reject the bad records and count lost cells of the others; return which records are usable."""
+    """Reject the bad records, and count unreadable cells of the others; return a mask of the usable records."""
     usable = np.ones(rows.frame.height, dtype=bool)
     for row in sorted(bad):
         column, reason = bad[row]
@@ -115,7 +116,7 @@ def reject_rows(
 
 
 def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the columns that the rules of a section give for the usable records of a file."""
+    """Yield the columns that the rules of a section produce for the usable records of a file."""
     with sink.opened(file) as opened:
         for rows in read_rows(opened, section.reading, chooser(section.rules, file.path, sink)):
             cells = converted(section.rules, rows, section.reading)
@@ -123,7 +124,7 @@ def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.D
 
 
 def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | Sequence[str] | None = None) -> pl.Series:
-    """Return the cells of a column, stripped, NULL where unknown; `missing` are further words for that."""
+    """Return the stripped cells of a column, NULL if unknown; `missing` lists further words for unknown."""
     cells = rows.frame[name]
     words = ["", "[]", *reading.missing, *([missing] if isinstance(missing, str) else missing or ())]
     if cells.dtype.is_integer() and len(words) > 2:
@@ -136,10 +137,10 @@ def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | Sequenc
 
 
 def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
-    """Return the cells that a rule reads, as it reads them, and which of them it cannot read.
+    """Return the cells as a rule reads them, and masks of those that it cannot read.
 
-    Several columns are joined, what the regular expression matches is taken out, and the lookup table says what that
-    stands for. A column of a Parquet file keeps its type where nothing of this is asked for.
+    Several columns are joined, the match of the regular expression is extracted, and the lookup table gives its
+    meaning. A column of a Parquet file keeps its type if the rule uses none of these.
     """
     if rule.entry.file is not None:
         texts = _file_name(rows)
@@ -172,7 +173,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
 
 
 def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
-    """Return what texts stand for in a lookup table, and which of them are not there."""
+    """Return the meaning of texts according to a lookup table, and a mask of the texts that it lacks."""
     meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
     return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
 
@@ -187,7 +188,7 @@ def _matched(texts: pl.Series, regex: str) -> pl.Series:
 
 
 def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
-    """Return the texts of several columns, joined; unknown where all are, and a time where any is."""
+    """Return the joined texts of several columns; unknown if all are unknown, or for a time if any is unknown."""
     cells = pl.DataFrame(
         [
             cell_text(name, rows, reading, rule.entry.missing).cast(pl.String).alias(str(i))
@@ -219,13 +220,13 @@ def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _C
 
 
 def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
-    """Return the values of texts, or of what a Parquet file has."""
+    """Return the values of texts or of a Parquet column."""
     target = rule.target
     if target.kind == "datetime":
         form = rule.entry.format or reading.time_format
         times = read_times(text, form, reading.timezone, reading.doubled_hour)
         faults = [(times.unread, f"is not a time like {form}")]
-        if target.required:  # a sample or a quota without time says nothing; a job does
+        if target.required:  # a sample or a quota is useless without its time; a job is not
             faults.append((times.out_of_range, "is a date out of range"))
         return _Cells(times.utc, faults, times.local)
     if target.kind == "string":
@@ -246,7 +247,7 @@ def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
 
 
 def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
-    """Add faults and the default to a column of numbers, and make it whole where its target is."""
+    """Add faults and the default to a numeric column, and convert it to integers if its target is an integer."""
     whole = rule.target.kind == "integer"
     word = (
         "a whole number"
@@ -309,16 +310,16 @@ def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
 def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall clock that names no instant gives an unknown time, and does not reject its record.
+    # A wall-clock time that means no instant becomes unknown, and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:
         faults.append((values < target.minimum, f"is below {target.minimum:g}"))
     if target.unit == "s":
-        # Durations are added to times, which must not overflow; a negative one is unusable.
+        # Durations are added to times, which must not overflow; negative durations are unusable.
         faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))
     if target.kind == "datetime" and target.required:
-        faults.append((values.is_null(), "is missing, or names no instant"))
+        faults.append((values.is_null(), "is missing, or means no instant"))
     return faults

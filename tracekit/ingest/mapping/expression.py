@@ -1,4 +1,4 @@
-"""Arithmetic over columns and what they stand for, parsed and compiled to Polars; anything else is refused."""
+"""Parse arithmetic over columns and lookup values, and compile it to Polars; anything else is rejected."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Expression:
     """A compiled expression."""
 
     text: str
-    """As written."""
+    """Text of the expression as written."""
     names: tuple[str, ...]
-    """The columns that it needs."""
+    """The columns that the expression needs."""
     polars: pl.Expr
-    """Its value, over Float64 columns of these names, and of the names of `calls`."""
+    """The Polars expression, over Float64 columns with these names and the names of `calls`."""
     calls: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Lookup table and column of each value that a table gives."""
+    """Lookup table and column for each value taken from a table."""
 
 
 def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
-    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. What the cells of a column stand
-    for in one of the tables `lookups` is written as `nodes * gpus_per_node(queue)`.
+    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. The value of a column's cells in
+    one of the lookup tables `lookups` is written like `nodes * gpus_per_node(queue)`.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     calls: dict[str, tuple[str, str]] = {}
     compiled = _compiled(tree.body, names, quoted, (lookups, calls))
     if not names and not calls:
-        raise ValueError("names no column")
+        raise ValueError("contains no column name")
     return Expression(text, tuple(names), compiled, calls)
 
 
@@ -84,7 +84,7 @@ def _compiled(
     quoted: dict[str, str],
     tables: tuple[Collection[str], dict[str, tuple[str, str]]],
 ) -> pl.Expr:
-    # Only what is listed here can reach Polars; the text is never evaluated by Python.
+    # Only the operations listed here can reach Polars; the text is never evaluated by Python.
     if isinstance(node, ast.Call):
         return _looked_up(node, quoted, tables)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):

@@ -1,6 +1,6 @@
-"""The content of a mapping file, checked as a whole before any log is opened (docs/mapping.md explains its keys).
+"""Check the content of a mapping file as a whole before any log is opened (docs/mapping.md explains its keys).
 
-A class whose name ends in Keys is what the file may state; the class below it is what that means.
+A class whose name ends in Keys defines the keys that the file may contain; the class after it holds their meaning.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from tracekit.manifest import TimeBase
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
-"""Common tables that a mapping fills column by column."""
+"""Common tables that a mapping fills one column at a time."""
 
 GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w", "sm_active_pct", "tensor_active_pct")
 HOST_METRICS = ("cpu_pct", "memory_used_gib", "memory_total_gib")
 
-# These columns are derived, and not filled from a column of the log.
+# These columns are derived rather than filled from a column of the log.
 _DERIVED = ("status", "source_status", "attempt_count")
 _SAMPLED = {
     "time": Column("time", "datetime", "", required=True),
@@ -48,7 +48,7 @@ _SAMPLED = {
     "value": Column("value", "string", ""),
     "job": Column("job_id", "string", ""),
 }
-"""The column that each key of telemetry fills."""
+"""The column that each telemetry key fills."""
 _LAYOUTS = {
     "long": ("time", "node", "gpu", "uuid", "metric", "value", "job"),
     "row": ("time", "node", "gpu", "uuid", "job"),
@@ -64,12 +64,12 @@ _REQUIRED = {
 
 
 Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
-"""A single text means a list of one."""
+"""A single text means a list with one entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingKeys:
-    """The layout of files."""
+    """Keys for the layout of files."""
 
     files: Texts | None = None
     type: Literal["csv", "jsonl", "parquet"] | None = None
@@ -85,7 +85,7 @@ class ReadingKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKeys(ReadingKeys):
-    """[source]: the defaults of all files."""
+    """[source]: defaults for all files."""
 
     cluster: Text | None = None
     time_base: Literal["absolute", "relative"] = "absolute"
@@ -93,44 +93,44 @@ class SourceKeys(ReadingKeys):
 
 @dataclass(frozen=True)
 class Reading:
-    """The layout of the raw files of one table, as its keys and those of [source] give it."""
+    """The layout of the raw files of one table, from its own keys and those of [source]."""
 
     files: tuple[str, ...] = ("*",)
-    """Name patterns such as jobs*.csv."""
+    """File name patterns such as jobs*.csv."""
     type: str | None = None
-    """csv, jsonl or parquet; from the file's name by default."""
+    """csv, jsonl or parquet; by default taken from the file name."""
     delimiter: str | None = None
-    """By default a tab for .tsv files, else a comma."""
+    """Delimiter; by default a tab for .tsv files, otherwise a comma."""
     header: tuple[str, ...] = ()
-    """Column names of files without header line."""
+    """Column names of files without a header line."""
     comment: str | None = None
-    """What a line begins with that is not read."""
+    """Prefix of lines that are not read."""
     records: str | None = None
-    """Where the records stand in a JSON document: a dotted path, or '.' for the document itself."""
+    """Path of the records in a JSON document: a dotted path, or '.' for the document itself."""
     time_format: str = "iso8601"
     missing: tuple[str, ...] = ()
-    """Spellings of an unknown value, besides nothing at all."""
+    """Words for an unknown value, in addition to an empty cell."""
     doubled_hour: str = "bounded"
     timezone: str = "UTC"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a mapping file: files of one layout, and the columns that they fill."""
+    """A section of a mapping file: files with the same layout, and the columns that they fill."""
 
     key: str
-    """Its dotted key."""
+    """Dotted key of the section."""
     reading: Reading
     rules: tuple[ColumnRule, ...]
 
     def rule(self, name: str) -> ColumnRule | None:
-        """Return the rule of a column, None when it is not filled."""
+        """Return the rule for a column; None if the column is not filled."""
         return next((rule for rule in self.rules if rule.target.name == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableKeys(ReadingKeys):
-    """A table whose columns are filled one by one."""
+    """Keys of a table whose columns are filled one by one."""
 
     columns: dict[str, Text | Entry]
 
@@ -153,7 +153,7 @@ class NodeList:
     separator: str
     pattern: str | None
     expand: bool = False
-    """Whether ranges in brackets are written out: gpu[01-03]."""
+    """Whether ranges in brackets, such as gpu[01-03], are expanded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,13 +161,13 @@ class JobKeys(TableKeys):
     """[jobs]."""
 
     status: dict[str, Text | tuple[str, ...]] | None = None
-    """column or columns, regex, when_missing, and the source's words by status."""
+    """The keys column or columns, regex, when_missing, and the source's words for each status."""
     nodes: NodeKeys | None = None
 
 
 @dataclass(frozen=True)
 class StatusWords:
-    """The status that each status word of the source means."""
+    """The common status for each status word of the source."""
 
     rule: ColumnRule
     words: dict[str, str]
@@ -176,7 +176,7 @@ class StatusWords:
 
 @dataclass(frozen=True, kw_only=True)
 class TableMap(Section):
-    """How one common table is filled."""
+    """The rules that fill one common table."""
 
     table: str
     status: StatusWords | None = None
@@ -185,7 +185,7 @@ class TableMap(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleKeys(ReadingKeys):
-    """[telemetry.x]: samples of GPUs or hosts."""
+    """[telemetry.x]: GPU or host samples."""
 
     layout: Literal["long", "wide", "row"] | None = None
     time: Text | Entry | None = None
@@ -202,13 +202,13 @@ class SampleKeys(ReadingKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryMap(Section):
-    """The samples in a kind of file; its rules fill time, node_id, gpu_index or uuid, metric and value."""
+    """The samples in one kind of file; its rules fill time, node_id, gpu_index or uuid, metric and value."""
 
     layout: Literal["long", "wide", "row"]
     metrics: dict[str, ColumnRule]
-    """By table and column, such as gpu_utilization.power_w; the column of a rule is the source's name of the metric."""
+    """Rules by table and column, such as gpu_utilization.power_w; a rule's column is the source's metric name."""
     server: str | None = None
-    """Wide: pattern with the groups node and gpu that a column's name must match."""
+    """For wide files: pattern with the groups node and gpu that a column name must match."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +222,7 @@ class GpuKeys(ReadingKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class LookupKeys(ReadingKeys):
-    """[lookup.x]: what a cell stands for, in the mapping itself or in a file of the source."""
+    """[lookup.x]: the meaning of cells, given in the mapping itself or in a file of the source."""
 
     key: Text | None = None
     value: Text | None = None
@@ -231,11 +231,11 @@ class LookupKeys(ReadingKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Section):
-    """A table that says what a cell stands for; in files, its rules give the columns `key` and `value`."""
+    """A table with the meaning of cells; for files, its rules fill the columns `key` and `value`."""
 
     name: str
     words: Mapping[str, str] | None = None
-    """Its content, where the mapping file has it."""
+    """Content of the table, if it is in the mapping file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ class LogMap:
 
     @property
     def sections(self) -> list[Section]:
-        """The sections that read files."""
+        """Sections that read files."""
         gpus = [self.gpus] if self.gpus is not None and self.telemetry else []
         return [*self.tables, *self.telemetry, *gpus, *(one for one in self.lookups if one.words is None)]
 
@@ -304,7 +304,7 @@ def load_mapping(file: Path | str) -> LogMap:
         _telemetry(top.below("telemetry", name), keys, reading, base) for name, keys in document.telemetry.items()
     )
     if not tables and not telemetry:
-        raise top.error("maps no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
+        raise top.error("fills no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
     gpus = None if document.gpus is None else _gpus(top.below("gpus"), document.gpus, reading)
     for name, sampled in zip(document.telemetry, telemetry, strict=True):
         if gpus is None and sampled.rule("uuid") is not None:
@@ -318,7 +318,7 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
     if zone is not None and (fault := zone_fault(zone)):
         raise spot.error(f"'{zone}' is not a time zone", "timezone", fault)
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
-        raise spot.error("is not one plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
+        raise spot.error("is not a single plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
     if keys.records is not None and keys.type not in (None, "jsonl"):
         raise spot.error(f"finds records in JSON, not in {keys.type}", "records", "remove records or type")
     if header is False:
@@ -342,14 +342,14 @@ def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Looku
     if keys.values is not None:
         given = [key for key in ("files", "key", "value") if getattr(keys, key) is not None]
         if given:
-            raise spot.error("has values, and names a file's too", given[0], "keep either")
+            raise spot.error("has both values and the columns of a file", given[0], "keep either")
         words = {
             word: str(value).lower() if isinstance(value, bool) else str(value) for word, value in keys.values.items()
         }
         return Lookup(dotted(spot.place), standard, (), name=name, words=word_pairs(spot, words))
     if keys.files is None or keys.key is None or keys.value is None:
         raise spot.error(
-            "does not say what a cell stands for",
+            "does not give the meaning of cells",
             hint='write values = { "a" = "b" }, or files, key and value for two columns of a file',
         )
     rules = tuple(
@@ -399,7 +399,7 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWord
     columns = _several(keys.get("columns")) or ()
     if (column is None) == (not columns):
         raise spot.error(
-            "needs column or columns, one of them" if columns else "does not say which column holds the status",
+            "needs either column or columns" if columns else "does not say which column holds the status",
             hint='add column = "..."' if not columns else "keep either",
         )
     checked_regex(spot, "regex", regex)
@@ -426,8 +426,8 @@ def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) 
     if keys.layout is None:
         raise spot.error(
             "has no layout",
-            hint='write layout = "long" (one metric a record), "row" (all metrics of a server a record) or '
-            '"wide" (a column for each server)',
+            hint='write layout = "long" (one metric per record), "row" (all metrics of a server in one record) or '
+            '"wide" (one column per server)',
         )
     given = {key: value for key in _SAMPLED if (value := getattr(keys, key)) is not None}
     spot.only([*given, *(["server"] if keys.server else [])], _LAYOUTS[keys.layout])
@@ -436,7 +436,7 @@ def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) 
     metrics = _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")
     metrics |= _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")
     if not metrics:
-        raise spot.error("maps no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
+        raise spot.error("fills no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
     rules = tuple(
         parse_rule(spot.below(key), given[key], target, relative=relative)
         for key, target in _SAMPLED.items()
@@ -452,11 +452,11 @@ def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) 
 
 
 def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: list[bool]) -> str | None:
-    """Return the pattern of the columns of a wide file; `of_gpu` says of each metric whether it is one of GPUs."""
+    """Return the pattern for the columns of a wide file; `of_gpu` says for each metric whether it is a GPU metric."""
     if any(rule.entry.column is None for rule in rules):
-        raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
+        raise spot.error("a wide file has exactly one time column", "time", 'write time = "..."')
     if len(of_gpu) != 1:
-        raise spot.error("a wide file holds one metric", hint="write one section for each file")
+        raise spot.error("a wide file contains exactly one metric", hint="write one section per file")
     server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
     if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
         raise spot.error("does not name the GPUs", "server", "write a pattern with (?<node>...) (?<gpu>...)")
@@ -474,20 +474,20 @@ def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], 
     if any(of_gpu) and not (keys.gpu or keys.uuid):
         raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
     if not all(of_gpu) and (keys.gpu or keys.uuid):
-        raise spot.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
+        raise spot.error("host metrics have no GPU", "host_metrics", "put them in a section of their own")
     if not all(of_gpu) and keys.job:
-        raise spot.error("samples of hosts belong to no job", "job", "remove the key")
+        raise spot.error("host samples belong to no job", "job", "remove the key")
 
 
 def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> dict[str, ColumnRule]:
-    """Return the rules of metrics by table and column."""
+    """Return the rules for metrics, by table and column."""
     names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
     spot.only(given, names)
     spec = schema.common(table)
     rules = [parse_rule(spot.below(name), given[name], spec.column(name)) for name in names if name in given]
     for rule in rules:
         if rule.entry.column is None or rule.entry.regex is not None or rule.entry.default is not None:
-            raise spot.error("takes column and unit only", rule.target.name)
+            raise spot.error("allows only column and unit", rule.target.name)
     return {f"{table}.{rule.target.name}": rule for rule in rules}
 
 

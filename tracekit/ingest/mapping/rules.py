@@ -1,4 +1,4 @@
-"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file; errors name their keys."""
+"""Parse the entries of a mapping file's `columns` tables, which fill the columns of a Trace; errors name their keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SOURCES = ("column", "columns", "expression", "file", "line", "value")
 _LONGEST_REGEX = 1_000
 _LONGEST_WORD = 300
-"""Characters of a word with * or ?."""
+"""Maximum length of a word with * or ? [characters]."""
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
 _PYTHON = {
     "string": (str,),
@@ -36,32 +36,32 @@ _PYTHON = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Where the values of a column come from."""
+    """Source of the values of a column."""
 
     column: Text | None = None
     columns: Annotated[tuple[Text, ...], NonEmpty()] | None = None
-    """Several columns, whose texts are joined."""
+    """Several columns whose texts are joined."""
     expression: Text | None = None
     file: Text | None = None
-    """A regular expression that finds the value in the name of the file."""
+    """A regular expression that extracts the value from the file name."""
     line: bool | None = None
-    """The value is the record's number in its file."""
+    """Whether the value is the record's number in its file."""
     value: object = None
-    """A constant."""
+    """A constant value."""
     default: object = None
-    """What a record without a value gets."""
+    """Default for records without a value."""
     format: Text | None = None
-    """Time format, where it is not that of the file."""
+    """Time format, if it differs from that of the file."""
     lookup: Text | None = None
-    """The table that says what the text stands for."""
+    """The lookup table that gives the meaning of the text."""
     missing: Text | tuple[str, ...] | None = None
     """Further words for an unknown value."""
     regex: Text | None = None
     separator: str | None = None
-    """Stands between the texts of several columns."""
+    """Separator between the texts of several columns."""
     unit: Text | None = None
     words: dict[str, Text | tuple[str, ...]] | None = None
-    """Source words by word of the Trace."""
+    """The source's words for each word of the Trace."""
 
 
 class Spot(NamedTuple):
@@ -79,12 +79,12 @@ class Spot(NamedTuple):
         return self.text.error(self.place if name is None else (*self.place, name), what, hint)
 
     def only(self, given: Iterable[str], allowed: Iterable[str]) -> None:
-        """Refuse keys under other names.
+        """Check that only allowed keys are given.
 
         Raises
         ------
         UsageError
-            There is one.
+            A key is not allowed.
         """
         known = list(allowed)
         for name in given:
@@ -92,12 +92,12 @@ class Spot(NamedTuple):
                 raise self.error("no such key", name, nearest(name[:80], known))
 
     def choice(self, name: str, value: str | None, choices: Iterable[str]) -> str | None:
-        """Return the value of a key, None when it is absent.
+        """Return the value of a key; None if it is missing.
 
         Raises
         ------
         UsageError
-            It is none of the choices.
+            The value is not one of the choices.
         """
         known = list(choices)
         if value is not None and value not in known:
@@ -110,12 +110,12 @@ class LookedUp(NamedTuple):
 
     words: Mapping[str, str]
     exact: bool
-    """Whether * and ? in its keys are letters like any other, as in a file."""
+    """Whether * and ? in its keys are ordinary characters, as in a file."""
 
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """How the values of one column are found."""
+    """The rule that produces the values of one column."""
 
     target: Column
     """The column that is filled."""
@@ -124,49 +124,49 @@ class ColumnRule:
     file: Path
     """The mapping file, for messages."""
     entry: Entry
-    """Where they come from."""
+    """Source of the values."""
     keep_empty: bool = False
-    """Whether an empty cell of several columns keeps its place; else it is left out of a text."""
+    """Whether an empty cell of several columns keeps its place; otherwise it is left out of the joined text."""
     expression: Expression | None = None
     words: Mapping[str, str] = field(default_factory=dict)
-    """Source word to word of the Trace."""
+    """The Trace's word for each source word."""
     tables: Mapping[str, LookedUp] = field(default_factory=dict)
-    """The content of the lookup tables that it names, once they are read."""
+    """Content of the lookup tables that the rule names, once they are read."""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the raw file that it reads."""
+        """Columns of the raw file that the rule reads."""
         if self.expression is not None:
             return tuple(dict.fromkeys([*self.expression.names, *(of for _, of in self.expression.calls.values())]))
         return (self.entry.columns or ()) if self.entry.column is None else (self.entry.column,)
 
     @property
     def lookups(self) -> tuple[str, ...]:
-        """The tables that it names."""
+        """Lookup tables that the rule names."""
         if self.expression is not None:
             return tuple(table for table, _ in self.expression.calls.values())
         return () if self.entry.lookup is None else (self.entry.lookup,)
 
     @property
     def default(self) -> Any:
-        """What a record without a value gets."""
+        """Default for records without a value."""
         return self.entry.default
 
     @property
     def separator(self) -> str:
-        """What stands between the texts of several columns."""
+        """Separator between the texts of several columns."""
         if self.entry.separator is not None:
             return self.entry.separator
         return " " if self.target.kind == "datetime" else "."
 
     @property
     def reads_text(self) -> bool:
-        """Whether its values come from text: of cells, or of the file's name."""
+        """Whether its values come from text: from cells or from the file name."""
         return bool(self.entry.column or self.entry.columns or self.entry.file)
 
     @property
     def label(self) -> str:
-        """How a reject names the column."""
+        """Name of the column in rejects."""
         return ", ".join(self.sources) or self.target.name
 
 
@@ -185,12 +185,12 @@ def parse_rule(
     if len(sources) != 1:
         raise spot.error("needs exactly one of column, columns, expression, file, line and value")
     if entry.line is False or (entry.line and target.kind not in ("string", "integer")):
-        raise spot.error("line = true numbers records, for a column of names or whole numbers", "line")
+        raise spot.error("line = true numbers records, so it needs a text or integer column", "line")
     _refuse_idle(spot, entry, sources[0], target)
     if entry.columns is not None and target.kind not in ("string", "datetime"):
         raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
     if entry.lookup is not None and lookups is None:
-        raise spot.error("is for columns of tables", "lookup", "remove it")
+        raise spot.error("is only for table columns", "lookup", "remove it")
     checked_regex(spot, "file", entry.file)
     spot.choice("lookup", entry.lookup, lookups or ())
     expression = _expression(spot, entry, target, lookups or ())
@@ -204,7 +204,7 @@ def parse_rule(
 
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
-    """Refuse keys that would have no effect."""
+    """Reject keys that would have no effect."""
     cells, text = given in ("column", "columns"), given in ("column", "columns", "file")
     fits = {
         "regex": cells,
@@ -218,7 +218,7 @@ def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
     }
     for key, useful in fits.items():
         if getattr(entry, key) is not None and not useful:
-            raise spot.error(f"has no meaning for {target.name} with {given}", key, "remove it")
+            raise spot.error(f"has no effect on {target.name} with {given}", key, "remove it")
 
 
 def _expression(spot: Spot, entry: Entry, target: Column, lookups: Collection[str]) -> Expression | None:
@@ -250,11 +250,13 @@ def _check_constant(spot: Spot, key: str, value: object, target: Column) -> None
 def _check_unit(spot: Spot, entry: Entry, target: Column) -> None:
     unit = spot.choice("unit", entry.unit, units_of(target.unit))
     if unit is not None and entry.expression is not None and unit in TEXT_UNITS.values():
-        raise spot.error(f"'{unit}' reads text, and an expression is a number", "unit", "use column, or another unit")
+        raise spot.error(
+            f"'{unit}' needs text, but an expression gives a number", "unit", "use column, or another unit"
+        )
 
 
 def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> str | None:
-    """Return a regular expression that Polars can run; `named` are the group names that it may have."""
+    """Check that Polars can run a regular expression, and return it; `named` are the group names that it may have."""
     if pattern is None:
         return None
     if len(pattern) > _LONGEST_REGEX:
@@ -267,18 +269,18 @@ def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, .
         raise spot.error(
             f"bad regular expression '{pattern}': {reason.removeprefix('error:').strip()}",
             key,
-            "the syntax is that of Rust, without look-around",
+            "use Rust syntax, without look-around",
         ) from error
     for group in groups if named else ():
         if group not in named:
-            raise spot.error(f"the group '{group}' has no meaning", key, f"name groups {', '.join(named)}")
+            raise spot.error(f"the group '{group}' is not allowed", key, f"name groups {', '.join(named)}")
     if named and named[0] not in groups:
         raise spot.error(f"has no group '{named[0]}'", key, f"write (?<{named[0]}>...)")
     return pattern
 
 
 def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> str | None:
-    """Return a time format that works."""
+    """Check that a time format works, and return it."""
     if form is None:
         return None
     fault = format_fault(form)
@@ -291,7 +293,7 @@ def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) ->
 
 def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     if entry.words is None:
-        # Without a list the words of the source must be those of the Trace.
+        # Without a list, the source must use the words of the Trace.
         return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
     allowed = ("false", "true") if target.kind == "boolean" else target.enum
     if allowed:
@@ -300,7 +302,7 @@ def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
 
 
 def word_pairs(spot: Spot, words: Mapping[str, str]) -> dict[str, str]:
-    """Return what words mean, once no pattern among them is too long."""
+    """Return the meanings of words, after checking that no pattern is too long."""
     for word in words:
         if len(word) > _LONGEST_WORD and ("*" in word or "?" in word):
             raise spot.error(
@@ -310,7 +312,7 @@ def word_pairs(spot: Spot, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
-    """Return source word to common word from source words by common word."""
+    """Return a mapping from source word to common word, given the source words for each common word."""
     found: dict[str, str] = {}
     for name, given in words.items():
         for word in (given,) if isinstance(given, str) else given:

@@ -1,8 +1,8 @@
-"""The files that a mapping names, alone or beside a log of a known format, and the tables that they fill.
+"""Read the files named in a mapping, alone or next to a log in a known format, and fill their tables.
 
-Beside a log, a mapping adds tables that the format does not fill. Only rows of node_events, of telemetry and of the
-machines that a format takes from its jobs may come from both: events and samples stand side by side, and of a machine
-the mapped columns count.
+Next to a log, a mapping adds tables that the format does not fill. Only node_events, telemetry and the machines that a
+format takes from its jobs may have rows from both: events and samples are combined, and for a machine the mapped
+columns take precedence.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 _MOST_KEYS = 1_000_000
-"""Keys of a lookup table, which is held in memory."""
+"""Maximum number of keys in a lookup table, which is kept in memory."""
 _SIDE_BY_SIDE = ("node_events", "gpu_utilization", "host_utilization")
 _TELEMETRY = ("gpu_utilization", "host_utilization")
 
 
 def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None = None) -> dict[str, list[SourceFile]]:
-    """Return the files of each section of a mapping by its key; `sink` is told which files no section names.
+    """Return the files of each section of a mapping, by its key; files that no section names are noted in `sink`.
 
-    A file of a lookup table may be one of another section too, if that names it.
+    A file of a lookup table may also belong to another section that names it.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None
         if not chosen[key]:
             shown = ", ".join(f.path for f in files[:6])
             raise SourceError(
-                f"no file of the source matches {', '.join(patterns)}", where=where, hint=f"there are: {shown}"
+                f"no file of the source matches {', '.join(patterns)}", where=where, hint=f"the source has: {shown}"
             )
         if key in lookups:
             continue
@@ -90,12 +90,12 @@ def _named(file: SourceFile, patterns: tuple[str, ...]) -> bool:
 
 
 def samples_of(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
-    """Return the files of samples, of those by the dotted key of their section."""
+    """Return the sample files among `files`, which are given by the dotted key of their section."""
     return [file for section in log_map.telemetry for file in files[section.key]]
 
 
 def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
-    """Read the files of all sections, by their dotted key, into the sink.
+    """Read the files of all sections, given by dotted key, into the sink.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
                     several[word] = None
             if len(words) > _MOST_KEYS:
                 raise SourceError(
-                    f"has more than {_MOST_KEYS:,} keys of the lookup table {lookup.name}",
+                    f"has more than {_MOST_KEYS:,} keys for the lookup table {lookup.name}",
                     where=file.path,
                     hint="keep the rows that the log needs",
                 )
@@ -139,7 +139,7 @@ def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
 
 
 class MapAddition:
-    """The part of a source that a mapping file reads beside a format.
+    """The part of a source that a mapping file reads in addition to a format.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ class MapAddition:
     file : str
         The mapping file.
     rest : list of SourceFile
-        The files that the mapping does not name, for the format.
+        The files not named in the mapping, which the format reads.
 
     Raises
     ------
     UsageError
-        The mapping file is wrong, or a section of it names no files of its own.
+        The mapping file is invalid, or one of its sections names no files.
     SourceError
-        A section's files are not there.
+        The files of a section are missing.
     """
 
     def __init__(self, map_file: str, files: list[SourceFile]) -> None:
@@ -179,16 +179,16 @@ class MapAddition:
 
     @property
     def one_by_one(self) -> list[SourceFile]:
-        """The files of samples, which are read one by one."""
+        """The sample files, which are read one by one."""
         return samples_of(self._map, self._files)
 
     def read(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
-        """Read what the mapping names into the tables of the log.
+        """Read the files named in the mapping into the tables of the log.
 
         Raises
         ------
         UsageError
-            The log has one of the tables already, or its times are of another kind.
+            The log already fills one of the tables, or its times are of another kind.
         """
         if self._map.base != frame.base:
             raise UsageError(

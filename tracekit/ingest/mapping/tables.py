@@ -1,4 +1,4 @@
-"""Fill jobs, attempts, placements and the plain tables from mapped files."""
+"""Fill jobs, attempts, placements and the other tables from mapped files."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
-# Which records of node events cannot be used.
+# Find the records of node events that cannot be used.
 #
-# A missing end means that the event goes on. So an end that is stated and cannot be used costs its record: without
-# the end, the record would say something else.
+# A missing end means that the event continues. A record whose end is given but cannot be used is therefore rejected,
+# because without the end it would mean something else.
 
 
 def unusable_events(
     table: TableMap, rows: RawRows, frame: pl.DataFrame, times: RecordTimes
 ) -> dict[int, tuple[str, str]]:
-    """Return the records whose times cannot be, each with the column of the log and the first thing wrong with it.
+    """Return the records with impossible times, each with the column of the log and its first fault.
 
     Parameters
     ----------
     table : TableMap
-        How node_events is filled.
+        The rules that fill node_events.
     rows : RawRows
         The records.
     frame : DataFrame
-        The columns of node_events, a row for each record.
+        The columns of node_events, one row per record.
     times : RecordTimes
-        Knows which dates are those of the log.
+        Knows which dates are possible in the log.
     """
     labels = {name: rule.label for name in ("start_time", "end_time") if (rule := table.rule(name)) is not None}
     wrong = times.no_dates(frame, list(labels))
-    found = [(name, wrong[name], "is no date of this log") for name in labels]
+    found = [(name, wrong[name], "cannot be a date of this log") for name in labels]
     end = table.rule("end_time")
     if end is not None and end.reads_text:
         stated = rule_text(end, rows, table.reading)[0].is_not_null()
-        found.append(("end_time", stated & frame["end_time"].is_null(), "names no instant"))
-        found.append(("end_time", frame["end_time"] < frame["start_time"], "lies before the start"))
+        found.append(("end_time", stated & frame["end_time"].is_null(), "means no instant"))
+        found.append(("end_time", frame["end_time"] < frame["start_time"], "is before the start"))
     bad: dict[int, tuple[str, str]] = {}
     for name, mask, reason in found:
         for row in mask.fill_null(value=False).arg_true().to_list():
@@ -63,7 +63,7 @@ def unusable_events(
 
 _UNFINISHED = ("running", "pending")
 _UNREAD = "(too long)"
-"""The status word of a cell that is too long for a regular expression; it is in no list."""
+"""The status word for a cell that is too long for a regular expression; no list contains it."""
 _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
@@ -143,7 +143,7 @@ def _write(
 
 
 def _keys(table: TableMap) -> set[str]:
-    """Return the spans that stand for times: without one, a job seems never to have started or ended."""
+    """Return the durations that replace times; without one of them, a job seems never to have started or ended."""
     if table.table != "jobs":
         return set()
     keys = {"queue_s"} if table.rule("start_time") is None else set()
@@ -157,7 +157,7 @@ def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.D
         return frame.with_columns(cluster=pl.lit(log_map.cluster, dtype=pl.String))
     rule = table.rule("cluster")
     if table.table == "jobs" and rule is not None and rule.reads_text:
-        # Ids of several clusters may repeat.
+        # Job ids may repeat across clusters.
         front = (pl.col("cluster") + "/").fill_null("")
         return frame.with_columns(job_id=front + pl.col("job_id"))
     return frame
@@ -215,11 +215,11 @@ def _seconds(value: pl.Expr) -> pl.Expr:
 
 
 def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.DataFrame:
-    """Derive missing columns: a start from the wait, an end from the run time, both durations from the times."""
+    """Derive missing columns: the start from the wait, the end from the run time, and both durations from the times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
     if table.rule("start_time") is None:
-        # A job that was cancelled in the queue waited too, and never started.
+        # A job cancelled in the queue also waited, but never started.
         start = pl.col("submit_time") + _seconds(pl.col("queue_s"))
         frame = frame.with_columns(start_time=pl.when(ran & (start <= LAST_TIME)).then(start))
     end = pl.col("end_time")
@@ -231,7 +231,7 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
     frame = times.eligible(frame, _TIMES, "eligible_time", frame["start_time"])
     run = in_seconds(pl.col("end_time") - pl.col("start_time"))
     queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
-    # A stated duration is not trusted where the times of its record contradict each other.
+    # A recorded duration is not trusted if the times of its record contradict each other.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -243,8 +243,8 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
 
 def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableMap, sink: Sink) -> None:
     for name, column, meaning in (
-        ("duration_disagrees", "run_s", "jobs whose stated duration is not end minus start; the times are used"),
-        ("queue_disagrees", "queue_s", "jobs whose stated wait is not start minus submission; the times are used"),
+        ("duration_disagrees", "run_s", "jobs whose recorded duration is not end minus start; the times are used"),
+        ("queue_disagrees", "queue_s", "jobs whose recorded wait is not start minus submission; the times are used"),
     ):
         rule = table.rule(column)
         if rule is None:
@@ -259,7 +259,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
-    """Return one row for each listed node: row, node (NULL where it cannot be read), gpu_index and gpu_count (text)."""
+    """Return one row per listed node: row, node (NULL if it cannot be read), gpu_index and gpu_count (text)."""
     if nodes.expand:
         cells = _split_outside(cells.cast(pl.String), nodes.separator)
     parts = (
@@ -278,7 +278,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
         return _expanded(parts.select("row", node="part", gpu_index=text, gpu_count=text), nodes)
-    # The whole part must match: text left over is a sign of another layout.
+    # The whole part must match, because extra text indicates another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
     named = pl.concat([parts.select("row"), groups], how="horizontal").select(
@@ -291,7 +291,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
 
 
 _PART = "\x1f"
-"""Stands between the parts of a list that were told apart outside brackets; no name of a node holds it."""
+"""Separates the parts of a list that was split outside brackets; no node name contains it."""
 
 
 def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
@@ -301,7 +301,7 @@ def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
 
 
 def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
-    """Return a row for each node of a range; what is no range of nodes becomes NULL."""
+    """Return one row per node of a range; text that is not a node range becomes NULL."""
     if not nodes.expand:
         return parts
     names: list[str] = parts["node"].drop_nulls().unique().to_list()
@@ -317,13 +317,13 @@ def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
 
 
 def _nodes_of_rows(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-    """Return the nodes of the kept rows, rows counted anew."""
+    """Return the nodes of the kept rows, with rows renumbered."""
     old = pl.DataFrame({"row": kept.arg_true().cast(pl.Int64)}).with_row_index("new")
     return nodes.join(old, on="row", how="inner", maintain_order="left").with_columns(row=pl.col("new").cast(pl.Int64))
 
 
 def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each node of each started job; a node that is listed twice gives one row."""
+    """Return one row per node of each started job; a node that is listed twice gives one row."""
     spans = r"(\d+)(?:\s*-\s*(\d+))?"
     named = nodes.with_row_index("part").with_columns(
         low=pl.col("gpu_index").str.extract_all(r"\d+(?:\s*-\s*\d+)?"),
@@ -335,7 +335,7 @@ def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
             last=pl.col("low").str.extract(spans, 2).cast(pl.Int64, strict=False),
         )
         .with_columns(last=pl.coalesce("last", "first"))
-        # An absurd range is no list of GPUs.
+        # An absurdly large range is not a list of GPUs.
         .with_columns(
             index=pl.when(pl.col("last") - pl.col("first") < 1024).then(pl.int_ranges("first", pl.col("last") + 1))
         )

@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
-Samples are first converted to rows of time, node, GPU, metric and value in a Parquet file; DuckDB, which spills to
-disk, then joins the metrics of a GPU or host at a time into one row.
+Samples are first converted to rows of time, node, GPU, metric and value in a Parquet file. DuckDB, which can spill to
+disk, then joins the metrics of a GPU or host at one time into one row.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _GPU, _HOST = "gpu_utilization", "host_utilization"
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
     """Read every telemetry section into the sink.
 
-    `files` are by the dotted key of their section.
+    `files` are given by the dotted key of their section.
     """
     gpus: pl.DataFrame | None = None
     if log_map.gpus is not None:
         nothing = pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})
         found = [frame for file in files[log_map.gpus.key] for frame in usable_rows(log_map.gpus, file, sink)]
-        # Of a repeated UUID the first is used.
+        # If a UUID repeats, the first row is used.
         gpus = pl.concat([nothing, *found]).unique("uuid", keep="first", maintain_order=True)
     every = [(section.key, file) for section in log_map.telemetry for file in files[section.key]]
     read = partial(_read_file, {section.key: section for section in log_map.telemetry}, gpus)
@@ -72,7 +72,7 @@ def _read_file(
 
 
 def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield samples of files with one record for a metric (long) or for all metrics of a server (row)."""
+    """Yield samples of files with one record per metric (long) or per server with all its metrics (row)."""
     metrics = section.metrics
     in_row = section.layout == "row"
     rules = [*section.rules, *(metrics.values() if in_row else ())]
@@ -91,7 +91,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
         )
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad, cells.lost)))
-            # Two tables have metrics of the same name, so the name includes the table.
+            # Two tables have metrics with the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),
@@ -110,7 +110,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
 
 
 def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
-    """Return the frame with metrics named as in the Trace and values as numbers in its units."""
+    """Return the frame with metrics named as in the Trace, and values as numbers in the Trace's units."""
     names = {rule.sources[0]: name for name, rule in metrics.items()}
     factors = {
         name: FACTORS[rule.target.unit][rule.entry.unit] if rule.entry.unit and rule.target.unit else 1.0
@@ -118,9 +118,9 @@ def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tupl
     }
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
     number = frame["value"].cast(pl.Float64, strict=False)
-    # A metric of no interest may hold anything.
+    # The values of an unused metric may be anything.
     unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
-    # As in the other layouts, only metrics with a minimum in the schema are refused below 0.
+    # As in the other layouts, values below 0 are rejected only for metrics with a minimum in the schema.
     bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
     least = metric.is_in(bounded) & (number < 0).fill_null(value=False)
     bad = dict.fromkeys(unread.arg_true().to_list(), "is not a finite number")
@@ -146,7 +146,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 
 
 def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield samples of a matrix with a row for each time and a column for each server."""
+    """Yield samples of a matrix with one row per time and one column per server."""
     ((name, metric),) = section.metrics.items()
     rules: list[ColumnRule] = []
     servers: list[str] = []
@@ -200,7 +200,7 @@ def _is_server(name: str, pattern: str | None) -> bool:
 
 
 def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
-    """Write one row for each time and GPU (host) with its metrics."""
+    """Write one row per time and GPU (or host) with its metrics."""
     mapped = {name for section in log_map.telemetry for name in section.metrics}
     for table in (_GPU, _HOST):
         columns = [c.name for c in schema.common(table).columns]

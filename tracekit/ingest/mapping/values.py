@@ -1,7 +1,7 @@
-"""What the texts of a mapped log stand for: times, numbers with a unit such as 16Gi, and words.
+"""Convert the texts of a mapped log: times, numbers with a unit such as 16Gi, and words.
 
-Times are epochs, ISO 8601 or strptime formats, and become naive UTC. Words are listed in a mapping file, as they are or
-as patterns with * and ?.
+Times are in an epoch, ISO 8601 or strptime format, and become naive UTC. A mapping file lists words literally or as
+patterns with * and ?.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
-"""Microseconds in one unit of each epoch format."""
+"""Number of microseconds in one unit of each epoch format."""
 
 _ISO = (
     r"^\s*(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(?::(\d\d))?(?:[.,](\d{1,9}))?)?"
@@ -33,11 +33,11 @@ class Times(NamedTuple):
     """A column of times."""
 
     utc: pl.Series
-    """Naive UTC, microseconds."""
+    """Times in naive UTC, with microseconds."""
     local: pl.Series | None
-    """The wall clock where the text gave one without zone; None for other formats."""
+    """The wall-clock times of texts without a zone; None for other formats."""
     unread: pl.Series
-    """Whether a cell is there but is no time."""
+    """Whether a cell has a value that is not a time."""
     out_of_range: pl.Series
     """Whether a time is outside the range of any log."""
 
@@ -48,11 +48,11 @@ def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str
     Parameters
     ----------
     cells : polars.Series
-        Text with NULL for unknown, or times of a Parquet file, whose own type overrides `form`.
+        Text with NULL for unknown, or times from a Parquet file, whose type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
     zone : str
-        IANA name of the zone of wall clocks.
+        IANA name of the zone of wall-clock times.
     doubled_hour : str
         See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
     """
@@ -87,7 +87,7 @@ def _outside(moments: pl.Series) -> pl.Series:
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
-    """Return the times; those beyond the range of Datetime become its limits, which are out of range."""
+    """Return the times; times beyond the range of Datetime become its limits, which are out of range."""
     micros = cells.cast(pl.Float64, strict=False) * factor
     known = micros.is_finite()
     whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
@@ -125,7 +125,7 @@ _IANA = "give an IANA name such as Europe/Berlin"
 
 
 def zone_fault(zone: str) -> str | None:
-    """Return what to do about a time zone that does not exist, None when it does."""
+    """Return a hint for a time zone that does not exist; None if it exists."""
     if is_zone(zone):
         return None
     known = available_timezones()
@@ -133,7 +133,7 @@ def zone_fault(zone: str) -> str | None:
 
 
 def format_fault(form: str) -> str | None:
-    """Return what is wrong with a time format, None when nothing is.
+    """Return a hint for an invalid time format; None if it is valid.
 
     A format that cannot parse a time that it wrote itself would reject every record.
     """
@@ -172,10 +172,10 @@ FACTORS: dict[str, dict[str, float]] = {
     "GPUs": {"GPUs": 1, **_COUNT},
     "cores": {"cores": 1, **_COUNT},
 }
-"""Factor to the unit of a Trace, by that unit and by the unit stated."""
+"""Factor to the Trace's unit, by that unit and by the given unit."""
 
 TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
-"""Notations that are text: clock is 1-02:03:04 for durations, quantity is 16Gi or 500m for amounts."""
+"""Text notations: clock is for durations like 1-02:03:04, quantity for amounts like 16Gi or 500m."""
 
 _BYTES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
@@ -194,7 +194,7 @@ _MEMORY = {
 
 
 def units_of(unit: str | None) -> list[str]:
-    """Return the units that may be stated for a column whose unit is `unit`."""
+    """Return the units allowed for a column whose unit is `unit`."""
     if unit not in FACTORS:
         return []
     return [*FACTORS[unit], *([TEXT_UNITS[unit]] if unit in TEXT_UNITS else [])]
@@ -210,8 +210,8 @@ def clock_seconds(text: pl.Series) -> pl.Series:
 def quantity(text: pl.Series, unit: str) -> pl.Series:
     """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL for any other text.
 
-    For memory a bare number counts bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and cores
-    m is a thousandth and k a thousand.
+    For memory, a number without a unit is in bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and
+    cores, m means a thousandth and k a thousand.
     """
     parts = text.str.extract_groups(r"^\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*$").struct.unnest()
     words = parts.to_series(1)
@@ -224,24 +224,24 @@ def quantity(text: pl.Series, unit: str) -> pl.Series:
 
 
 def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False) -> pl.Series:
-    """Return what each text means, NULL where it is in no list.
+    """Return the meaning of each text; NULL if no list contains it.
 
-    A listed word means the text that is equal to it. In a pattern, * stands for any letters or none and ? for one. A
-    text that is listed counts before any pattern, and of several patterns that fit the longest one.
+    A literal word matches only the same text. In a pattern, * matches any number of characters and ? exactly one. A
+    literal word takes precedence over patterns, and the longest of several matching patterns is used.
 
     Parameters
     ----------
     texts : Series of String
         Cells of a column.
     words : mapping
-        Meaning by word.
+        The meaning of each word.
     exact : bool
-        Whether no word is a pattern.
+        Whether all words are literal.
     """
     patterns = {} if exact else {word: meaning for word, meaning in words.items() if "*" in word or "?" in word}
     found = dict(words)
     if patterns:
-        # Polars matches in linear time, whatever the pattern.
+        # Polars matches in linear time for any pattern.
         left = texts.drop_nulls().unique()
         left = left.filter(~left.is_in(list(words)))
         for word in sorted(patterns, key=lambda word: (-len(word), word)):
@@ -252,6 +252,6 @@ def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False)
 
 
 def _regex(word: str) -> str:
-    # Stars that follow each other mean one.
+    # Consecutive stars mean the same as one.
     parts = re.split(r"(\*+|\?)", word)
     return "".join(".*" if p.startswith("*") else "." if p == "?" else re.escape(p) for p in parts)

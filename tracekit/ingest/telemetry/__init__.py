@@ -1,1 +1,1 @@
-"""Samples of GPUs and hosts that stand beside a scheduler's log, one module a kind of file."""
+"""Readers of GPU and host samples next to a scheduler's log: one module per kind of file."""

@@ -1,14 +1,17 @@
-"""Fill gpu_utilization, and node_events by errors (XID) and conditions of nodes, from the telemetry beside a log.
+"""Fill gpu_utilization, and add GPU errors (XID) and node conditions to node_events, from the telemetry next to a log.
 
-The samples wait in a file of numbers; then the metrics of a GPU at one time become one row, with the job that held the
-GPU, some machines at once, so that memory stays bounded. The rules:
+Samples are first collected in a file of numbers. Then the metrics of a GPU at one time become one row, together with
+the job that held the GPU; only some machines are processed at a time, so memory stays bounded. The rules:
 
-- A host is a machine of the log that has its name, or whose name without cluster or without domain is the same.
-- One metric that several series state for one GPU and time is a contradiction, unless one of the series had ended:
-  `query_range` goes on for 5 minutes. The series that began last counts; else the largest value does.
-- A sample belongs to the job that its labels name if an attempt of it ran then; without such labels, to the only
-  attempt that can have held the GPU: by index where the log knows it, else the one that held all GPUs of the machine.
-- Placements get the indices that labels show, if they are as many as the GPUs that the log states there.
+- A host is matched to the machine of the log with the same name, or with the same name after removing cluster or
+  domain.
+- If several series of one metric have samples for the same GPU and time, this is a contradiction, unless one of the
+  series had already ended: `query_range` repeats values for 5 minutes. The series that began last is used, or else the
+  largest value.
+- A sample belongs to the job named in its labels if an attempt of that job was running then. Without such labels, it
+  belongs to the only attempt that can have held the GPU: by GPU index if the log has it, otherwise the attempt that
+  held all GPUs of the machine.
+- Placements get the GPU indices shown by labels, if their number equals the number of GPUs in the log.
 """
 
 from __future__ import annotations
@@ -56,17 +59,17 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
 
 
-# Raw samples of a running Prometheus, saved as its own answers, which the reader of files then reads.
+# Pull raw samples from a running Prometheus, and save its answers as files, which the file reader then reads.
 #
-# An instant query of METRIC[WINDOW] gives the samples as they were scraped; `query_range` would go on for 5 minutes
-# after a series ends. Each answer is a file in a folder beside the Trace, so that a run that is stopped goes on where
-# it was.
+# An instant query of METRIC[WINDOW] returns the samples as they were scraped; `query_range` would repeat values for 5
+# minutes after a series ends. Each answer is a file in a folder next to the Trace, so a stopped run can continue where
+# it left off.
 #
-# A window is halved if the server refuses it because of a limit: Prometheus, Mimir, Cortex, Thanos and
-# VictoriaMetrics answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a span that is
+# If the server rejects a window because of a limit, the window is halved. Prometheus, Mimir, Cortex, Thanos and
+# VictoriaMetrics answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a time span that is
 # too long, and Prometheus HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
 #
-# The bearer token comes from the environment; it goes to the server's own host only, and is never written anywhere.
+# The bearer token comes from the environment; it is sent only to the server's own host, and is never written anywhere.
 
 T = TypeVar("T")
 
@@ -74,39 +77,39 @@ TOKEN_VARIABLE = "TRACEKIT_PROMETHEUS_TOKEN"  # noqa: S105 -- the name of a vari
 """Environment variable with the bearer token."""
 
 WINDOW_S = 86_400
-"""Length of the first window that is asked for [s]."""
+"""Length of the first window requested [s]."""
 
 _LEAST_WINDOW_S = 60
 _TOO_LARGE = 3
-"""Answers in a row with more bytes than the bounds allow, each of half the window before, that end a pull."""
+"""Number of consecutive oversized answers, each for half the previous window, after which a pull fails."""
 _NAMES = replace(QUESTIONS, most_bytes=64 << 20)
-"""Bounds of the answer with the names of all metrics, which is read into memory."""
+"""Limits for the answer with the names of all metrics, which is read into memory."""
 _CHUNK = 1 << 18
 _LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
-"""How servers say that a query is beyond a limit."""
+"""Pattern in error messages of servers for a query that exceeds a limit."""
 
 
 def _like_gpus(names: set[str]) -> str:
-    """Return the names of a server's metrics in words, those that may be of GPUs where there are any."""
+    """Return the names of a server's metrics as text; if any look like GPU metrics, only those."""
     of_gpus = {name for name in names if re.search("gpu|dcgm|rocm|xpu|npu", name, re.IGNORECASE)}
     return shown_names(of_gpus or names) or "no metric at all"
 
 
 def _clock(moment: float) -> str:
-    """Return a time [s since 1970] in UTC."""
+    """Format a time [s since 1970] in UTC."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 class _TooMuchError(Exception):
-    """The window holds more than the server gives out; the text is what it says."""
+    """The window contains more than the server returns; the text is the server's message."""
 
 
 class _TooLargeError(_TooMuchError):
-    """The answer has more bytes than the bounds allow."""
+    """The answer is larger than the limit."""
 
 
 class _BusyError(Exception):
-    """The server may answer later; `pause` is the time that it asks for [s]."""
+    """The server may answer later; `pause` is the wait that it requests [s]."""
 
     def __init__(self, reason: object, pause: float | None = None) -> None:
         self.pause = pause
@@ -120,7 +123,7 @@ class Prometheus:
     Raises
     ------
     UsageError
-        The address is none of a server, or holds a password.
+        The address is not a server address, or contains a password.
     """
 
     address: str
@@ -130,7 +133,7 @@ class Prometheus:
     def __post_init__(self) -> None:
         parts = urlsplit(self.address)
         if not parts.hostname:
-            raise UsageError("is no address", where="--telemetry", hint="write it like http://host:9090")
+            raise UsageError("is not an address", where="--telemetry", hint="write it like http://host:9090")
         if parts.username or parts.password:
             raise UsageError(
                 "an address with a password would appear in notes and logs",
@@ -139,12 +142,12 @@ class Prometheus:
             )
 
     def fetch(self, start: float, end: float, progress: Progress) -> list[Path]:
-        """Save the samples from `start` to `end` [s since 1970] of every metric that fills a column; return the files.
+        """Save the samples of every metric that fills a column, from `start` to `end` [s since 1970]; return the files.
 
         Raises
         ------
         SourceError
-            The server does not give them; a later call goes on after those that are there.
+            The server does not return the samples; a later call continues after the samples already saved.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         names = self._names(start, end)
@@ -157,7 +160,7 @@ class Prometheus:
             )
         found = []
         for name in have:
-            progress.stage(f"asking {self._host} for {name}", int(end - start))
+            progress.stage(f"querying {self._host} for {name}", int(end - start))
             for first, last, path in self._answers(name, start, end):
                 progress.advance(int(last - first))
                 found.append(path)
@@ -188,7 +191,7 @@ class Prometheus:
         )
 
     def _answers(self, metric: str, start: float, end: float) -> Iterator[tuple[float, float, Path]]:
-        """Yield windows with the files of their samples, earlier ones first."""
+        """Yield time windows with the files of their samples, earliest first."""
 
         def samples(first: float, last: float) -> Path:
             path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
@@ -208,12 +211,12 @@ class Prometheus:
     def _windows(
         self, what: str, windows: list[tuple[float, float]], answer: Callable[[float, float], T]
     ) -> Iterator[tuple[float, float, T]]:
-        """Yield each window with its answer, earlier ones first; a window that the server refuses is halved.
+        """Yield each window with its answer, earliest first; a window that the server rejects is halved.
 
         Raises
         ------
         SourceError
-            The server refuses a minute, does not answer, or its answers do not end.
+            The server rejects a window of one minute, does not answer, or its answers never end.
         """
         left, too_large = windows[::-1], 0
         while left:
@@ -225,13 +228,13 @@ class Prometheus:
                 too_large = too_large + 1 if isinstance(error, _TooLargeError) else 0
                 if too_large >= _TOO_LARGE:
                     raise SourceError(
-                        f"the answers of the server are endless ({span}): {error}",
+                        f"the server's answers never end ({span}): {error}",
                         where=self.address,
-                        hint="ask Prometheus itself, without a proxy",
+                        hint="query Prometheus directly, without a proxy",
                     ) from error
                 if last - first < 2 * _LEAST_WINDOW_S:
                     raise SourceError(
-                        f"the server refuses even one minute ({span}): {error}",
+                        f"the server rejects even a window of one minute ({span}): {error}",
                         where=self.address,
                         hint="raise its limits, such as --query.max-samples of Prometheus",
                     ) from error
@@ -248,14 +251,14 @@ class Prometheus:
             yield first, last, found
 
     def _ask(self, what: str, query: dict[str, str], path: Path) -> None:
-        """Save the answer to a question, asking again while the server is busy.
+        """Save the answer to a query, retrying while the server is busy.
 
         Raises
         ------
         _TooMuchError
-            The server, or the bounds, allow less.
+            The answer exceeds a limit of the server or of tracekit.
         _BusyError, ExchangeError
-            The last attempt failed, or the answer was not complete in time.
+            The last try failed, or the answer was not complete in time.
         """
         for failures in range(1, QUESTIONS.attempts + 1):
             try:
@@ -291,7 +294,7 @@ class Prometheus:
             part.unlink(missing_ok=True)
 
     def _require_success(self, part: Path, size: int) -> None:
-        """Refuse an answer that does not begin and end as Prometheus' answers do."""
+        """Reject an answer that does not begin and end like an answer of Prometheus."""
         with part.open("rb") as file:
             head = file.read(64)
             file.seek(max(0, size - 64))
@@ -301,7 +304,7 @@ class Prometheus:
             raise self._not_prometheus(b"an answer without an end" if begins or not size else head[:40])
 
     def _refused(self, answer: Answer) -> Exception:
-        """Return the error behind a status; what the server says about it is passed on."""
+        """Return the error for an HTTP status, including the server's message."""
         said, kind = _said(answer.words())
         status = f"HTTP {answer.status} {answer.reason}"
         what = f"{status}: {said}" if said else status
@@ -315,11 +318,11 @@ class Prometheus:
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
         if 300 <= answer.status < 400:
             hint = "use the address that it redirects to"
-        return SourceError(f"the server refuses: {what}", where=self.address, hint=hint)
+        return SourceError(f"the server rejects the query: {what}", where=self.address, hint=hint)
 
 
 def _said(text: str) -> tuple[str, str]:
-    """Return what an answer says is wrong and the type of the error, '' if not the API speaks but a proxy's page."""
+    """Return the error message of an answer and its type; the type is '' for a proxy's page."""
     try:
         stated = json.loads(text)
         said, kind = str(stated.get("error", "")), str(stated.get("errorType", ""))
@@ -329,12 +332,12 @@ def _said(text: str) -> tuple[str, str]:
 
 
 def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
-    """Read telemetry, and join it to the machines and jobs of the log, whose tables are complete.
+    """Read telemetry, and join it with the machines and jobs of the log, whose tables are complete.
 
     Raises
     ------
     SourceError
-        A file cannot be read as what it claims to be, or a server does not answer.
+        A file cannot be read as its detected kind, or a server does not answer.
     """
     series, conditions = SeriesTable(), NodeConditions()
     with sink.connect() as con, SampleFile(sink.writer.scratch / "telemetry.samples") as samples:
@@ -363,7 +366,7 @@ _OWN_KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
 
 
 def samples_lack_jobs(sink: Sink) -> bool:
-    """Return whether the log has samples that no query can join to jobs by the GPU."""
+    """Return whether the log has samples that no query can join with jobs by GPU."""
     if not sink.has("gpu_utilization"):
         return False
     with sink.connect() as con:
@@ -375,9 +378,9 @@ def samples_lack_jobs(sink: Sink) -> bool:
 
 
 def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples]:
-    """Yield the samples of gpu_utilization, which is then no more; the join writes it again.
+    """Yield the samples of gpu_utilization and remove the table; the join writes it again.
 
-    They are joined by the same rules as other telemetry: what a mapped column calls the job is taken for a label.
+    They are joined by the same rules as other telemetry; a job name from a mapped column is treated as a label.
     """
     import pyarrow.parquet as pq
 
@@ -408,7 +411,7 @@ def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions
 
 
 def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTable, sink: Sink) -> None:
-    """Write gpu_utilization and the errors of GPUs, beside the tables of the log that are attached."""
+    """Write gpu_utilization and GPU errors, using the attached tables of the log."""
     sink.progress.stage("joining telemetry with jobs")
     con.register("series_label", series.frame().to_arrow())
     con.execute("CREATE TABLE label AS SELECT * FROM series_label")
@@ -419,7 +422,7 @@ def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTabl
 def _pulled(
     con: duckdb.DuckDBPyConnection, address: str, window: tuple[datetime | None, datetime | None], sink: Sink
 ) -> list[SourceFile]:
-    """Return the answers of a server for the time in which attempts ran, or for the one that the user names in UTC."""
+    """Return a server's answers for the time in which attempts ran, or for the user's time range in UTC."""
     first, last, running = con.execute(
         """SELECT epoch(min(start_time)), epoch(max(greatest(start_time, end_time))), count(*) > count(end_time)
         FROM attempts WHERE start_time IS NOT NULL"""
@@ -430,13 +433,13 @@ def _pulled(
     begin = first if asked[0] is None else asked[0]
     end = asked[1] if asked[1] is not None else time.time() if running else last
     if begin > end or (None not in asked and begin == end):
-        spans = "jobs ran from {:%Y-%m-%dT%H:%M:%S} to {:%Y-%m-%dT%H:%M:%S}, in UTC"
+        spans = "jobs ran from {:%Y-%m-%dT%H:%M:%S} to {:%Y-%m-%dT%H:%M:%S} UTC"
         hint = spans.format(*(datetime.fromtimestamp(t, UTC) for t in (first, last))) if first is not None else None
         raise UsageError("the time range of the telemetry ends before it begins", where="--from/--to", hint=hint)
     digest = sha256(address.encode()).hexdigest()[:12]
     server = Prometheus(address, answers_of(sink.writer.target) / digest)
     saved = {path.name for path in server.fetch(begin, end, sink.progress)}
-    bounds = "as --from and --to bound them" if any(window) else "from the first start to the last end"
+    bounds = "within --from and --to" if any(window) else "from the first start to the last end"
     sink.note(f"telemetry of {address}: {len(saved)} answers, raw samples {bounds}")
     return [replace(file, path=f"{digest}/{file.path}") for file in source_files(server.folder) if file.path in saved]
 
@@ -449,7 +452,7 @@ def _parts(
 
 
 def _read_file(frame: TimeFrame, hosts: frozenset[str], name: str, file: SourceFile, sink: Sink) -> Iterator[Samples]:
-    reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # the family says so
+    reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # members of this family are telemetry readers
     with sink.opened(file) as opened:
         yield from reader.read(opened, frame, hosts, sink)
 

@@ -1,4 +1,4 @@
-"""Which machine and GPU each series is about, and whose job held the GPU when it was sampled."""
+"""Find the machine and GPU of each series, and the job that held the GPU when it was sampled."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import Keys, Wide
 
 
-# A host may be named with or without its cluster, and with or without its domain; a name that fits several machines
-# fits none of them.
+# A host may be named with or without its cluster, and with or without its domain; a name that matches several machines
+# is not matched to any of them.
 _NODES = """
 CREATE TABLE host_node AS
 WITH known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM placements),
@@ -61,14 +61,14 @@ SELECT DISTINCT p.place, p.node_id, p.gpu_index, p.gpu_instance, n.cluster
 FROM placed p LEFT JOIN nodes n USING (node_id)"""
 
 _UNPLACED = "telemetry series without a GPU or machine; ignored"
-_UNKNOWN = "telemetry machines that the log does not name; their samples are kept, and belong to no job"
+_UNKNOWN = "telemetry machines that the log does not name; their samples are kept, but belong to no job"
 _SHARED_NAME = (
     "telemetry machines whose name matches several machines of the log; their samples are kept under their own name"
 )
 
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Create the table `placed`: machine, GPU and column of each series of the table `label`."""
+    """Create the table `placed` with the machine, GPU and column of each series in the table `label`."""
     rows = [(name, m.column, m.factor, m.rank) for name, m in (METRICS | OWN).items()]
     frame = pl.DataFrame(rows, schema=["name", "column", "factor", "rank"], orient="row")
     con.register("metric_rows", frame.to_arrow())
@@ -95,8 +95,8 @@ def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         sink.check(name, count, of, meaning, examples)
 
 
-# A monitor knows a job by the scheduler's number (the id without cluster and without the mark of a reused id), a pod by
-# namespace and name. Slurm gives the components of a heterogeneous job the numbers after the job's own.
+# A monitor identifies a job by the scheduler's number (the id without cluster and without the suffix of a reused id),
+# and a pod by namespace and name. In Slurm, the components of a heterogeneous job have the numbers after the job's own.
 _KEYS = """
 CREATE TABLE key AS
 WITH own AS (
@@ -114,7 +114,7 @@ SELECT DISTINCT key, job_id FROM (
     SELECT j.vc || '/' || p.instance, p.job_id FROM placements p JOIN jobs j USING (job_id))
 WHERE key IN (SELECT name FROM holder)"""
 
-# Numbers of several clusters may be the same: then the machine's cluster decides.
+# Clusters may use the same job numbers; in that case, the machine's cluster decides.
 _HELD = """
 CREATE TABLE held AS
 WITH run AS (
@@ -130,8 +130,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# Where the log does not know which GPUs of a machine a job holds, only one that holds all of them is certain: as many
-# as are listed, and as many as telemetry shows.
+# If the log does not record which GPUs of a machine a job holds, only a job that holds all GPUs of the machine is
+# certain: as many as listed and as many as telemetry shows.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (
@@ -165,29 +165,29 @@ FROM state s LEFT JOIN numbered p ON s.jobs = 1 AND p.number = s.number LEFT JOI
 WHERE s.jobs > 0"""
 
 LAST = (1 << 62) - 1
-"""The end of what has not ended."""
+"""End time used for attempts that have not ended."""
 
 _MICROSECONDS = f"epoch_us(since) AS since, CASE WHEN isfinite(until) THEN epoch_us(until) ELSE {LAST} END AS until"
 
 
 class Matched(NamedTuple):
-    """The jobs of the rows of a batch, as numbers in `Holders.jobs` and `Holders.held`; -1 is none."""
+    """The jobs of the rows of a batch, as indices into `Holders.jobs` and `Holders.held`; -1 means none."""
 
     named: NDArray[np.int64]
-    """The held time of the job that the labels name."""
+    """The holding time of the job named in the labels."""
     job: NDArray[np.int64]
-    """The job: of `named`, else the only one of the machine."""
+    """The job: the one of `named`, otherwise the only job on the machine."""
     doubtful: NDArray[np.bool_]
-    """Whether nothing says which of several jobs held the GPU."""
+    """Whether it is unknown which of several jobs held the GPU."""
     free: NDArray[np.bool_]
-    """Whether no job held a GPU of the machine."""
+    """Whether no job held any GPU of the machine."""
 
 
 class Holders:
-    """When the jobs that labels name ran (`held`), and when one job had a whole machine (`owned`).
+    """The times when jobs named in labels ran (`held`), and when one job had a whole machine (`owned`).
 
-    Held times of one name in one cluster, and owned times of one machine, do not overlap: at most one of each has a
-    sample.
+    Held times of one name in one cluster do not overlap, nor do owned times of one machine, so each sample falls into
+    at most one of each.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -215,7 +215,7 @@ class Holders:
         self._labelled = frame_of(con, "SELECT DISTINCT node_id FROM placed WHERE holder IS NOT NULL")["node_id"]
 
     def of_batch(self, keys: Keys) -> pl.DataFrame:
-        """Return the places of a batch, in its order."""
+        """Return the places of a batch, in the order of the batch."""
         return pl.DataFrame({"place": keys.places}).join(self.places, on="place", how="left", maintain_order="left")
 
     def match(self, rows: Wide) -> Matched:
@@ -231,19 +231,19 @@ class Holders:
         owned = self.owned.join(places.select("local", "node_id"), on="node_id").sort("local", "since")
         at = _within(rows.keys, owned, rows.local, rows.time)
         at[labelled] = -1
-        # A monitor that names the jobs of a machine would name the one of this GPU.
+        # A monitor that names the jobs on a machine would also name the job on this GPU.
         silent = ~places["node_id"].is_in(self._labelled.implode()).to_numpy()[rows.local]
         doubtful = np.append(owned["doubtful"].to_numpy(), [False])[at] & silent
         return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
 
     def _named(self, rows: Wide, places: pl.DataFrame, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the held time of each row's holder, in the cluster of its machine."""
+        """Return the held time of each row's holder in its machine's cluster."""
         width = len(places)
-        # Rows of one holder and place follow each other.
+        # Rows of one holder and place are adjacent.
         both = rows.holder[labelled] * width + rows.local[labelled]
         begins = np.flatnonzero(np.concatenate([[True], np.diff(both) != 0]))
         found_pairs, seen, of_run = np.unique(both[begins], return_index=True, return_inverse=True)
-        # Numbered as they appear, rows of pairs with one run each are in the order of the numbers.
+        # Pairs are numbered in order of appearance; if each pair has one run, its rows are in the order of the numbers.
         order = np.argsort(seen)
         pairs = found_pairs[order]
         of_row = np.repeat(np.argsort(order)[of_run], np.diff(np.append(begins, len(both))))
@@ -258,13 +258,13 @@ class Holders:
 
     @staticmethod
     def _column(column: pl.Series, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return values of a column of numbers, -1 where there is none."""
+        """Return values of a numeric column; -1 if there is none."""
         values = np.append(column.fill_null(-1).cast(pl.Int64).to_numpy(), -1)
         return values[at]
 
 
 def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of `spans`, ordered by `local` and `since`, that has each time of the batch; -1 where none has.
+    """Return the row of `spans`, ordered by `local` and `since`, that contains each time of the batch; -1 if none does.
 
     Spans of one `local` do not overlap.
     """
@@ -279,11 +279,11 @@ def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDA
     until = np.minimum(spans["until"].to_numpy() - keys.origin, keys.span)
     passed, width = time - keys.origin, keys.span
     if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
-        # Too many for one number of place and time: the order of the times tells the same.
+        # There are too many to encode place and time as one number; ranks of the times give the same result.
         moments = np.unique(passed)
         passed, since, until = (np.searchsorted(moments, t) for t in (passed, since, until))
         width = len(moments)
-    # Spans are few and rows many, so that spans are looked up among the rows.
+    # There are few spans and many rows, so spans are looked up among the rows.
     moment = local * width + passed
     order = None if (np.diff(moment) >= 0).all() else np.argsort(moment, kind="stable")
     first, end = (np.searchsorted(moment, where * width + t, sorter=order) for t in (since, until))

@@ -1,4 +1,4 @@
-"""Write gpu_utilization with the job of each sample, and complete placements by the GPUs that labels show."""
+"""Write gpu_utilization with the job of each sample, and complete placements with the GPUs shown in labels."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import SampleFile, Wide
 
 
-# Whether the clock of telemetry is that of the log.
+# Check whether the telemetry's clock agrees with the log's.
 #
-# With labels, the first sample of a job follows its start by no more than the time between samples; the median over
-# jobs of what lies between is the drift. Without labels, busy GPUs are held GPUs: the shift of half-hours at which
-# most busy samples fall into held times tells a wrong zone.
+# With labels, the first sample of a job follows its start by at most one sampling interval; the drift is the median of
+# this delay over jobs. Without labels, we use that busy GPUs must be held by jobs: the shift, in half-hours, that puts
+# most busy samples into held times reveals a wrong time zone.
 
 _LEAST_JOBS = 5
 _LEAST_SAMPLES = 100
 _SLACK_S = 60.0
-"""Drift that is not told: prologues and rounding take as long."""
+"""Drift up to this is not reported, because prologs and rounding can cause it."""
 
 _MOST_SAMPLES = 20_000
 _CLOCK_BUSY_PCT = 10.0
 
 
 class BusySamples:
-    """A drawn sample of the times at which GPUs were busy, on machines that jobs held."""
+    """A random sample of the times at which GPUs were busy, on machines held by jobs."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -46,7 +46,7 @@ class BusySamples:
         self.drawn = pl.DataFrame(schema={"node_id": pl.String, "time": pl.Int64, "lot": pl.Float64})
 
     def add(self, rows: Wide) -> None:
-        """Draw from the rows of a batch."""
+        """Add a random sample of the rows of a batch."""
         if "utilization_pct" not in rows.values:
             return
         nodes = self._holders.of_batch(rows.keys)["node_id"]
@@ -63,17 +63,17 @@ class BusySamples:
 
 
 def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: Sink) -> None:
-    """Tell a clock of the telemetry that differs from the log's; nothing is shifted by it.
+    """Report if the telemetry's clock differs from the log's; no times are shifted.
 
     Parameters
     ----------
     spans : DataFrame
-        First and last time of the samples of each holder [us since 1970].
+        First and last sample time of each holder [us since 1970].
     """
     jobs, first, last = _drift(holders, spans)
     shift = None
     if jobs >= _LEAST_JOBS and first is not None and last is not None:
-        # Both ends move together when a clock is wrong; samples that begin late or end early move one of them.
+        # A wrong clock shifts both ends together; samples that begin late or end early shift only one end.
         shift = first if abs(first - last) < max(abs(first), abs(last)) and abs(first) > _SLACK_S else 0.0
     elif jobs == 0:
         shift = _shift_of_busy_times(holders.owned, busy.drawn.select("node_id", "time"))
@@ -85,17 +85,17 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(told),
         1,
-        "1 if the clock or time zone of the telemetry differs from the log, so samples do not match their jobs",
+        "1 if the clock or time zone of the telemetry differs from the log's, so samples do not match their jobs",
         [words] if told else None,
     )
     if told:
         sink.note(
-            f"{words}: name the log's time zone (--option timezone=NAME), or export the telemetry with the right clock"
+            f"{words}: set the log's time zone (--option timezone=NAME), or export the telemetry with the right clock"
         )
 
 
 def _drift(holders: Holders, spans: pl.DataFrame) -> tuple[int, float | None, float | None]:
-    """Return how many jobs of one run have samples, and the medians of how late these begin and end [s]."""
+    """Return the number of single-run jobs with samples, and the median delays of their first and last samples [s]."""
     once = holders.held.filter(pl.col("cluster").is_null()).filter(pl.len().over("holder") == 1)
     both = spans.join(once.select("holder", "since", "until"), on="holder")
     ended = both.filter(pl.col("until") < LAST)
@@ -105,7 +105,7 @@ def _drift(holders: Holders, spans: pl.DataFrame) -> tuple[int, float | None, fl
 
 
 def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | None:
-    """Return by how much busy times have to move to meet held times [s], negated; None where they cannot tell."""
+    """Return the negated shift [s] that moves busy times into held times; None if it cannot be determined."""
     if len(busy) < _LEAST_SAMPLES:
         return None
     held = owned.select("node_id", "since", "until").sort("since")
@@ -118,11 +118,11 @@ def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | Non
     return -60.0 * best if shares[best] >= 0.9 and shares[best] >= shares[0] + 0.1 else 0.0
 
 
-# Errors of GPUs (XID) as events of their node.
+# Write GPU errors (XID) as events of their node.
 #
-# The metric holds the number of the last error, and keeps it until the driver is reset: an error is a change to
-# another number, not each sample that shows it. What the first sample of a GPU shows happened before, at an unknown
-# time. Numbers: docs.nvidia.com/deploy/xid-errors.
+# The metric contains the number of the last error until the driver is reset, so only a change to another number is an
+# error, not every sample that shows it. An error in the first sample of a GPU happened earlier, at an unknown time.
+# Numbers: docs.nvidia.com/deploy/xid-errors.
 
 CAUSES = {
     "gpu memory": (48, 63, 64, 92, 94, 95),
@@ -130,19 +130,20 @@ CAUSES = {
     "nvlink": (74,),
     "software": (13, 31, 43, 45, 68, 69),
 }
-"""The common word for the cause, by number: double-bit errors and remapped rows of memory, the bus that lost the GPU,
-links between GPUs, faults of the program. All other numbers are 'xid'."""
+"""XID numbers by common word for the cause: double-bit errors and remapped memory rows, a GPU lost from the bus, links
+between GPUs, program faults. All other numbers are 'xid'.
+"""
 
-_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they make no event"
+_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they give no event"
 
 
 def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink: Sink) -> None:
-    """Add the errors to node_events: state degraded, at the moment in which a sample first shows them.
+    """Add the errors to node_events with the state degraded, at the time of the first sample that shows them.
 
     Parameters
     ----------
     errors : DataFrame
-        Errors where they change: place, time [us since 1970], xid, and whether the first sample showed it (old).
+        The errors at each change: place, time [us since 1970], xid, and whether the first sample showed it (old).
     """
     con.register("shown_error", errors.to_arrow())
     con.execute(
@@ -197,7 +198,7 @@ LEFT JOIN shown s USING (job_id, attempt, node_id) ORDER BY file_row_number"""
 
 
 class _Counts:
-    """What became of the samples."""
+    """Counts of how samples were matched to jobs."""
 
     def __init__(self) -> None:
         self.total = self.labelled = self.named = self.owned = 0
@@ -205,7 +206,7 @@ class _Counts:
         self._examples: dict[str, set[str]] = {name: set() for name in _MEANINGS}
 
     def add(self, rows: Wide, matched: Matched, known: np.ndarray, holders: Holders, names: pl.Series) -> None:
-        """Count the rows of a batch; `known` are the holders that the log has, `names` their names."""
+        """Count the rows of a batch; `known` are the holders found in the log, `names` their names."""
         labelled = rows.holder >= 0
         self.total += len(rows.key)
         self.labelled += int(labelled.sum())
@@ -231,7 +232,7 @@ class _Counts:
             self._examples[name] = set(sorted(self._examples[name] | set(shown))[:_EXAMPLES])
 
     def tell(self, sink: Sink) -> None:
-        """Enter the counts in the checks, and tell how samples met jobs."""
+        """Record the counts as checks, and add a note on how samples were matched to jobs."""
         for name, count in self.found.items():
             of = self.labelled if "job" in name else self.total - self.labelled
             sink.check(name, count, of, _MEANINGS[name], sorted(self._examples[name]) if count else None)
@@ -243,13 +244,13 @@ class _Counts:
 
 
 def write_samples(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> None:
-    """Write gpu_utilization and the errors of GPUs, after `place_series` has said whose the series are.
+    """Write gpu_utilization and GPU errors, after `place_series` has assigned each series to a GPU.
 
-    Rows that the log has written stay in front.
+    Rows written by the log come first.
     """
     holders = Holders(con)
     names = frame_of(con, "SELECT holder, name FROM holder ORDER BY holder")
-    by_number = pl.Series("name", [None, *names["name"]], dtype=pl.String)  # holders count from 1
+    by_number = pl.Series("name", [None, *names["name"]], dtype=pl.String)  # holders are numbered from 1
     known = np.zeros(len(by_number), dtype=bool)
     known[holders.held["holder"].to_numpy()] = True
     counts, busy = _Counts(), BusySamples(holders)
@@ -287,8 +288,9 @@ def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) 
 
 
 def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
-    """Return the GPUs on which labels show the attempts of jobs."""
-    # Rows of one attempt and place follow each other nearly always: most repeats go before the search for others.
+    """Return the GPUs of each attempt according to the labels."""
+    # Rows of one attempt and place are nearly always adjacent, so most repeats are removed before the rest are
+    # searched.
     first = np.diff(matched.named, prepend=-1) != 0
     first |= np.diff(rows.local, prepend=-1) != 0
     first &= matched.named >= 0
@@ -302,7 +304,7 @@ def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFram
 
 
 def _spans(con: duckdb.DuckDBPyConnection, samples: SampleFile) -> pl.DataFrame:
-    """Return the first and the last time of the samples of each holder."""
+    """Return the first and last sample time of each holder."""
     placed = frame_of(
         con,
         f"""SELECT series::BIGINT AS series, holder::BIGINT AS holder FROM placed

@@ -1,9 +1,9 @@
-"""What the metrics of GPU monitors are called, and the column that each fills.
+"""Names of the metrics of GPU monitors, and the column that each fills.
 
 Names: NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's Jobstats
 (nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*), the Alliance's slurm-job-exporter (slurm_job_*), AMD's
 device_metrics_exporter (gpu_*, with the prefix amd_ in some clusters) and omnistat (rocm_*), and the conventions of
-OpenTelemetry (hw.gpu.*), which Prometheus writes with underscores for points, and with the unit at the end.
+OpenTelemetry (hw.gpu.*), in which Prometheus replaces dots by underscores and appends the unit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _GIB = 2.0**-30
 _MIB = 2.0**-10
 
 XID = "xid"
-"""The metric that holds the number of the last error; it fills node_events."""
+"""The metric with the number of the last error; it fills node_events."""
 
 
 class Metric(NamedTuple):
@@ -22,11 +22,11 @@ class Metric(NamedTuple):
 
     column: str
     factor: float = 1.0
-    """What one unit of the metric is in the unit of the column."""
+    """Factor from the unit of the metric to the unit of the column."""
     rank: int = 0
-    """Of two metrics that fill one column for one GPU, the one with the lower rank counts."""
+    """If two metrics fill the same column for one GPU, the one with the lower rank is used."""
     is_counter: bool = False
-    """Whether it grows, as energy does; its rise in a second is the column."""
+    """Whether it is a counter, such as energy; the column then gets its increase per second."""
 
 
 MOST = {
@@ -37,12 +37,13 @@ MOST = {
     "tensor_active_pct": 101.0,
     XID: 100_000.0,
 }
-"""Values above are none: where a GPU has no such sensor, DCGM's number for 'blank' is in the billions. Shares may be a
-little above 100 % for the rounding of their interval."""
+"""Maximum valid values; if a GPU has no such sensor, DCGM reports a 'blank' number in the billions. Shares may slightly
+exceed 100 % because their interval is rounded.
+"""
 
 METRICS = {
     "DCGM_FI_DEV_GPU_UTIL": Metric("utilization_pct"),
-    # The share of time in which the graphics or compute engine was active; the only one for parts of a GPU (MIG).
+    # Share of time in which the graphics or compute engine was active; the only utilization metric for MIG slices.
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Metric("utilization_pct", 100.0, rank=1),
     "DCGM_FI_DEV_FB_USED": Metric("memory_used_gib", _MIB),
     "DCGM_FI_DEV_POWER_USAGE": Metric("power_w"),
@@ -88,14 +89,15 @@ METRICS = {
 """The metrics that are read, by name."""
 
 NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
-"""Metrics of kube-state-metrics that fill node_events: conditions of a Kubernetes node, and whether it is cordoned."""
+"""Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions, and whether it is cordoned."""
 
 DIVIDED = Metric("utilization_pct", rank=2)
-"""What utilization is of a divided GPU (MIG) and of its parts, of which the driver measures none: the share of activity
-goes before it, and where it is never above 0 it is unknown."""
+"""Utilization of a divided GPU (MIG) and of its slices, which the driver does not measure. The engine-active share
+takes precedence; if the utilization is never above 0, it is unknown.
+"""
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
 """Columns of gpu_utilization that telemetry fills."""
 
 OWN = {f"gpu_utilization.{column}": Metric(column, rank=-1) for column in COLUMNS}
-"""Columns that the log, or a mapping file, has filled itself; whatever they hold is possible."""
+"""Metrics for columns already filled by the log or a mapping file; all their values are accepted."""

@@ -1,12 +1,12 @@
-"""Conditions of Kubernetes nodes, as kube-state-metrics exports them, as events of the nodes.
+"""Turn the conditions of Kubernetes nodes, as exported by kube-state-metrics, into node events.
 
-`kube_node_status_condition` has a series for each status of each condition, 1 where it holds: a node is down while its
-condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node is cordoned: it is drained then.
-Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
+`kube_node_status_condition` has one series per status of each condition, with the value 1 while that status holds. A
+node is down while its condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node is
+cordoned; the node is then drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
-An event lasts from the first sample that shows it to the first later one that does not: both are late by up to the
-interval of the samples. Where the first sample of a node shows it already, it began before, at an unknown time; the
-event begins with that sample, and is counted. One that the last sample still shows has no end.
+An event lasts from the first sample that shows it to the first later sample that does not; both are late by up to one
+sampling interval. If the first sample of a node already shows the event, it began earlier, at an unknown time; the
+event then begins with that sample, and is counted. An event that the last sample still shows has no end.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 SOURCE = "kube-state-metrics"
 _LIST = "kubernetes"
-"""Source of the states in a list of nodes, which has no ends."""
+"""Source of the states in a node list, which have no ends."""
 
 _READY, _CORDONED = NODE_METRICS
 _WORDS = {f"{_READY}.false": "Ready is false", f"{_READY}.unknown": "Ready is unknown", f"{_READY}.true": None}
-"""What a series says of a node where it is 1; 'true' is read the other way round."""
+"""Meaning of a series whose value is 1; the series 'true' is inverted."""
 
 _BEFORE = (
     "outages of Kubernetes nodes in the first sample of the node; they began earlier, but are recorded from that "
@@ -48,9 +48,9 @@ _AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; i
 
 
 def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
-    """Return the condition and the node of a series; None for one that is of another metric, or of another condition.
+    """Return the condition and the node of a series; None for a series of another metric or another condition.
 
-    The node is the label `exported_node` where Prometheus has renamed it because the exporter's own is `node`.
+    The node is in the label `exported_node` if Prometheus renamed it because the exporter's own label is `node`.
     """
     name = metric.get("__name__")
     if name not in NODE_METRICS:
@@ -66,24 +66,24 @@ def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
 
 
 class _Points(NamedTuple):
-    """Samples of one series, those left out between two that say the same."""
+    """Samples of one series, without those between two equal samples."""
 
     times: NDArray[np.int64]
     holds: NDArray[np.bool_]
 
 
 class _Span(NamedTuple):
-    """A time in which a condition held [us since 1970]; `end` is None where the last sample shows it."""
+    """A time in which a condition held [us since 1970]; `end` is None if the last sample still shows it."""
 
     start: int
     end: int | None
     words: str | None
     first: bool
-    """Whether the first sample shows it."""
+    """Whether the first sample already shows it."""
 
 
 class NodeConditions:
-    """Collects samples of conditions, and writes the events that follow from them."""
+    """Collects samples of conditions, and writes the resulting events."""
 
     def __init__(self) -> None:
         self._points: dict[str | None, dict[str, list[_Points]]] = defaultdict(lambda: defaultdict(list))
@@ -93,7 +93,7 @@ class NodeConditions:
         return bool(self._points)
 
     def add(self, samples: Samples) -> bool:
-        """Take samples, and return whether they are of a condition."""
+        """Add samples, and return whether they belong to a condition."""
         if samples.metric not in _WORDS and samples.metric != _CORDONED:
             return False
         holds = samples.values > 0.5
@@ -103,12 +103,12 @@ class NodeConditions:
         return True
 
     def write(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-        """Add the events to node_events; states in lists of Kubernetes nodes, which have no end, make place for them.
+        """Add the events to node_events; they replace states from Kubernetes node lists, which have no end.
 
         Parameters
         ----------
         con : DuckDB connection
-            Has the log's nodes and placements.
+            Contains the log's nodes and placements.
         """
         nameless = self._points.pop(None, {})
         if nameless:
@@ -137,7 +137,7 @@ def _events(points: dict[str, list[_Points]]) -> Iterator[tuple[int, int | None,
 
 
 def _merged(parts: list[_Points], name: str) -> _Points:
-    """Return the samples of all answers in order; where two of one time differ, the node is out of service."""
+    """Return the samples of all answers in order; if two of the same time differ, the node is out of service."""
     times, holds = np.concatenate([p.times for p in parts]), np.concatenate([p.holds for p in parts])
     if name == f"{_READY}.true":
         holds = ~holds
@@ -148,7 +148,7 @@ def _merged(parts: list[_Points], name: str) -> _Points:
 
 
 def _spans(series: dict[str | None, _Points]) -> list[_Span]:
-    """Return the times in which any of the series holds, each by its last sample."""
+    """Return the times in which any of the series holds, each according to its last sample."""
     if not series:
         return []
     instants = np.unique(np.concatenate([p.times for p in series.values()]))
@@ -199,6 +199,6 @@ def _write(
     if sink.has("node_events"):
         left = con.execute(f"SELECT count(*) FROM {sink.rows('node_events')} WHERE {listed}").fetchall()[0][0]
         if left:
-            sink.note(f"states in lists of Kubernetes nodes are ignored ({left}), because samples show when they end")
+            sink.note(f"states in Kubernetes node lists are ignored ({left}), because samples show when they end")
     add_events(con, sink, "SELECT * FROM condition_event", f"NOT ({listed})")
-    sink.note(f"{counted(len(rows), 'events')} of {counted(len(nodes), 'Kubernetes nodes')} told by {SOURCE}")
+    sink.note(f"{counted(len(rows), 'events')} of {counted(len(nodes), 'Kubernetes nodes')} from {SOURCE}")

@@ -1,13 +1,13 @@
-"""From series and samples to one row for each GPU at each time, some machines at once.
+"""Turn series and samples into one row per GPU and time, for some machines at once.
 
-A row's place and time are one number, `key`: place in the batch times the batch's span, plus the time since its begin.
-The samples of a metric are nearly always in the order of their keys, and the metrics of a GPU are nearly always scraped
-together, so that rows are found by comparing arrays. Only places with a metric that two samples state for one time are
-left to SQL.
+A row's place and time are one number, `key`: the place in the batch times the batch's time span, plus the time since
+the batch's beginning. The samples of a metric are nearly always in key order, and the metrics of a GPU are nearly
+always scraped together, so rows are found by comparing arrays. Only places where a metric has two samples for the same
+time are left to SQL.
 
-Between reading and joining, samples wait in a plain file of numbers, with a list of the runs of samples in it. Readers
-give samples series by series, which is nearly the order in which they are joined: machine by machine. The list of runs,
-in memory, finds the samples of a machine without a sort of all of them.
+Between reading and joining, samples are stored in a plain file of numbers, together with a list of its runs of samples.
+Readers yield samples series by series, which is nearly the order in which they are joined, machine by machine. The list
+of runs, kept in memory, locates the samples of a machine without sorting all samples.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 _BATCH = 1 << 21
-"""Samples that are joined at once; a GPU's are never divided."""
+"""Number of samples joined at once; the samples of one GPU are never split."""
 
 WIDEST = 1 << 62
-"""Place and time as one number stay below."""
+"""Upper bound for place and time as one number."""
 
 SLOTS = tuple(sorted({(m.column, m.rank) for m in (*METRICS.values(), *OWN.values(), DIVIDED)}))
-"""Columns with the rank of the metric that fills them."""
+"""Columns, each with the rank of the metric that fills it."""
 
 _ENDED = (
     "samples of a series at times when a later series of the same GPU has samples too, because query_range repeats "
@@ -55,7 +55,7 @@ _IMPOSSIBLE = "samples below 0 or above the maximum of the metric; ignored"
 
 
 _BYTES = 8
-"""Of a time, and of a value."""
+"""Size of a time and of a value."""
 
 
 class SampleFile:
@@ -64,7 +64,7 @@ class SampleFile:
     Parameters
     ----------
     path : Path
-        Where the numbers are written.
+        File to which the numbers are written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class SampleFile:
         return frame.with_columns(offset=pl.col("count").cum_sum() - pl.col("count"))
 
     def read(self, offsets: Iterable[int], counts: Iterable[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values of runs, one after the other."""
+        """Return the times and values of runs, one after another."""
         spans = list(zip(offsets, counts, strict=True))
         total = sum(count for _, count in spans)
         times, values = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.float64)
@@ -118,17 +118,17 @@ class SampleFile:
 
 
 class Keys(NamedTuple):
-    """How place and time of a batch are one number."""
+    """Encoding of the places and times of a batch as one number."""
 
     places: NDArray[np.int64]
-    """The batch's places, ascending."""
+    """The places of the batch, in ascending order."""
     origin: int
-    """Its first time [us since 1970]."""
+    """First time of the batch [us since 1970]."""
     span: int
-    """Times from `origin` on [us]."""
+    """Time span of the batch from `origin` on [us]."""
 
     def of(self, local: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the keys of places, given by their number in the batch, and times in its span."""
+        """Return the keys for places, given by their number in the batch, and times within its span."""
         return local * self.span + (times - self.origin)
 
 
@@ -138,15 +138,15 @@ class Wide(NamedTuple):
     keys: Keys
     key: NDArray[np.int64]
     local: NDArray[np.int64]
-    """Place, by its number in the batch."""
+    """Number of the place in the batch."""
     time: NDArray[np.int64]
-    """Microseconds since 1970."""
+    """Time in microseconds since 1970."""
     holder: NDArray[np.int64]
-    """Who the labels say holds the GPU; -1 where they do not."""
+    """The holder of the GPU according to the labels; -1 if unknown."""
     values: dict[str, NDArray[np.float64]]
-    """By column; NaN is unknown."""
+    """Values by column; NaN means unknown."""
     xids: pl.DataFrame
-    """Errors when they change: place, time, xid, and `old` where a GPU's first sample shows one."""
+    """The errors at each change: place, time, xid, and `old` if a GPU's first sample shows the error."""
 
 
 class _Samples(NamedTuple):
@@ -191,7 +191,7 @@ def batches(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> 
 def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFile, sink: Sink) -> Iterator[Wide]:
     origin = int(runs["first"].to_numpy().min())
     span = int(runs["last"].to_numpy().max()) - origin + 1
-    runs = runs.sort("slot", maintain_order=True)  # each metric's samples are together
+    runs = runs.sort("slot", maintain_order=True)  # keeps the samples of each metric together
     places, local = np.unique(runs["place"].to_numpy(), return_inverse=True)
     if len(places) > 1 and span * len(places) >= WIDEST:
         middle = int(places[len(places) // 2])
@@ -234,7 +234,7 @@ def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFil
 
 
 def _in_order(part: _Samples) -> _Samples:
-    """Return the samples in the order of their keys; one that is there twice is left out."""
+    """Return the samples in key order, without repeats."""
     if len(part.key) < 2 or (np.diff(part.key) > 0).all():
         return part
     part = part.take(np.lexsort((part.value, part.series, part.key)))
@@ -247,7 +247,7 @@ def _in_order(part: _Samples) -> _Samples:
 
 
 def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
-    """Return the errors where they change; of several at one time the largest number counts."""
+    """Return the errors at each change; of several at one time, the largest number is used."""
     kinds = {"place": pl.Int64, "time": pl.Int64, "xid": pl.Int64, "old": pl.Boolean}
     if part is None or not len(part.key):
         return pl.DataFrame(schema=kinds)
@@ -264,8 +264,8 @@ def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(kinds, columns, strict=True)), schema=kinds)
 
 
-# Samples of one metric, GPU and time: those of the series whose run without a gap began last count. A run has no gap
-# that is longer than scrapes are apart.
+# Among samples of one metric, GPU and time, those of the series whose gapless run began last are used. A run is gapless
+# if no gap is longer than the scrape interval.
 _LATEST = """
 WITH step AS (
     SELECT coalesce(median(step), 60) AS step FROM (
@@ -288,7 +288,7 @@ FROM runs GROUP BY slot, key ORDER BY slot, key"""
 def _decided(
     con: duckdb.DuckDBPyConnection, by_slot: dict[int, _Samples], keys: Keys, sink: Sink
 ) -> dict[int, _Samples]:
-    """Return one sample for each metric, GPU and time."""
+    """Return one sample per metric, GPU and time."""
     doubled = [part.key[1:][np.diff(part.key) == 0] // keys.span for part in by_slot.values()]
     places = np.unique(np.concatenate(doubled)) if doubled else np.zeros(0, dtype=np.int64)
     if not len(places):
@@ -299,7 +299,7 @@ def _decided(
         bad = np.isin(part.key // keys.span, places)
         clean[slot] = part.take(~bad)
         frames.append(pl.DataFrame(part.take(bad)._asdict()).with_columns(slot=pl.lit(slot)))
-    # A series is of one place, so that times compare by key.
+    # A series belongs to one place, so its times can be compared by key.
     told = pl.concat(frames).with_columns(time=pl.col("key") % keys.span)
     con.register("told", told.to_arrow())
     latest = frame_of(con, _LATEST)
@@ -324,7 +324,7 @@ def _rows(by_slot: dict[int, _Samples], keys: Keys, xids: pl.DataFrame) -> Wide:
     holder = np.full(len(key), -1, dtype=np.int64)
     values: dict[str, NDArray[np.float64]] = {}
     for column in COLUMNS:
-        # The metric of the lowest rank counts, so that it is written last.
+        # The metric with the lowest rank is used, so it is written last.
         for slot in sorted((slot for slot in by_slot if SLOTS[slot][0] == column), reverse=True):
             part = by_slot[slot]
             at = slice(None) if len(part.key) == len(key) else np.searchsorted(key, part.key)

@@ -1,7 +1,7 @@
-"""Series of samples on their way into a Trace: who is measured goes to one file, the samples to another.
+"""Represent series of samples on their way into a Trace; labels and samples go to separate files.
 
-A series is one metric of one GPU under one set of labels. Its labels are kept once, its samples are three numbers each,
-so that months of a cluster stay small until DuckDB joins them.
+A series is one metric of one GPU under one set of labels. Its labels are stored once, and each sample is only three
+numbers, so months of a cluster stay small until DuckDB joins them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Labels(NamedTuple):
-    """Who a series is about, as the monitor has it; NULL is not said."""
+    """The GPU, machine and job of a series according to the monitor; NULL if not given."""
 
     host: str | None
     """Name of the machine."""
     gpu_index: int | None = None
     uuid: str | None = None
     gpu_instance: str | None = None
-    """Part of a divided GPU (MIG): its profile, where that is known, and its number on the GPU, as 3g.40gb/1."""
+    """Part of a divided GPU (MIG): its profile, if known, and its number on the GPU, such as 3g.40gb/1."""
     job: str | None = None
-    """The scheduler's number of the job."""
+    """The scheduler's job number."""
     namespace: str | None = None
     pod: str | None = None
 
@@ -45,16 +45,16 @@ class Samples(NamedTuple):
 
     labels: Labels
     metric: str
-    """Its name in `METRICS`."""
+    """Name of the metric in `METRICS`."""
     times: NDArray[np.int64]
-    """UTC, microseconds since 1970."""
+    """Times in UTC, in microseconds since 1970."""
     values: NDArray[np.float64]
-    """In the metric's own unit."""
+    """Values in the metric's own unit."""
 
 
 @dataclass
 class SeriesTable:
-    """Numbers the series."""
+    """Assigns a number to each series."""
 
     numbers: dict[tuple[Labels, str], int] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class SeriesTable:
         return self.numbers.setdefault((labels, metric), len(self.numbers))
 
     def frame(self) -> pl.DataFrame:
-        """Return the series: series, metric, and a column for each label."""
+        """Return the series, with columns series, metric, and one per label."""
         kinds = {
             "host": pl.String(),
             "gpu_index": pl.Int64(),
@@ -97,9 +97,10 @@ _DEVICE = re.compile(r"(?:nvidia|gpu|card)?[ _]?(\d{1,5})", re.ASCII | re.IGNORE
 
 
 def gpu_metric(metric: Mapping[str, object]) -> str | None:
-    """Return the name in `METRICS` of a series of a GPU; None where it fills no column.
+    """Return the name in `METRICS` of a GPU series; None if it fills no column.
 
-    Names of OpenTelemetry are of hardware of every type, and of encoders, too: `hw.type` and `hw.gpu.task` tell.
+    OpenTelemetry uses the same names for hardware of every type and for encoders; `hw.type` and `hw.gpu.task`
+    distinguish them.
     """
     name = metric.get("__name__")
     if not isinstance(name, str) or name not in METRICS:
@@ -116,10 +117,10 @@ def gpu_metric(metric: Mapping[str, object]) -> str | None:
 def rises(
     metric: str, times: NDArray[np.int64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the samples of a gauge as they are, those of a counter as its rise in a second.
+    """Return the samples of a gauge unchanged, and those of a counter as its increase per second.
 
-    A rise is of the time from one sample to the next, and is a sample at its begin. Where it falls, the counter began
-    anew.
+    An increase is measured from one sample to the next, and becomes a sample at the earlier time. If the value falls,
+    the counter was reset.
     """
     if not METRICS[metric].is_counter:
         return times, values
@@ -131,10 +132,10 @@ def rises(
 
 
 def labels_of(metric: Mapping[str, object]) -> Labels:
-    """Return who the labels of a Prometheus series name.
+    """Return the GPU, machine and job named in the labels of a Prometheus series.
 
-    A label that Prometheus has renamed because the target carries its own (`exported_...`) tells about the job, the
-    plain one about the exporter. dcgm-exporter's own pod is no job.
+    If Prometheus renamed a label because the target has its own (`exported_...`), the renamed label describes the job
+    and the plain one the exporter. dcgm-exporter's own pod is not a job.
     """
     text = {name: value for name, value in metric.items() if isinstance(value, str) and value}
     renamed = "exported_pod" in text
@@ -156,18 +157,18 @@ def labels_of(metric: Mapping[str, object]) -> Labels:
 
 
 def _without_port(host: str) -> str:
-    """Return the host of an address such as node7:9400; an IPv6 address is left as it is."""
+    """Return the host of an address such as node7:9400; an IPv6 address is unchanged."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and ":" not in name else host
 
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word of the file's path, the longest of several.
+    """Return the machine whose name is a whole word in the file's path; the longest if there are several.
 
     Raises
     ------
     SourceError
-        The path holds no machine of the log, or several.
+        The path names no machine of the log, or several.
     """
     words = [path.rpartition(".")[0], path]
     found = [
@@ -188,12 +189,12 @@ def host_of(path: str, hosts: frozenset[str]) -> str:
 
 
 def samples_of(table: pl.DataFrame, host: str) -> Iterator[Samples]:
-    """Yield the samples of a machine, series by series.
+    """Yield the samples of a machine, one series after another.
 
     Parameters
     ----------
     table : DataFrame
-        Columns time (UTC), gpu_index, uuid, and one for each metric by its name in `METRICS`; NULL is no sample.
+        Columns time (UTC), gpu_index, uuid, and one per metric by its name in `METRICS`; NULL means no sample.
     """
     for (gpu, uuid), part in table.group_by("gpu_index", "uuid", maintain_order=True):
         for metric in (name for name in part.columns if name in METRICS):
@@ -209,7 +210,7 @@ _SHOWN = 8
 
 
 class UnusedMetrics:
-    """Counts the series of one file that fill no column, and names their metrics where no other series does.
+    """Counts the series of one file that fill no column, and names their metrics if no series fills one.
 
     Parameters
     ----------
@@ -228,22 +229,22 @@ class UnusedMetrics:
         self._names.add(metric)
 
     def end(self) -> None:
-        """Note what the file holds, if nothing of it is used."""
+        """Add a note on the content of the file if none of it is used."""
         if self._names and not self.any_used:
             self._sink.note(f"{self._path} {nothing_read(self._names)}")
 
 
 def nothing_read(metrics: Collection[str]) -> str:
-    """Return what to say of a file that has only these metrics."""
+    """Return the message for a file that contains only these metrics."""
     return f"has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md lists the metrics)"
 
 
 def shown_names(names: Collection[str]) -> str:
-    """Return the first names in their order, and how many more there are."""
+    """Return the first names in order, and the number of the others."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(name[:80] for name in sorted(names)[:_SHOWN]) + rest
 
 
 def frame_of(con: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
-    """Return the rows of a query; for tables of series, jobs and machines, not for samples."""
+    """Return the rows of a query, for tables of series, jobs and machines but not for samples."""
     return pl.DataFrame(pl.from_arrow(con.sql(query).to_arrow_table()))

@@ -1,11 +1,11 @@
-"""Metrics as an exporter prints them at /metrics, the text that Prometheus scrapes, with times.
+"""Read metrics printed by an exporter at /metrics (the text that Prometheus scrapes), with times.
 
-prometheus.io/docs/instrumenting/exposition_formats. A record is a line `name{label="value"} number time`, the time in
-milliseconds since 1970; comments and blank lines are left out. Exporters of GPUs print no time: then a line such as
-`# time 1772445600`, which `echo "# time $(date +%s)"` writes before each scrape, dates the lines below it. A record
-without a time is counted and not used.
+prometheus.io/docs/instrumenting/exposition_formats. A record is a line `name{label="value"} number time`, with the time
+in milliseconds since 1970; comments and blank lines are skipped. GPU exporters print no time. A line such as `# time
+1772445600`, written before each scrape by `echo "# time $(date +%s)"`, gives the time of the lines below it. A record
+without a time is counted but not used.
 
-Where no label names the machine, the name of the file holds it.
+If no label names the machine, the file name must contain it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*|"[^"\\]*")\s*=\s*"((?:[^"\\]|\
 _ESCAPED = re.compile(r"\\(.)")
 _TIME = re.compile(r"#\s*(?:time|TIME|date)[ =:]\s*(\d{9,11})(?:\.\d+)?\s*")
 _FIRST, _LAST = 0, 253_000_000_000_000
-"""Times outside of this are no times [ms since 1970]."""
+"""Range of valid times [ms since 1970]."""
 _UNDATED: Final = (
     "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
     "each scrape"
@@ -51,13 +51,13 @@ _UNDATED: Final = (
 
 
 class ExpositionReader(TelemetryReader):
-    """Reads the text of exporters."""
+    """Reads the text format of exporters."""
 
     name = "exposition"
-    title = "text that an exporter prints at /metrics, each scrape below a line '# time SECONDS'"
+    title = "text printed by an exporter at /metrics, each scrape below a line '# time SECONDS'"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
-        """Return whether it begins as such text does, and a metric of GPUs is near."""
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+        """Return whether a file begins like such text and soon contains a GPU metric."""
         text = head[:65_536].decode("utf-8", "replace")
         first = text.lstrip("\ufeff\n").partition("\n")[0]
         begins = first.startswith(("# HELP ", "# TYPE ")) or _TIME.fullmatch(first) or _LINE.fullmatch(first)
@@ -72,7 +72,7 @@ class ExpositionReader(TelemetryReader):
         Raises
         ------
         SourceError
-            Neither labels nor the name of the file name a machine of the log.
+            Neither the labels nor the file name identify a machine of the log.
         """
         scrapes = _Scrapes(UnusedMetrics(opened.path, sink))
         for lines in text_lines(opened):
@@ -94,19 +94,19 @@ class ExpositionReader(TelemetryReader):
 
 
 class _Scrapes:
-    """The samples of a file, by the text of their series."""
+    """The samples of a file, by series text."""
 
     def __init__(self, unused: UnusedMetrics) -> None:
         self.unused = unused
         self.found: dict[str, tuple[array[int], array[float]]] = {}
-        """Times [us since 1970] and values."""
+        """Times [us since 1970] and values by series."""
         self.named: dict[str, dict[str, str] | None] = {}
-        """Labels with the metric's name; None where it is not used."""
+        """Labels with the metric's name; None if the series is not used."""
         self.undated = self.no_value = self.total = 0
         self._now: int | None = None
 
     def take(self, text: str) -> bool:
-        """Take a line; return whether it is a comment or a metric."""
+        """Process a line; return whether it is a comment or a metric."""
         if text.startswith("#"):
             if stamp := _TIME.fullmatch(text):
                 self._now = int(stamp[1]) * 1000
@@ -137,7 +137,7 @@ class _Scrapes:
 
 
 def _labels(name: str, text: str) -> dict[str, str] | None:
-    """Return the labels of a metric that is used, its name among them; None of any other."""
+    """Return the labels of a used metric, including its name; None for any other metric."""
     if name not in METRICS:
         return None
     found = {label.strip('"'): _ESCAPED.sub(_unescaped, value) for label, value in _LABEL.findall(text)}

@@ -1,13 +1,12 @@
-"""What `nvidia-smi --query-gpu=timestamp,index,... --format=csv -l SECONDS` prints, with units, header or neither.
+"""Read the output of `nvidia-smi --query-gpu=timestamp,index,... --format=csv`, with or without units or header.
 
-docs.nvidia.com/deploy/nvidia-smi. A record is a line of one GPU at one time. Times are wall clock of the machine; the
-file does not name it, so its name (or that of its folder) has to hold the machine's, as the log has it. A logger that
-is started again writes its header once more; those lines are counted as records and left out. A cell such as [N/A] is
-no value.
+docs.nvidia.com/deploy/nvidia-smi. A record is a line about one GPU at one time. Times are the wall clock of the
+machine. The file's content does not name the machine, so the file name (or folder name) must contain its name as in the
+log. A restarted logger writes its header again; these lines are counted as records and skipped. A cell such as [N/A]
+means no value.
 
-A file may name GPUs by their UUID or bus address alone. nvidia-smi numbers and prints the GPUs of a machine in the
-order of their bus addresses, so that order gives the index. Without a header the units and the shape of the cells tell
-the columns.
+A file may name GPUs only by UUID or bus address. nvidia-smi numbers and prints the GPUs of a machine in bus address
+order, so that order gives the index. Without a header, the columns are recognized by the units and form of their cells.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
-# Which columns a file of nvidia-smi has that was written with noheader.
+# Find the columns of an nvidia-smi file that was written with noheader.
 
 TIME: Final = r"^\s*(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\s*$"
 UUID: Final = r"^((?:GPU|MIG)-[0-9A-Za-z/-]{4,80})$"
@@ -44,7 +43,7 @@ _MOST_GPUS = 64
 
 
 def are_cells(line: bytes) -> bool:
-    """Return whether a line is a record of a GPU: a time, what names the GPU, and at least one number."""
+    """Return whether a line is a GPU record: a time, a cell that names the GPU, and at least one number."""
     time, *cells = _cells(line)
     if len(cells) < 2 or not re.fullmatch(TIME, time):
         return False
@@ -56,12 +55,12 @@ def are_cells(line: bytes) -> bool:
 
 
 def guess_names(lines: list[bytes]) -> list[str]:
-    """Return the names of the columns of a file without header, as far as its cells tell them.
+    """Return the column names of a file without a header, as far as its cells reveal them.
 
-    Units tell the first column of percents (utilization.gpu) and of W (power.draw), and the only one of MiB
-    (memory.used). Without units, the first column of numbers with decimals is power.draw; a single other column is
-    utilization.gpu while it is at most 100, and two are utilization.gpu and memory.used, which exceeds 100 at times.
-    More columns than these leave open what each is. The rest is called 'column' with its number.
+    With units, the first column in percent is utilization.gpu, the first in W is power.draw, and the only one in MiB is
+    memory.used. Without units, the first column with decimals is power.draw. If there is one other column whose values
+    are at most 100, it is utilization.gpu; if there are two, they are utilization.gpu and memory.used, which sometimes
+    exceeds 100. If there are more, they stay unknown. Unknown columns are called 'column' with their number.
     """
     rows = [_cells(line) for line in lines]
     width = len(rows[0])
@@ -104,7 +103,7 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _kind(cell: str) -> str | None:
-    """Return what a cell is; None where nvidia-smi does not print such."""
+    """Return the kind of a cell; None if nvidia-smi does not print such a cell."""
     if re.fullmatch(UUID, cell):
         return "uuid"
     if re.fullmatch(BUS, cell):
@@ -119,7 +118,7 @@ _COLUMNS: Final = {
     "DCGM_FI_DEV_FB_USED": ("memory.used",),
     "DCGM_FI_DEV_POWER_USAGE": ("power.draw", "power.draw.instant", "power.draw.average"),
 }
-"""The columns that fill a metric of the same meaning and unit (percent, MiB, W); the first that has a value does."""
+"""Columns that can fill a metric of the same meaning and unit (percent, MiB, W); the first with a value is used."""
 
 _SAME: Final = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
 _IDS: Final = ("index", "uuid", "pci.bus_id")
@@ -137,13 +136,13 @@ _FAMILIES: Final = {
     "temperature",
     "utilization",
 }
-"""What the names of nvidia-smi's columns begin with."""
+"""Prefixes of nvidia-smi's column names."""
 
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
-"""Lines whose cells tell the columns of a file without header."""
+"""Number of lines used to recognize the columns of a file without a header."""
 
-_HEADERS = "header lines inside a file of nvidia-smi, because its logger was restarted"
+_HEADERS = "header lines inside an nvidia-smi file, because its logger was restarted"
 _NUMBERED = (
     "GPUs that a file of nvidia-smi names only by UUID or bus address; they are numbered in bus order, as "
     "nvidia-smi prints them"
@@ -151,7 +150,7 @@ _NUMBERED = (
 
 
 def _names(line: bytes) -> list[str]:
-    """Return the names in a header without their units, such as utilization.gpu; one that repeats is marked."""
+    """Return the names in a header without units, such as utilization.gpu; repeated names are marked."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     found: list[str] = []
     for cell in text.split(","):
@@ -168,13 +167,13 @@ def _is_header(line: bytes) -> bool:
 
 
 class NvidiaSmiReader(TelemetryReader):
-    """Reads logs of nvidia-smi."""
+    """Reads nvidia-smi logs."""
 
     name = "nvidia-smi"
-    title = "samples as nvidia-smi --query-gpu=timestamp,index,... --format=csv prints them"
+    title = "samples printed by nvidia-smi --query-gpu=timestamp,index,... --format=csv"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
-        """Return whether the first line is a header of nvidia-smi's, or a record of a GPU without one."""
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+        """Return whether the first line is an nvidia-smi header, or a GPU record if there is no header."""
         line = head.partition(b"\n")[0]
         return _is_header(line) or are_cells(line)
 
@@ -184,7 +183,7 @@ class NvidiaSmiReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The file's name holds no machine of the log, or several.
+            The file's name contains no machine of the log, or several.
         """
         host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
@@ -206,7 +205,7 @@ class NvidiaSmiReader(TelemetryReader):
 
 
 def _header(reader: RecordReader, path: str, sink: Sink) -> list[str]:
-    """Return the names of the columns; the records wait in the reader."""
+    """Return the column names; the records stay in the reader."""
     first = reader.first_line() or b""
     if _is_header(first):
         return _names(first)
@@ -263,9 +262,9 @@ def _samples(
 
 
 def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
-    """Return the records with an index for every GPU, and enter new GPUs in `numbers`.
+    """Return the records with an index for every GPU, and add new GPUs to `numbers`.
 
-    A number that is taken from the order goes without the UUID, so that it names no GPU of other files.
+    If an index comes from the order, the UUID is removed, so that it identifies no GPU in other files.
     """
     key = pl.coalesce("bus", "uuid")
     bare = cells.filter(pl.col("gpu_index").is_null())

@@ -1,12 +1,12 @@
-"""What `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print: a table of GPUs, or of their processes.
+"""Read GPU and process tables printed by `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon`.
 
-docs.nvidia.com/deploy/nvidia-smi. A record is a line below a header, which begins with # and comes again. Times are
-wall clock of the machine, to the second, and the name of the file (or of its folder) holds the machine's. Without
-`-o DT`, and with dcgmi as it is, lines state no time; `| ts '%Y-%m-%d %H:%M:%S'` puts one before each of dcgmi's
-lines. A dash is no value.
+docs.nvidia.com/deploy/nvidia-smi. A record is a line below a header, which begins with # and is repeated. Times are the
+wall clock of the machine, to the second, and the file name (or folder name) must contain the machine's name. Without
+`-o DT`, and in plain dcgmi output, lines have no time; for dcgmi, `| ts '%Y-%m-%d %H:%M:%S'` puts one before each line.
+A dash means no value.
 
-pmon has a line for each process: what the processes of a GPU use at one time is added up, where any of them states it.
-A GPU without a process uses nothing.
+pmon has one line per process: the use of a GPU's processes at one time is added up if any of them reports it. A GPU
+without processes has no use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS: Final = {
     "TENSO": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
     "TOTEC": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
 }
-"""The metric by the name of the column: sm is the utilization of the GPU, fb its memory [MiB]."""
+"""Metric by column name: sm is the GPU's utilization, fb its memory [MiB]."""
 
 _BEFORE = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?\s+")
 _DAY = re.compile(r"\d{8}", re.ASCII)
@@ -58,12 +58,12 @@ class _Row(NamedTuple):
 
 
 class MonitorReader(TelemetryReader):
-    """Reads tables of nvidia-smi dmon, nvidia-smi pmon and dcgmi dmon."""
+    """Reads the tables of nvidia-smi dmon, nvidia-smi pmon and dcgmi dmon."""
 
     name = "nvidia-smi-monitor"
-    title = "samples as nvidia-smi dmon -o DT, nvidia-smi pmon -o DT or dcgmi dmon print them"
+    title = "samples printed by nvidia-smi dmon -o DT, nvidia-smi pmon -o DT or dcgmi dmon"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
         """Return whether the first line is a header of such a table."""
         return _header(head.partition(b"\n")[0].decode("utf-8", "replace")) is not None
 
@@ -73,7 +73,7 @@ class MonitorReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The file's name holds no machine of the log, or several.
+            The file's name contains no machine of the log, or several.
         """
         host = host_of(opened.path, hosts)
         waiting: list[_Row] = []
@@ -86,7 +86,7 @@ class MonitorReader(TelemetryReader):
                     columns = [] if _use_of_none(found, line.text) else found
                 elif columns and (row := _row(line, columns, opened)):
                     waiting.append(row)
-            # The processes of one time may go on in the next block.
+            # The processes of one time may continue in the next block.
             last = waiting[-1].time if waiting else None
             yield from _samples([row for row in waiting if row.time != last], host, frame)
             waiting = [row for row in waiting if row.time == last]
@@ -94,7 +94,7 @@ class MonitorReader(TelemetryReader):
 
 
 def _use_of_none(columns: list[str], header: str) -> str:
-    """Return why the lines below a header cannot be used, '' where they can."""
+    """Return why the lines below a header cannot be used; '' if they can."""
     if not _COLUMNS.keys() & set(columns):
         return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
@@ -103,7 +103,7 @@ def _use_of_none(columns: list[str], header: str) -> str:
 
 
 def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]:
-    """Yield the samples of records of whole times; the processes of a GPU are added up."""
+    """Yield the samples of records that cover complete times; the processes of a GPU are added up."""
     if not rows:
         return
     used: dict[tuple[str, int], dict[str, float | None]] = {}
@@ -124,7 +124,7 @@ def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]
 
 
 def _header(text: str) -> list[str] | None:
-    """Return the names of the columns where a line is a header; those of the time are Date and Time."""
+    """Return the column names if a line is a header; the time columns are called Date and Time."""
     before = _BEFORE.match(text)
     words = text[before.end() if before else 0 :].split()
     if not words or not words[0].startswith("#"):
@@ -134,7 +134,7 @@ def _header(text: str) -> list[str] | None:
 
 
 def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
-    """Return a record; None for a line of units, and for one that is set aside."""
+    """Return a record; None for a line of units or a rejected line."""
     before = _BEFORE.match(line.text)
     words = line.text[before.end() if before else 0 :].split()
     if not words or words[0] in _UNITS or words[0].startswith("#"):
@@ -146,8 +146,8 @@ def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
     day, clock = (before["day"].replace("-", ""), before["clock"]) if before else (cells.get("Date"), cells.get("Time"))
     gpu = cells.get("Entity" if is_dcgmi else "gpu", "")
     for column, fits, reason in (
-        ("Date", _DAY.fullmatch(day or ""), "states no date like 20260131"),
-        ("Time", _CLOCK.fullmatch(clock or ""), "states no time like 12:00:00"),
+        ("Date", _DAY.fullmatch(day or ""), "has no date like 20260131"),
+        ("Time", _CLOCK.fullmatch(clock or ""), "has no time like 12:00:00"),
         ("gpu", gpu.isascii() and gpu.isdecimal() and len(gpu) < 6, "names no GPU"),
         (None, len(words) >= len(columns) or "command" in columns, "has fewer cells than the header"),
     ):

@@ -1,8 +1,8 @@
-"""What `nvidia-smi -q -x` prints: a document for each moment, also one below the other, as `-l SECONDS` gives them.
+"""Read the output of `nvidia-smi -q -x`: one document per time, or several in one file, as written with `-l SECONDS`.
 
-docs.nvidia.com/deploy/nvidia-smi. A record is a line. Times are wall clock of the machine; the name of the file (or of
-its folder) holds the machine's. GPUs are numbered as a document lists them, which is how nvidia-smi numbers them. N/A
-is no value, and what a document says of parts of a divided GPU (MIG) is not that of the GPU.
+docs.nvidia.com/deploy/nvidia-smi. A record is a line. Times are the wall clock of the machine, and the file name (or
+folder name) must contain the machine's name. GPUs are numbered in the order in which a document lists them, like
+nvidia-smi numbers them. N/A means no value, and values for parts of a divided GPU (MIG) are not used for the whole GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIELDS: Final = {
     ("gpu_power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
     ("power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
 }
-"""The metric by section and name; of several of one metric, the last in the document that has a value."""
+"""Metric by section and name; if several fill the same metric, the last in the document with a value is used."""
 
 _OPEN = re.compile(r"\s*<(\w+)(?: [^<>]*)?>\s*")
 _CLOSE = re.compile(r"\s*</(\w+)>\s*")
@@ -49,23 +49,23 @@ class _Sample(NamedTuple):
 
 
 class NvidiaSmiXmlReader(TelemetryReader):
-    """Reads documents of nvidia-smi."""
+    """Reads XML documents of nvidia-smi."""
 
     name = "nvidia-smi-xml"
-    title = "samples as nvidia-smi -q -x prints them"
+    title = "samples printed by nvidia-smi -q -x"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
-        """Return whether it begins as a document of nvidia-smi."""
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+        """Return whether a file begins like an nvidia-smi document."""
         start = head[:400].lstrip(b"\xef\xbb\xbf \r\n\t")
         return start.startswith(b"<") and b"<nvidia_smi_log>" in start
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- documents hold nothing to count
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- documents contain nothing to count
         """Yield the samples of a machine.
 
         Raises
         ------
         SourceError
-            The file's name holds no machine of the log, or several.
+            The file's name contains no machine of the log, or several.
         """
         host = host_of(opened.path, hosts)
         document = _Document()
@@ -76,7 +76,7 @@ class NvidiaSmiXmlReader(TelemetryReader):
 
 
 class _Document:
-    """Follows the lines of documents; what is nested deeper than a section of a GPU is passed over."""
+    """Processes the lines of documents; elements nested deeper than a section of a GPU are skipped."""
 
     def __init__(self) -> None:
         self._time = ""
@@ -87,7 +87,7 @@ class _Document:
         self._samples: list[_Sample] = []
 
     def take(self, text: str) -> None:
-        """Follow a line."""
+        """Process a line."""
         if value := _VALUE.fullmatch(text):
             self._field(value[1], value[2].strip())
         elif opened := _OPEN.fullmatch(text):
@@ -116,7 +116,7 @@ class _Document:
                 self._values[metric] = float(number[1])
 
     def finished(self) -> list[_Sample]:
-        """Return the samples of GPUs that are complete, once."""
+        """Return the samples of complete GPUs, each once."""
         found, self._samples = self._samples, []
         return found
 

@@ -1,8 +1,8 @@
-"""Answers of Prometheus' HTTP API (`query_range`, or `query` of raw samples such as METRIC[1d]), saved as JSON.
+"""Read answers of Prometheus' HTTP API (`query_range`, or `query` of raw samples such as METRIC[1d]) saved as JSON.
 
-prometheus.io/docs/prometheus/latest/querying/api. A record of the file is a series. Values are text: 'NaN' marks a time
-at which a series had no value, and is counted. `query_range` goes on for 5 minutes after a series ends; where the next
-series of the same GPU has begun by then, its samples count.
+prometheus.io/docs/prometheus/latest/querying/api. Each series is a record of the file. Values are text: 'NaN' marks a
+time at which a series had no value, and is counted. `query_range` repeats values for 5 minutes after a series ends; if
+the next series of the same GPU has begun by then, its samples are used.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 _LONGEST_HEAD = 1 << 20
 _FIRST, _LAST = 0.0, 253_000_000_000.0
-"""Times outside of this are no times [s since 1970]; the last is in the year 9987."""
+"""Range of valid times [s since 1970]; the last is in the year 9987."""
 
 
 class PrometheusReader(TelemetryReader):
-    """Reads answers of Prometheus."""
+    """Reads saved answers of Prometheus."""
 
     name = "prometheus"
-    title = "samples as Prometheus answers query_range or query, in JSON"
+    title = "JSON answers of Prometheus to query_range or query"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
-        """Return whether it begins as an answer does."""
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+        """Return whether a file begins like an answer of Prometheus."""
         start = b"".join(head[:4096].split())
         sorted_keys = start.startswith(b'{"data":{') and b'"metric":{' in start
         return sorted_keys or (
             start.startswith(b'{"status":') and (b'"resultType"' in start or b'"errorType"' in start)
         )
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an answer names zone and host
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an answer contains zone and host
         """Yield the series of an answer.
 
         Raises
         ------
         SourceError
-            It is an error of the server, no matrix, or ends in the middle.
+            The answer is a server error, is not a matrix, or is truncated.
         """
         unused = UnusedMetrics(opened.path, sink)
         for text, line, ended in _results(opened):
             series, reason = _series(text)
             if series is None and ended and b'"metric"' not in text:
-                continue  # what the server says about the answer, behind the list of series
+                continue  # information about the answer after the list of series
             opened.count(1)
             if series is None:
                 opened.reject(line, None, reason, text)
@@ -82,15 +82,14 @@ class PrometheusReader(TelemetryReader):
 
 
 def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
-    """Yield each object of an answer from its list of series on: its text, its line, and whether the list has ended.
+    """Yield each object of an answer from its list of series on: text, line, and whether the list has ended.
 
-    What follows the list is about the answer, as VictoriaMetrics' `stats` is. Text between series that is none is set
-    aside.
+    Objects after the list describe the answer, such as VictoriaMetrics' `stats`. Other text between series is rejected.
 
     Raises
     ------
     SourceError
-        It has no list of series.
+        The answer has no list of series.
     """
     ended = False
     try:
@@ -109,7 +108,7 @@ def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
 
 
 def _to_result(opened: OpenedFile) -> bytes:
-    """Return what has been read of an answer, from the bracket of its list of series on."""
+    """Return the part of an answer read so far, starting at the bracket of its list of series."""
     head = b""
     while len(head) < _LONGEST_HEAD:
         chunk = opened.stream.read(65_536)
@@ -128,7 +127,7 @@ def _to_result(opened: OpenedFile) -> bytes:
         if not chunk:
             break
     said = head[:200].decode("utf-8", "replace")
-    what = f"is an error of the server: {said}" if b'"error"' in head else "contains no list of series"
+    what = f"is a server error: {said}" if b'"error"' in head else "contains no list of series"
     raise SourceError(what, where=opened.path, hint="query the server again and save the answer")
 
 
@@ -147,7 +146,7 @@ def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _values(pairs: list[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
-    """Return times [us] and values of the samples that are numbers, and how many are not."""
+    """Return times [us] and values of the numeric samples, and the number of the others."""
     try:
         table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     except (TypeError, ValueError):
