@@ -37,7 +37,7 @@ LONG_S = 10.0
 ENGINE_ROWS = 2_000_000_000
 """Rows from which several machines answer a query faster than one; that is minutes of reading (docs/scale.md)."""
 QUERIES = 20
-"""Approximate number of queries that read any one table of a Trace."""
+"""Approximate number of queries whose tables a Trace has."""
 
 
 class Cost(NamedTuple):
