@@ -44,7 +44,7 @@ class Range:
             return None
         return (
             f"{abbreviated(value)} is out of range",
-            f"give a number from {_plain(self.minimum)} to {_plain(self.maximum)}",
+            f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}",
         )
 
 

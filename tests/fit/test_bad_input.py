@@ -30,18 +30,21 @@ def many(number: int, **changes: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("jobs", "note"),
     [
-        ([ONE], "all jobs (until_end): no family could be fitted: 1 durations are known to the end"),
+        ([ONE], "all jobs (until_end): no family could be fitted: 1 durations have a known end"),
         (many(300), "all jobs (until_end): no family could be fitted: all durations are the same"),
         (many(300, run_s=0.0), "all durations are the same"),
-        (many(300, run_s=-5.0), "300 jobs of negative run time are in no fit"),
-        ([*many(299), {**ONE, "job_id": "x", "run_s": 1e300}], "1 job of more than 100 years is in no fit"),
-        (many(300, run_s=None), "no run time could be fitted: no job has one"),
-        (many(300, run_s=None, status="pending"), "no run time could be fitted"),
-        (many(300, status="cancelled"), "all jobs (demand): no family could be fitted: 0 durations are known"),
+        (many(300, run_s=-5.0), "300 jobs of negative run time are left out"),
+        ([*many(299), {**ONE, "job_id": "x", "run_s": 1e300}], "1 job of more than 100 years is left out"),
+        (many(300, run_s=None), "no run times could be fitted, because no job has one"),
+        (many(300, run_s=None, status="pending"), "no run times could be fitted"),
+        (many(300, status="cancelled"), "all jobs (demand): no family could be fitted: 0 durations have a known end"),
         (many(300, gpu_count=None, status=None), "all durations are the same"),
-        (many(300, submit_time=None), "arrivals could not be fitted: jobs of at least two times are needed"),
+        (
+            many(300, submit_time=None),
+            "arrivals could not be fitted: jobs with at least two submission times are needed",
+        ),
         (many(300, submit_time="2020-01-01"), "arrivals could not be fitted"),
-        (many(300, run_s=None, start_time="2020-01-01", status="running"), "0 durations are known to the end"),
+        (many(300, run_s=None, start_time="2020-01-01", status="running"), "0 durations have a known end"),
     ],
 )
 def test_a_trace_with_little_in_it_says_what_is_missing(
