@@ -363,7 +363,7 @@ def test_a_missing_partition_is_one_line(helios: Trace) -> None:
     for words in (("query", helios.path, "queuing/run_time"), ("info", helios.path)):
         shown = run(*words)
         assert shown.returncode == 2
-        assert f"helios: the partition {name} is missing; ingest the source again, or answer from" in shown.stderr
+        assert f"helios: the partition {name} is missing; ingest the source again, or use" in shown.stderr
 
 
 def test_a_window_cannot_be_empty_backwards() -> None:
