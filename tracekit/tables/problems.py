@@ -215,7 +215,7 @@ class _Inspection:
         found = []
         # This reads the file from beginning to end, so a store that returns too few bytes fails here.
         if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
-            found.append(f"the file of {table} is not the file that was written: its SHA-256 differs from the manifest")
+            found.append(f"the file of {table} is not the one that was written: its SHA-256 differs from the manifest")
         if table not in self._footers:
             self._read_footers([table])
         fault, _ = self._footers[table]
