@@ -102,7 +102,7 @@ APART = [
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("version",), 2, "has version 2, this tracekit reads 1"),
+        (("version",), 2, "has version 2, but tracekit reads 1"),
         (("format",), "other", "is not a workload model"),
         (("sizes",), None, "'sizes' is a required property"),
         (("arrivals", "rate"), None, "arrivals: 'rate' is missing"),
@@ -117,7 +117,7 @@ APART = [
         (("extra",), 1, "'extra' was unexpected"),
         (("arrivals", "start"), 10**18, "arrivals/start: 1000000000000000000 is greater than the maximum"),
         (("arrivals", "rate", "trend_per_day"), 1e9, "arrivals/rate/trend_per_day: 1000000000.0 is greater than"),
-        (("arrivals", "rate", "pieces"), APART, "each piece begins where the one before ends"),
+        (("arrivals", "rate", "pieces"), APART, "each piece must begin where the previous piece ends"),
         (("arrivals", "batch", "sizes", 0), 10**12, "arrivals/batch/sizes/0: 1000000000000 is greater than"),
         (("arrivals", "batch", "sizes"), [1, 2, 3, 4], "arrivals/batch: 2 values for 4"),
         (("arrivals", "process"), "none", "'none' is not one of"),

@@ -374,7 +374,7 @@ def _check(known: WorkloadModel) -> None:
     if arrivals["process"] is None:
         raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit jobs from another period")
     if not known.document["statuses"]["groups"]:
-        raise UsageError("no job in the model ended", hint="fit a Trace in which jobs ended")
+        raise UsageError("the model has no job that ended", hint="fit a Trace in which jobs ended")
 
 
 def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
