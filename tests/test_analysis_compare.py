@@ -151,7 +151,7 @@ def test_what_is_not_there_is_refused_before_any_work(
     october: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
-    with pytest.raises(SourceError, match=r"--compare 31\.10\.2017: the file .* write a day like 2017-10-31"):
+    with pytest.raises(SourceError, match=r"--compare 31\.10\.2017: the file .* write a day as 2017-10-31"):
         compare(october.path, tmp_path / "out", "31.10.2017")
     assert list(tmp_path.iterdir()) == []
 

@@ -312,7 +312,7 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("short")
     with pytest.raises(UsageError, match="fewer than 16 characters"):
         read_salt(tmp_path / "short")
-    with pytest.raises(UsageError, match="cannot read or make the salt"):
+    with pytest.raises(UsageError, match="cannot read or create the salt"):
         read_salt(tmp_path / "absent" / "salt")
 
 

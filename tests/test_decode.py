@@ -74,7 +74,7 @@ def test_each_type_takes_what_a_file_gives_for_it() -> None:
         ({"from_": 1}, "from_: no such key", "did you mean 'from'?"),
         ({"name": 5}, "name: 5 is not a text", 'write it in quotes: "..."'),
         ({"name": ""}, "name: is empty", "write something, or leave the key out"),
-        ({"name": "a\0"}, "name: 'a\0' holds a zero byte", "remove it"),
+        ({"name": "a\0"}, "name: 'a\0' contains a zero byte", "remove it"),
         ({"from": "soon"}, "from: 'soon' is neither a date nor a number", None),
         ({"from": -6}, "from: -6 is out of range", "it may be from -5 to 5"),
         ({"from": float("nan")}, "from: nan is out of range", "it may be from -5 to 5"),

@@ -126,8 +126,8 @@ def test_an_answer_that_drips_is_ended(head: bytes, repeated: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "repeated", "told"),
     [
-        (OK + b"\r\n", b"x" * 4096, r"the answer has more than 97\.7 KiB"),
-        (OK + b"Content-Length: 100001\r\n\r\n", b"x" * 4096, r"the answer has more than 97\.7 KiB"),
+        (OK + b"\r\n", b"x" * 4096, r"the response has more than 97\.7 KiB"),
+        (OK + b"Content-Length: 100001\r\n\r\n", b"x" * 4096, r"the response has more than 97\.7 KiB"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b"x" * 4096 + b"\r\n", r"more than 97\.7 KiB"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: " + b"x" * 4096 + b"\r\n", r"more than 97\.7 KiB"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, r"the headers have more than 1\.0 MiB"),
@@ -161,7 +161,7 @@ def test_a_server_that_falls_silent_is_left(said: bytes) -> None:
         connection.sendall(said)
         state.over.wait(10)
 
-    with server(speak) as listening, pytest.raises(LostError, match="the server did not answer in time"):
+    with server(speak) as listening, pytest.raises(LostError, match="the server did not respond in time"):
         content(listening.address, SOON)
 
 
@@ -170,7 +170,7 @@ def test_a_whole_answer_has_a_deadline_however_fast_it_is() -> None:
     bounds = replace(PATIENT, whole_s=10.0, most_bytes=1 << 40)
     with (
         server(again_and_again(OK + b"\r\n", b"x" * 100)) as listening,
-        pytest.raises(LateError, match="the answer was not complete after 10 s"),
+        pytest.raises(LateError, match="the response was not complete after 10 s"),
     ):
         content(listening.address, bounds, lambda: next(ticks))
 
@@ -246,7 +246,7 @@ def test_every_pause_is_bounded() -> None:
 
 def test_a_call_of_a_library_is_bounded() -> None:
     over = threading.Event()
-    with pytest.raises(LateError, match=r"timed out: no complete answer within 0\.01 s"):
+    with pytest.raises(LateError, match=r"timed out: no complete response within 0\.01 s"):
         within(0.01, over.wait)
     over.set()
     assert within(60.0, lambda: 7) == 7

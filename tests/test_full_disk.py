@@ -74,7 +74,7 @@ def test_what_does_not_fit_in_memory_and_not_on_the_disk_is_one_line(
     with files_of(100_000):
         done = run("query", sample_trace("swf").path, sql, "--memory-limit", "20MB")
     assert done.returncode == 2
-    what = f"tracekit: error: {tmp_path}: cannot write to disk what does not fit in memory: File too large; "
+    what = f"tracekit: error: {tmp_path}: cannot write data that does not fit in memory to disk: File too large; "
     assert done.stderr == f"{what}free space there, or set TMPDIR to another folder, or raise --memory-limit\n"
     assert not list(tmp_path.glob(f"{SPILL}*/*"))
 

@@ -80,7 +80,7 @@ def test_a_column_without_place_is_refused_not_dropped() -> None:
 
 
 def test_values_that_do_not_convert_are_refused() -> None:
-    with pytest.raises(SchemaError, match=r"^t: values do not convert: "):
+    with pytest.raises(SchemaError, match=r"^t: values cannot be converted: "):
         TABLE.conform(pl.DataFrame({"id": ["a"], "n": ["many"]}))
 
 

@@ -80,7 +80,7 @@ def test_a_table_that_is_absent_names_the_nearest(trace: Trace) -> None:
 def test_a_memory_limit_must_be_a_size() -> None:
     with connect_duckdb("1GB") as con:
         assert con.sql("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
-    with pytest.raises(UsageError, match=r"^'plenty' is not a memory size; write it like '2GB'$"):
+    with pytest.raises(UsageError, match=r"^'plenty' is not a memory size; for example '2GB'$"):
         connect_duckdb("plenty")
 
 

@@ -2,11 +2,11 @@
 
     import tracekit
 
-    trace = tracekit.ingest_logs("logs/", "my-trace")  # from then on, tracekit.open_trace("my-trace")
+    trace = tracekit.ingest_logs("logs/", "my-trace")  # later: tracekit.open_trace("my-trace")
     tracekit.run_query(trace, "queuing/run_time")
     tracekit.report(trace).show()  # in a notebook
 
-The names below are the public API; each loads what it needs when it is first used.
+The names below are the public API; each loads its dependencies on first use.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name in {"export", "fit", "guidelines", "replay", "report"}:
-        # A package that can be called, so that the name means the same before and after its modules are imported.
+        # The package is callable, so that the name means the same before and after its modules are imported.
         return import_module(f"tracekit.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The program: `tracekit`, or python -m tracekit."""
+"""The command-line program: `tracekit`, or python -m tracekit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def main() -> None:
-    """Run the command line; interruptions are handled while the commands are being imported too."""
+    """Run the command line, handling interruptions even while the commands are being imported."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
 
@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def _end(*_: object) -> NoReturn:
-    """End the process before any work has begun."""
+    """End the process before any work has started."""
     os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
     os._exit(130)
 

@@ -1,12 +1,12 @@
-"""A Trace whose names are pseudonyms, for results that leave the house.
+"""Copy a Trace with pseudonyms instead of names, for results that are shared outside the organization.
 
-All that is computed of such a Trace - queries, pages, models - can only show pseudonyms, since nothing else is in it.
-What identifies people, teams, jobs and machines is replaced; words of a scheduler and models of hardware stay; free
+Everything computed from such a Trace (queries, pages, models) can only show pseudonyms, because it contains no names.
+Identifiers of people, teams, jobs and machines are replaced, scheduler words and hardware models are kept, and free
 text is left out. A column that this module does not know is replaced.
 
-A pseudonym is the kind of a name and the first digits of its HMAC-SHA256, keyed with the salt: user-3f9a2c51. Without
-the salt nobody can tell a name from its pseudonym, not even by trying all names; with it, pages of different days and
-commands use the same ones.
+A pseudonym is the kind of a name and the first digits of its HMAC-SHA256, keyed with the salt, such as user-3f9a2c51.
+Without the salt, nobody can recover a name from its pseudonym, not even by trying all names. With the same salt, pages
+from different days and commands use the same pseudonyms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = {
     "node_id": "node",
     "source_file": "file",
 }
-"""Kinds of names whose column is called otherwise; any other column is called like the kind."""
+"""Kinds of names for columns with a different name; any other column has the name of its kind."""
 
 _KEPT = frozenset(
     {
@@ -62,51 +62,51 @@ _KEPT = frozenset(
         "column",
     }
 )
-"""Text columns without names: words of tracekit's, and models of hardware."""
+"""Text columns without names: tracekit's own words, and hardware models."""
 
 _FIRST_WORD = {
     "source_status": "^[A-Za-z_]+",
     "wait_reason": "^(?:[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|[A-Z]{2,}[A-Z]*[a-z][A-Za-z]*"
     "|Cleaning|Constraints|Dependency|Licenses|Priority|Prolog|Reservation|Resources|Unschedulable)\\b",
 }
-"""Words of a scheduler, behind which names may follow: CANCELLED by 1234. Reasons to wait are codes in camel case, or
-one of these words; a host or a person may stand first in a sentence."""
+"""Scheduler words that names may follow, such as CANCELLED by 1234. Wait reasons are camel-case codes or one of these
+words; a sentence may begin with a host or a person."""
 
 _LEFT_OUT = frozenset({"raw", "source", "source_cause"})
 """Free text."""
 
 _DIGITS, _MANY_DIGITS = 8, 16
-"""Digits of a pseudonym, and of a name of which there may be millions."""
+"""Number of digits in a pseudonym, and for kinds of names that may number in the millions."""
 _MANY = frozenset({"job", "name", "group", "instance"})
 
 _TIME = "^[0-9TZ:.,+/ -]*$"
 
 _HIDDEN = "(hidden)"
 _OPTIONS = frozenset({"vc", "tenant", "queue_from", "unit", "timezone", "waits"})
-"""Options of formats whose value is a word of tracekit's."""
+"""Format options whose value is one of tracekit's own words."""
 
-_NOTE = "names are pseudonyms, and the notes of the ingest are left out"
+_NOTE = "names are pseudonyms, and the ingest notes are left out"
 
 SALT_VARIABLE = "TRACEKIT_SALT"
-"""Environment variable that may hold the salt."""
+"""Environment variable that may contain the salt."""
 
 _SHORTEST = 16
-"""Fewest characters of a salt: a shorter one could be found by trying."""
+"""Minimum length of a salt; a shorter one could be found by trying."""
 _DRAWN = 32
-"""Bytes of a salt that is drawn."""
+"""Number of bytes in a random salt."""
 _LARGEST = 1 << 16
 
 _BLOCK = 64
-"""Bytes of a block of SHA-256."""
+"""Number of bytes in a SHA-256 block."""
 
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Pseudonyms by one salt."""
+    """Pseudonyms for one salt."""
 
     salt: bytes = field(repr=False)
     digits: Mapping[str, int] = field(default_factory=dict)
-    """Hexadecimal digits of a pseudonym, by the kind of name."""
+    """Number of hexadecimal digits in a pseudonym, by kind of name."""
 
     def of(self, kind: str, name: str) -> str:
         """Return the pseudonym of a name."""
@@ -114,7 +114,7 @@ class Pseudonyms:
         return f"{kind}-{found[: self.digits[kind]]}"
 
     def sql(self, kind: str, column: str) -> str:
-        """Return SQL for the HMAC of a column, in hexadecimal digits; NULL where the column is."""
+        """Return SQL for the HMAC of a column, in hexadecimal digits; NULL if the column is NULL."""
         block = self._key.ljust(_BLOCK, b"\0")
         inner, outer = (bytes(byte ^ pad for byte in block).hex() for pad in (0x36, 0x5C))
         return f"sha256(unhex('{outer}') || unhex(sha256(unhex('{inner}') || encode('{kind}:' || {column}))))"
@@ -126,13 +126,13 @@ class Pseudonyms:
 
 @dataclass(frozen=True)
 class HiddenTrace:
-    """A Trace, and how its names were replaced."""
+    """A Trace, and the pseudonyms that replaced its names."""
 
     trace: Trace
     pseudonyms: Pseudonyms | None = None
-    """None where they were not."""
+    """The pseudonyms; None if names were not replaced."""
     notes: tuple[str, ...] = ()
-    """What the user should know of the salt."""
+    """What the user should know about the salt."""
 
 
 @contextmanager
@@ -152,14 +152,14 @@ def opened(
     anonymize : bool
         Whether to replace names.
     salt_file : Path, optional
-        Where the salt is; see `read_salt`.
+        File with the salt; see `read_salt`.
     memory_limit : str, optional
-        Most memory DuckDB may use for the copy before it spills to disk, such as '2GB'.
+        Maximum memory DuckDB may use for the copy before it spills to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        There is a file of a salt and nothing to anonymize, or it cannot be used.
+        A salt file is given without `anonymize`, or it is invalid.
     """
     if not anonymize:
         if salt_file is not None:
@@ -179,27 +179,27 @@ def opened(
 
 
 def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | None = None) -> HiddenTrace:
-    """Write a copy of a Trace whose names are pseudonyms.
+    """Write a copy of a Trace with pseudonyms instead of names.
 
     Parameters
     ----------
     trace : Trace
-        The Trace, which stays as it is.
+        The Trace, which is not changed.
     place : Path
         Folder of the copy.
     salt : bytes
-        Key of the pseudonyms; the same one gives the same pseudonyms.
+        Key of the pseudonyms; the same salt gives the same pseudonyms.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Maximum memory DuckDB may use before it spills to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        Two names have the same pseudonym by this salt.
+        Two names get the same pseudonym with this salt.
     DamagedTraceError
         A table cannot be read.
     OutputError
-        The place cannot be written.
+        The output cannot be written.
     """
     with trace.connect(memory_limit) as con, TraceWriter(place) as writer:
         names = _with_digits(con, trace, Pseudonyms(salt))
@@ -214,7 +214,7 @@ def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | 
 
 
 def _cut(writer: TraceWriter, trace: Trace) -> None:
-    """Cut the tables that are in partitions in `trace`."""
+    """Partition the tables that are partitioned in `trace`."""
     tables = [table for table in trace.tables if trace.manifest.tables[table].partitions is not None]
     if not tables:
         return
@@ -228,7 +228,7 @@ def _cut(writer: TraceWriter, trace: Trace) -> None:
 
 
 def kind_of(column: Column) -> str | None:
-    """Return the kind of the names in a column; None for a column that holds none."""
+    """Return the kind of names in a column, or None for a column without names."""
     if (
         column.kind != "string"
         or column.name in {*_KEPT, *_FIRST_WORD, *_LEFT_OUT}
@@ -255,7 +255,7 @@ def _expression(column: Column, names: Pseudonyms) -> str:
 
 
 def _with_digits(con: duckdb.DuckDBPyConnection, trace: Trace, names: Pseudonyms) -> Pseudonyms:
-    """Return the pseudonyms with as many digits as tell the names of each kind apart."""
+    """Return the pseudonyms with enough digits to distinguish the names of each kind."""
     columns: dict[str, list[str]] = {"file": [], "partition": []}
     for table in trace.tables:
         for column in schema.common(table).columns:
@@ -301,15 +301,15 @@ def _hidden_addition(addition: Addition, names: Pseudonyms) -> Addition:
 
 
 def _hide(text: str) -> str:
-    """Return a text without what stands in quotes, which may be of the log."""
+    """Return text without its quotations, which may come from the log."""
     return re.sub(r"(?<!\w)['\"].*['\"](?!\w)", _HIDDEN, text, flags=re.DOTALL)
 
 
 def read_salt(file: Path | None) -> tuple[bytes, str | None]:
-    """Return the salt, and a sentence on where it is from when the user should know.
+    """Return the salt, and a sentence about its origin if the user should know it.
 
-    It is the text of `file`, which is made with a salt that is drawn where there is none; else that of the environment
-    variable TRACEKIT_SALT; else one that is drawn and forgotten.
+    The salt is the content of `file`, which is created with a random salt if it does not exist. Without `file`, it is
+    the environment variable TRACEKIT_SALT, or else a random salt that is not kept.
 
     Raises
     ------
@@ -323,14 +323,14 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
         return _checked(given.encode("utf-8", "surrogateescape"), SALT_VARIABLE), None
     return (
         secrets.token_bytes(_DRAWN),
-        "the pseudonyms are valid only for this run; with --salt-file FILE the next pages use the same ones",
+        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same ones",
     )
 
 
 def _of_file(file: Path) -> tuple[bytes, str | None]:
     try:
         try:
-            # Nobody else may read it, not for a moment.
+            # No other user may read it, not even briefly.
             with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
                 drawn = secrets.token_hex(_DRAWN).encode()
                 new.write(drawn + b"\n")
@@ -339,7 +339,7 @@ def _of_file(file: Path) -> tuple[bytes, str | None]:
                 return _checked(known.read(_LARGEST), file), None
     except OSError as error:
         raise UsageError(
-            f"cannot read or make the salt: {error.strerror}", where=file, hint="choose another file"
+            f"cannot read or create the salt: {error.strerror}", where=file, hint="choose another file"
         ) from error
     return drawn, f"a random salt was written to {file}: anyone who has it can recognize names, so keep it secret"
 
@@ -350,6 +350,6 @@ def _checked(salt: bytes, where: Path | str) -> bytes:
         raise UsageError(
             f"the salt has fewer than {_SHORTEST} characters, so names could be guessed",
             where=where,
-            hint="name a new file, and tracekit writes a random salt",
+            hint="give a new file, and tracekit writes a random salt to it",
         )
     return found

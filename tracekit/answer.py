@@ -1,6 +1,6 @@
-"""Questions about a Trace and their answers, whoever answers them: a query, a replay, a fit, two periods compared.
+"""Questions about a Trace and their answers, whether from a query, a replay, a fit or a comparison of two periods.
 
-One answer goes from the engine that found it to the page that shows it; report.json holds it as JSON.
+The same answer object goes from the engine that computes it to the page that shows it; report.json contains it as JSON.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Row = dict[str, Any]
 """One row of an answer as JSON values, by column name."""
 
 Kind = Literal["query", "replay", "fit", "comparison", "bill"]
-"""Where an answer comes from: SQL over the Trace, replays, a fitted model, a comparison of two periods, or prices."""
+"""Origin of an answer: SQL on the Trace, replays, a fitted model, a comparison of two periods, or prices."""
 
 _NUMBER_OF_TENANTS = "vcs"
 """The metric that counts tenants."""
 
 _SENTENCE_LIMIT = 2000
-"""Most characters kept of a cell that holds sentences; a name is cut earlier."""
+"""Maximum characters kept in a cell with sentences; a name is cut earlier."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AnswerColumn:
 
     name: str
     unit: str
-    """What a number counts; text, class, ... where it is not a number."""
+    """Unit of a number; text, class, ... for other columns."""
     meaning: str
 
 
@@ -51,10 +51,10 @@ class Param:
 
     name: str
     default: Value
-    """Its type is the type of the parameter."""
+    """Default value; its type is the type of the parameter."""
     meaning: str
     choices: tuple[str, ...] = ()
-    """The words allowed; empty when any value is allowed."""
+    """Allowed words; empty if any value is allowed."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Interval:
     column: str
     method: Literal["proportion", "median"]
     """proportion: exact (Clopper and Pearson, 1934) for a share of n observations. median: between the order statistics
-    that hold it with at least this confidence whatever the distribution, their ranks by the normal approximation; read
-    off the quantiles that the query gives in the hidden column _<column>."""
+    that contain it with at least this confidence for any distribution, with ranks from the normal approximation; read
+    from the quantiles that the query returns in the hidden column _<column>."""
     count: str
     """Column with the number of observations n."""
     pooled: bool = False
@@ -79,31 +79,31 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked, and what the columns of the answer mean."""
+    """A question, and the meaning of the answer's columns."""
 
     name: str
-    """'queuing/run_time': its group, and what it is called in it."""
+    """Group and name within the group, such as 'queuing/run_time'."""
     kind: Kind
     title: str
     question: str
-    """In plain words."""
+    """The question in plain words."""
     columns: tuple[AnswerColumn, ...]
-    """In order, the key first."""
+    """Columns in order, key first."""
     rule: str = ""
-    """The definition of the numbers: formula, what is in and out, and the source, as free text."""
+    """Definition of the numbers as free text: formula, what is included and excluded, and the source."""
     paper: str = ""
-    """Where a study answers it; '' where none does."""
+    """The study that answers it, or '' if none does."""
     params: tuple[Param, ...] = ()
     intervals: tuple[Interval, ...] = ()
     """Columns with confidence intervals."""
 
     @property
     def group(self) -> str:
-        """The section of the report that shows it."""
+        """Section of the report that shows the answer."""
         return self.name.rpartition("/")[0] or "other"
 
     def answered(self, rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> Answer:
-        """Return an answer with these rows; a column that a row lacks is NULL."""
+        """Return an answer with these rows; columns missing from a row are NULL."""
         import polars as pl
 
         names = [column.name for column in self.columns]
@@ -111,32 +111,32 @@ class Question:
         return Answer(self, frame, notes=tuple(notes))
 
     def unanswered(self, *reasons: str, failed: bool = False) -> Unanswered:
-        """Return the question as unanswered, for these reasons, one sentence each.
+        """Return the question as unanswered, with one sentence per reason.
 
-        `failed` says that an error is the reason, not the Trace.
+        `failed` means that the reason is an error rather than the Trace.
         """
         return Unanswered(self, reasons, failed)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question: its rows, and what a reader has to know about them."""
+    """The answer to a question: its rows, and what a reader must know about them."""
 
     question: Question
     frame: pl.DataFrame
-    """All rows; columns are those that the question lists, or some of them."""
+    """All rows; the columns are some or all of those in the question."""
     params: Mapping[str, Value] = field(default_factory=dict)
-    """The value of every parameter that was used."""
+    """Values of all parameters used."""
     notes: tuple[str, ...] = ()
-    """Choices made and things left out, one sentence each."""
+    """Choices and omissions, one sentence each."""
     intervals: pl.DataFrame | None = None
-    """<column>_low and <column>_high of the 95 % confidence interval of each column that has one, row by row."""
+    """<column>_low and <column>_high of the 95 % confidence interval of each column with one, row by row."""
     coverage: Mapping[str, float | None] = field(default_factory=dict)
-    """For each capability that the answer needs, the share of the records that carry it [0..1]; None: unknown."""
+    """For each capability that the answer needs, the share of records that have it [0..1]; None means unknown."""
     files: tuple[str, ...] = ()
-    """Where all rows are written, relative to the report."""
+    """Path of the file with all rows, relative to the report."""
     commands: tuple[str, ...] = ()
-    """Commands of the shell that compute it again, in turn, in the folder of the report; of a query, none is needed."""
+    """Shell commands that compute the answer again, in order, in the report's folder; none for a query."""
 
     def __repr__(self) -> str:
         return str(self._brief)
@@ -163,10 +163,10 @@ class Answer:
         return self.question.name
 
     def named(self, tenant: Tenant) -> Answer:
-        """Return this answer with tenants called by their own name: their column, and the metric that counts them.
+        """Return this answer with the site's own word for tenants, in their column and in the metric that counts them.
 
-        A tenant that was ingested keeps the name `vc`. Where the answer has the column already, such as the user of a
-        job, `vc` would repeat it and is left out.
+        The ingested tenant keeps the name `vc`. If the answer already has the column, such as the user of a job, `vc`
+        would repeat it and is left out.
         """
         if tenant.column == INGESTED:
             return self
@@ -191,7 +191,7 @@ class Answer:
         return replace(self, question=replace(self.question, columns=columns), frame=frame)
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return the first `limit` rows, or all, as JSON values; names and sentences of the log are cut."""
+        """Return the first `limit` rows, or all rows, as JSON values; names and sentences from the log are cut."""
         sentences = {c.name for c in self.question.columns if c.unit == "sentence"}
         frame = self.frame if limit is None else self.frame.head(limit)
         return [
@@ -205,13 +205,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """A question that a Trace does not answer."""
+    """A question that a Trace cannot answer."""
 
     question: Question
     reasons: tuple[str, ...]
-    """Why not, one sentence each."""
+    """Reasons, one sentence each."""
     failed: bool = False
-    """Whether an error is the reason; the Trace may hold the answer."""
+    """Whether an error is the reason; the Trace may still contain the answer."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Short names for types of NumPy arrays, for annotations."""
+"""Short names of NumPy array types, for annotations."""
 
 from __future__ import annotations
 

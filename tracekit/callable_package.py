@@ -1,7 +1,7 @@
-"""Packages that are also the function they are named after.
+"""Make packages callable as the function they are named after.
 
 `tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds
-the name to the package as soon as any of its modules is imported, so that the package itself has to be callable.
+the name to the package as soon as any of its modules is imported, so the package itself must be callable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def make_callable(package: str, home: str) -> None:
-    """Make a package callable: it calls the function of its name in the module `home`, imported at the first call."""
+    """Make a package callable: a call runs the function of the same name in the module `home`, imported lazily."""
     name = package.rpartition(".")[2]
 
     class CallablePackage(ModuleType):

@@ -1,16 +1,16 @@
-"""Compare several traces: ask each the same questions, and write one page and one set of tables.
+"""Compare several traces: ask the same questions of each, and write one page and one set of tables.
 
     tracekit.compare(["philly-trace", "helios-trace"], "out")
 
-writes, whole or not at all,
+writes, completely or not at all,
 
     out/compare.html        one page that works offline
-    out/compare.json        everything that the page shows
-    out/tables/<query>.csv  every row of every trace, its name first; then the published numbers that are cells of it
-    out/published.csv       every published number beside the measured one
-    out/traces/<name>/      the Trace of each source that was given as raw logs
+    out/compare.json        everything the page shows
+    out/tables/<query>.csv  every row of every trace, with its name first, then the published numbers for its cells
+    out/published.csv       every published number next to the measured one
+    out/traces/<name>/      the Trace of each source given as raw logs
 
-A part that fails, such as a query or a chart, says so in its place, and the others are made.
+If a part fails, such as a query or a chart, the page shows the failure in its place, and the other parts are made.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from tracekit.report.structure import WhatChanged
 
 NAME_LIMIT = 100
-"""Most characters of a trace's name."""
+"""Maximum length of a trace's name."""
 
 _MARKER = "compare.json"
 _DIFFERENCES = "what differs between the traces"
 _SHOWN = 30
-"""Most characters of a trace's name in a sentence."""
+"""Maximum length of a trace's name in a sentence."""
 
 
 @dataclass(frozen=True)
 class ComparisonFiles:
-    """What `compare` wrote."""
+    """The output of `compare`."""
 
     folder: Path
     page: Path
@@ -61,9 +61,9 @@ class ComparisonFiles:
     tables: Mapping[str, Path]
     """The CSV file of each query that at least one trace answered, by query name."""
     unanswered: Mapping[str, Mapping[str, tuple[str, ...]]]
-    """Why a trace has no answer, by query name and trace."""
+    """The reason why a trace has no answer, by query name and trace."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made because of an error; the others are complete."""
+    """Parts that could not be made because of an error; the other parts are complete."""
 
 
 @explain_damage()
@@ -76,37 +76,37 @@ def compare(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> ComparisonFiles:
-    """Ask several traces the same questions and write the answers side by side, published numbers included.
+    """Ask the same questions of several traces and write the answers side by side, with published numbers.
 
-    A part that fails stops no other part: the page says in its place that it could not be made, and
+    If a part fails, the other parts are still made; the page shows in its place that it could not be made, and
     `ComparisonFiles.faults` lists it.
 
     Parameters
     ----------
     traces : sequence of Trace, str, Path or tuple
-        Two or more Traces, their folders, folders that hold one as 'trace', or raw logs, which are ingested with
-        default options; (name, path) names one, else it is named after its folder.
+        Two or more Traces, their folders, folders with a Trace named 'trace', or raw logs, which are ingested with
+        default options. Use (name, path) to name one; by default it is named after its folder.
     out : str or Path
         Folder of the page and its tables.
     queries : sequence of str, optional
-        Names of queries, or SQL files; all shipped queries by default.
+        Names of queries, or SQL files; by default all built-in queries.
     force : bool
-        Replace an earlier comparison at `out`.
+        Whether to replace an existing comparison at `out`.
     memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+        Maximum memory, such as '2GB', that joins use before they spill to disk.
     progress : Progress, optional
         Shows the current step.
 
     Raises
     ------
     UsageError
-        Fewer than two traces were given, two have one name, or the output would replace a source.
+        Fewer than two traces are given, two have the same name, or the output would replace a source.
     SourceError
         Raw logs cannot be read.
     TraceError
         A folder is not a usable Trace.
     QueryError
-        There is no such query.
+        The query does not exist.
     DamagedTraceError, StoreError
         A Trace is damaged, or its store fails.
     OutputError
@@ -169,9 +169,9 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
 
 
 def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
-    """Return a name for each trace: the one given, or its folder's.
+    """Return a name for each trace: the given name or the name of its folder.
 
-    Folders of the same name get the folder above them in front, then a number.
+    Folders with the same name are prefixed with their parent folder, then numbered.
     """
     stated = [_readable(name) for name, _ in given if name is not None]
     for i, own in enumerate(stated):
@@ -203,7 +203,7 @@ def _home(path: Path) -> Path:
 
 
 def _folder(path: Path) -> str:
-    # analyze calls every Trace 'trace', so the folder above names it.
+    # analyze calls every Trace 'trace', so use the name of the parent folder.
     found = real_path(path)
     return (found.parent.name if found.name == "trace" else found.name) or "trace"
 
@@ -214,7 +214,7 @@ def _above(path: Path) -> str:
 
 
 def _readable(name: str) -> str:
-    """Return `name` as valid text; a folder's name may not be."""
+    """Return `name` as valid text; a folder's name may not be valid text."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -244,9 +244,10 @@ def _compare(
     progress: Progress,
     faults: Faults,
 ) -> Comparison:
-    """Ask every trace every query, write the tables, and return what compare.json holds.
+    """Run every query on every trace, write the tables, and return the content of compare.json.
 
-    `whole` says that all is compared, and so what differs between the traces too. `faults` records parts that fail.
+    `whole` means that everything is compared, including the differences between the traces. `faults` records parts that
+    fail.
     """
     from tracekit.characterize.session import Session
     from tracekit.report.compare import COMPARE_SCHEMA_VERSION, described, sections
@@ -307,7 +308,7 @@ def _answered(
     folder: Path,
     faults: Faults,
 ) -> ComparedAnswer:
-    """Write the table of a question that a trace answers, and return what compare.json holds of it."""
+    """Write the table of a question that a trace answers, and return its entry for compare.json."""
     from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, long_table
 
@@ -336,7 +337,7 @@ def _answered(
 def _differences(
     traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress, faults: Faults
 ) -> WhatChanged:
-    """Return what differs between the first trace and the others, measure by measure, and how sure that is."""
+    """Return the differences between the first trace and the others, by measure, with their uncertainty."""
     from tracekit.report.changed import what_differs
 
     (first, base), *others = traces.items()
@@ -356,28 +357,28 @@ def _differences(
 
 
 def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
-    """Return how a trace differs from another, or why the two cannot be compared."""
+    """Return how a trace differs from another, or the reason why they cannot be compared."""
     from tracekit.characterize.changes import compare_periods
     from tracekit.report.changed import changed_answers
 
     try:
         answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
     except (DamagedTraceError, StoreError, UsageError):
-        raise  # a Trace, or the user's --memory-limit, not this comparison
+        raise  # caused by a Trace or the user's --memory-limit instead of this comparison
     except TracekitError as error:
         if error.__cause__ is not None:
-            raise  # SQL that failed
+            raise  # failed SQL
         return f"{error.what}."
     return [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
 
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:
-    """Return the answer of a trace to a query, or why there is none."""
+    """Return a trace's answer to a query, or the reason why there is none."""
     from tracekit.characterize import lacks
 
     reasons = lacks(query, trace)
     if reasons:
-        # A missing capability explains in words why a table is missing.
+        # A missing capability already explains why a table is missing.
         stated = [r for r in reasons if not r.startswith("The trace has no table")]
         return query.unanswered(*(stated or reasons))
     found = faults.run(f"the answer of {shorten(name, _SHOWN)} to {query.name}", _answer, trace, query, session)
@@ -401,7 +402,7 @@ def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
 
 
 def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
-    """Write every published number beside the measured one; nothing when there is none."""
+    """Write every published number next to the measured one; write nothing if there are none."""
     rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
     if rows:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")

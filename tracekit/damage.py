@@ -1,8 +1,8 @@
-"""Report a failure that a damaged Trace causes as one error, wherever in the work it appears.
+"""Report any failure caused by a damaged Trace as one type of error, wherever it occurs.
 
-Damage inside a file, or an impossible value, may appear late and anywhere: in a query of DuckDB, in an overflow of a
-date, in a panic of a library. The failure itself does not prove damage, so that the Trace is validated then: only if
-`Trace.validate(deep=True)` finds a problem is the error a DamagedTraceError.
+Damage inside a file, or an impossible value, may show up late and anywhere: in a DuckDB query, in a date overflow, in a
+library's panic. The failure itself does not prove damage, so the Trace is then validated: the error is a
+DamagedTraceError only if `Trace.validate(deep=True)` finds a problem.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class OpenedTrace(Protocol):
-    """What this module needs of a Trace."""
+    """The parts of a Trace that this module needs."""
 
     @property
     def path(self) -> Path:
         """The folder."""
 
     def validate(self, *, deep: bool) -> list[str]:
-        """Return what is wrong with it."""
+        """Return the problems of the Trace."""
 
 
 class _Opened(list[OpenedTrace]):
-    """The Traces that were opened inside the outermost `explain_damage`."""
+    """The Traces opened inside the outermost `explain_damage`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sound: list[OpenedTrace] = []
-        """Those in which an earlier failure found nothing wrong; reading all of a Trace takes long."""
+        """Traces already validated as intact after an earlier failure, because reading a whole Trace takes long."""
 
 
 _opened: ContextVar[_Opened | None] = ContextVar("tracekit_opened_traces", default=None)
 
-_CLEARED = "(nothing is wrong with the files of the Trace)"
-"""Note of an error after which the Traces were validated already."""
+_CLEARED = "(the files of the Trace are intact)"
+"""Note on an error after which the Traces were already validated."""
 
 
 def register_trace(trace: OpenedTrace) -> None:
@@ -58,16 +58,16 @@ def register_trace(trace: OpenedTrace) -> None:
 def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
-    A disk without room is one OutputError, whichever library met it. Every other failure is raised unchanged. It is a
-    decorator too.
+    A full disk raises one OutputError, regardless of the library. Any other failure is raised unchanged. You can also
+    use this as a decorator.
 
     Parameters
     ----------
     by_warnings : bool
-        Validate the Traces, once each, also at a RuntimeWarning, such as that of NumPy at infinite numbers. It is for
-        a whole process only. Other warnings pass.
+        Whether to validate the Traces, once each, also on a RuntimeWarning, such as NumPy's for infinite numbers. This
+        applies to the whole process. Other warnings are ignored.
     """
-    # A nested block adds to the same list, so that the outer one knows the Trace too.
+    # A nested block adds to the same list, so that the outer block also knows the Trace.
     traces = _opened.get()
     if traces is None:
         traces = _Opened()
@@ -91,7 +91,7 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
 
 @contextmanager
 def hidden_names(*, hide: bool = True) -> Iterator[None]:
-    """Let errors in the block show no name of a log, those about a damaged Trace included; do nothing unless `hide`."""
+    """Hide the log's names in errors in the block, including those about a damaged Trace; do nothing unless `hide`."""
     if not hide:
         yield
         return
@@ -116,7 +116,7 @@ def _validated_at_warnings(traces: _Opened) -> Iterator[None]:
 
 
 def _failure_of_store(error: BaseException) -> TracekitError | None:
-    """Return the failure of a store that an error of DuckDB, or one that passes it on, has as its text."""
+    """Return the store failure contained in the text of a DuckDB error or of an error that wraps one."""
     import duckdb
 
     found = error.__cause__ if isinstance(error, TracekitError) else error
@@ -124,13 +124,13 @@ def _failure_of_store(error: BaseException) -> TracekitError | None:
 
 
 def _raise_damage(traces: _Opened, error: BaseException) -> None:
-    """Raise the first problem of the first damaged Trace; return when there is none."""
+    """Raise the first problem of the first damaged Trace; return if there is none."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
         if any(trace is known for known in traces.sound):
             continue
-        if not trace.path.is_dir():  # made by the block itself, and gone with its unfinished output
+        if not trace.path.is_dir():  # made by the block itself, and removed with its unfinished output
             continue
         problems = trace.validate(deep=True)
         if problems:
@@ -140,18 +140,18 @@ def _raise_damage(traces: _Opened, error: BaseException) -> None:
 
 
 def _may_be_damage(error: BaseException) -> bool:
-    """Return whether a damaged Trace may be the cause, rather than the user or the machine."""
+    """Return whether the cause may be a damaged Trace rather than the user or the machine."""
     import duckdb
     from polars.exceptions import PanicException
 
     if _CLEARED in getattr(error, "__notes__", ()):
         return False
     if isinstance(error, TracekitError):
-        # Errors of tracekit itself are right already; one passed on from DuckDB may come from a file.
+        # Errors raised by tracekit itself are already right; one that wraps a DuckDB error may come from a file.
         cause = error.__cause__
         return not isinstance(error, DamagedTraceError) and isinstance(cause, duckdb.Error) and _may_be_damage(cause)
     if isinstance(error, duckdb.Error):
-        # Errors in the text of a query, and lack of memory, do not come from the files.
+        # Errors in a query's text, and lack of memory, do not come from the files.
         other_causes = (
             duckdb.ParserException,
             duckdb.BinderException,

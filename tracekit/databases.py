@@ -1,6 +1,6 @@
-"""In-memory DuckDB databases: an instance of its own, or one of many in the instance that this process shares.
+"""In-memory DuckDB databases, each in a separate instance or together in one instance per process.
 
-To start an instance takes about 15 ms of processor time, a database inside a running one less than 1 ms.
+Starting an instance takes about 15 ms of CPU time; a database in a running instance takes less than 1 ms.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _numbers = itertools.count(1)
 
 
 class Database:
-    """An empty in-memory database, given up with all that it holds when it is closed, or not used any more.
+    """An empty in-memory database, which is discarded with its content when closed or no longer used.
 
     Parameters
     ----------
     memory_limit : str, optional
-        Most memory before DuckDB spills to disk, such as '2GB'.
+        Maximum memory, such as '2GB', before DuckDB spills to disk.
     alone : bool, optional
-        Have an instance of its own, whose settings can be changed; otherwise all databases of the same memory limit
-        share one, limit included. By default a database with a limit is alone.
+        Whether to use a separate instance, whose settings can be changed. Otherwise all databases with the same memory
+        limit share one instance and the limit. By default, a database with a limit gets a separate instance.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class Database:
         self._detach.atexit = False
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection, whose temporary tables, registered frames and settings are its own."""
+        """Return a new connection with its own temporary tables, registered frames and settings."""
         con = self._instance.cursor()
         _set_own(con)
         if self._name is not None:
@@ -64,7 +64,7 @@ class Database:
         return con
 
     def close(self) -> None:
-        """Give the database up; its connections are of no more use."""
+        """Discard the database; its connections can no longer be used."""
         if self._name is None:
             self._instance.close()
         else:
@@ -78,18 +78,18 @@ class Database:
 
 
 class Streamed:
-    """A frame as DuckDB's `register` takes it by Arrow's interface, without an import of Arrow, which takes long."""
+    """A frame for DuckDB's `register` through Arrow's interface, without importing Arrow, which takes long."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self._frame = frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows once more."""
+        """Return the rows again."""
         return self._frame.__arrow_c_stream__(requested_schema)
 
 
 def _let_go(_: Database) -> None:
-    """Do nothing: until it is called, the database is referred to."""
+    """Do nothing; the pending call keeps a reference to the database."""
 
 
 @cache
@@ -108,7 +108,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     Parameters
     ----------
     memory_limit : str, optional
-        Most memory before DuckDB spills to disk, such as '2GB'; DuckDB's own default otherwise.
+        Maximum memory, such as '2GB', before DuckDB spills to disk; by default DuckDB's own limit.
 
     Raises
     ------
@@ -121,20 +121,20 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     spill = Path(tempfile.gettempdir()) / f"{SPILL}{os.getpid()}"
     remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
-    con.execute("SET autoinstall_known_extensions = false")  # nothing in a query may reach the network
+    con.execute("SET autoinstall_known_extensions = false")  # queries must not reach the network
     _set_own(con)
     if memory_limit is not None:
         try:
             con.execute(f"SET memory_limit = {sql_text(memory_limit)}")
         except duckdb.Error as error:
-            raise UsageError(f"'{memory_limit}' is not a memory size", hint="write it like '2GB'") from error
+            raise UsageError(f"'{memory_limit}' is not a memory size", hint="for example '2GB'") from error
     return con
 
 
 def _set_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Set what each connection has for itself."""
-    con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    # Only in notebooks does DuckDB draw a progress bar. Without ipywidgets the bar is off, and setting it is an error.
+    """Apply the settings of a single connection."""
+    con.execute("SET TimeZone = 'UTC'")  # stored times have no time zone
+    # DuckDB draws a progress bar only in notebooks. Without ipywidgets the bar is off, and setting it is an error.
     shown = "SELECT current_setting('enable_progress_bar')"
     if "IPython" in sys.modules and con.execute(shown).fetchall() != [(False,)]:
         con.execute("SET enable_progress_bar = false")

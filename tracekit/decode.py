@@ -1,8 +1,9 @@
-"""Decode the values of TOML and JSON files into dataclasses, and refuse any other shape.
+"""Decode the values of TOML and JSON files into dataclasses, and reject any other shape.
 
-The type of a field says what is allowed: a text, a truth value, a number (`Annotated` with its `Range`), a date, one of
-some words (`Literal`), a list, a table with free keys (`dict`) or fixed keys (a dataclass), or a choice (`|`) of these
-that differ in shape. Files come from anywhere: any other value gives an error of one sentence that names the place.
+The type of a field determines the allowed values: a string, a Boolean, a number (`Annotated` with its `Range`), a date,
+one of several words (`Literal`), a list, a table with free keys (`dict`) or fixed keys (a dataclass), or a choice (`|`)
+between these if they differ in shape. Files can come from anywhere, so any other value gives a one-sentence error with
+its location.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tracekit.errors import nearest
 T = TypeVar("T")
 
 Place = tuple[str | int, ...]
-"""Path of a value: names of keys and tables, and indices of lists from 0."""
+"""Path of a value: names of keys and tables, and list indices from 0."""
 
 
 class MisfitError(ValueError):
-    """A value of another shape than its type allows; the hint says what to write instead."""
+    """A value whose shape its type does not allow; the hint says what to write instead."""
 
     def __init__(self, place: Place, what: str, hint: str | None = None) -> None:
         self.place, self.what, self.hint = place, what, hint
@@ -32,7 +33,7 @@ class MisfitError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a number, both ends included."""
+    """The range of a number, including both ends."""
 
     minimum: float
     maximum: float
@@ -48,12 +49,12 @@ class Range:
 
 
 class NonEmpty:
-    """A text or a list that is not empty; a text without a zero byte, which no path can contain."""
+    """A string or list that is not empty; a string without a zero byte, which no path can contain."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
-        """Return what is wrong with a text or a list, and what to write."""
+        """Return what is wrong with a string or list, and what to write."""
         if isinstance(value, str) and "\0" in value:
-            return f"{abbreviated(value)} holds a zero byte", "remove it"
+            return f"{abbreviated(value)} contains a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")
 
 
@@ -71,26 +72,26 @@ _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
     NoneType: ((NoneType,), ()),
     object: ((object,), ()),
 }
-"""The Python types of each form of value, and its names in messages."""
+"""Python types of each form of value, and the form's names in messages."""
 
 _WIDEST = {int: Range(-(2**63), 2**63 - 1), float: Range(-sys.float_info.max, sys.float_info.max)}
 
 
 class _Kind(NamedTuple):
-    """One of the types that are allowed at a place."""
+    """One of the types allowed at a location."""
 
     type: Any
     form: Any
-    """Its key in `_FORMS`."""
+    """Key of the type in `_FORMS`."""
     inner: tuple[Any, ...]
-    """The types inside lists and tables, or the words."""
+    """Types inside lists and tables, or the allowed words."""
     bounds: tuple[Range | NonEmpty, ...]
 
 
 def decode(kind: type[T], value: object) -> T:
-    """Return `value`, as TOML or JSON gives it, as an instance of the dataclass `kind`.
+    """Return `value`, parsed from TOML or JSON, as an instance of the dataclass `kind`.
 
-    The key of a field whose name ends in '_' is the name without it.
+    If a field's name ends in '_', its key is the name without it.
 
     Raises
     ------
@@ -124,7 +125,7 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
 
 @cache
 def _kinds(hint: Any) -> tuple[_Kind, ...]:
-    """Return the types that the type `hint` of a field allows."""
+    """Return the types that a field's type `hint` allows."""
     found = []
     for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         kind, *bounds = get_args(one) if get_origin(one) is Annotated else (one,)
@@ -150,7 +151,7 @@ def _record(kind: Any, value: dict[str, Any], place: Place) -> Any:
 
 @cache
 def _parts(kind: Any) -> dict[str, tuple[str, Any, bool]]:
-    """Return name and type of each field, and whether it is required, by key."""
+    """Return the name and type of each field, and whether it is required, by key."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         f.name.removesuffix("_"): (f.name, hints[f.name], f.default is MISSING and f.default_factory is MISSING)
@@ -167,7 +168,7 @@ def _entries(inner: tuple[Any, ...], value: list[Any], place: Place) -> list[Any
 
 
 def _is_form(form: Any, value: Any) -> bool:
-    # A truth value is an integer to Python.
+    # In Python, a Boolean is also an integer.
     return isinstance(value, _FORMS[form][0]) and (not isinstance(value, bool) or form in (bool, object))
 
 
@@ -191,7 +192,7 @@ def _plain(number: float) -> str:
 
 
 def dotted(place: Place) -> str:
-    """Return a place as text for the user, indices of lists from 1.
+    """Return a location as text for the user, with list indices from 1.
 
     >>> dotted(("pool", 1, "nodes"))
     'pool[2].nodes'

@@ -1,9 +1,9 @@
-"""Errors that a user can cause, each one line: what was wrong, where, what to do.
+"""Errors that a user can cause, each on one line: what is wrong, where, and what to do.
 
     TracekitError
     |-- UsageError (ValueError)           an option or argument that cannot be used
     |-- SourceError (ValueError)          a raw log that cannot be read
-    |   |-- UnknownFormatError            no format, or several, fit the source
+    |   |-- UnknownFormatError            no format, or more than one, fits the source
     |   `-- TooManyRejectsError           more records were unusable than allowed
     |-- SchemaError (ValueError)          a table that does not fit its schema
     |-- TraceError (ValueError)           a folder that is not a usable Trace
@@ -12,11 +12,11 @@
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     |   `-- TooManyIntervalsError         a Trace too long for a query's intervals
     |-- EngineMissingError (ImportError)  an installation that cannot replay
-    |-- StoreError                        a store of objects, such as S3, that does not give what is asked for
-    |-- UnfinishedError (RuntimeError)    results that shards have yet to make
-    `-- OutputError (OSError)             an output place that cannot be written
+    |-- StoreError                        an object store, such as S3, that does not provide the requested data
+    |-- UnfinishedError (RuntimeError)    results that shards have not made yet
+    `-- OutputError (OSError)             an output that cannot be written
 
-Each class keeps its facts as attributes and survives pickling.
+Each class keeps its details as attributes and can be pickled.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 2_000
-"""Most characters of what was wrong."""
+"""Maximum length of the description of the error."""
 _MOST_CHOICES = 400
-"""Most characters of the choices that a hint lists, but for the first one."""
+"""Maximum length of the choices that a hint lists after the first."""
 
 _QUOTATION = re.compile(r"(?<!\w)['\"].*['\"](?!\w)", re.DOTALL)
 
@@ -44,7 +44,7 @@ _hidden: ContextVar[bool] = ContextVar("tracekit_hidden_names", default=False)
 
 @contextmanager
 def without_names() -> Iterator[None]:
-    """Let errors in the block show no name of a log, for results that leave the house."""
+    """Hide names from the log in errors in the block, for results that are shared outside the organization."""
     token = _hidden.set(True)
     try:
         yield
@@ -53,27 +53,27 @@ def without_names() -> Iterator[None]:
 
 
 def logged(name: str) -> str:
-    """Return a name of a log as an error may show it: '(hidden)' in a block of `without_names`."""
+    """Return a name from a log as an error may show it: '(hidden)' in a `without_names` block."""
     return "(hidden)" if _hidden.get() else name
 
 
 def quoted(text: str) -> str:
-    """Return a sentence that may quote a log as an error may show it, as `logged` does with its quotations."""
+    """Return a sentence that may quote a log as an error may show it, with its quotations treated as by `logged`."""
     return _QUOTATION.sub("(hidden)", text) if _hidden.get() else text
 
 
 class TracekitError(Exception):
-    """Root of all errors that tracekit raises on purpose.
+    """Base class of all errors that tracekit raises on purpose.
 
     Parameters
     ----------
     what : str
-        What was wrong, without a final stop. It is cut after 2,000 characters, since libraries write messages without
-        end; the hint is never cut.
+        What is wrong, without a final full stop. It is cut after 2,000 characters, because libraries may write very
+        long messages; the hint is never cut.
     where : str or Path, optional
-        The file, folder or option it happened at.
+        The file, folder or option where the error occurred.
     line, column : int or str, optional
-        Place in the file: line number from 1, column name or number.
+        Location in the file: line number from 1, and column name or number.
     hint : str, optional
         What to do about it.
     """
@@ -100,14 +100,14 @@ class TracekitError(Exception):
             place += f", line {self.line}" if place else f"line {self.line}"
         if self.column is not None:
             place += f", column {self.column}" if place else f"column {self.column}"
-        text = f"{place.removesuffix(':')}: {self.what}" if place else self.what  # "slurm:" is a place
+        text = f"{place.removesuffix(':')}: {self.what}" if place else self.what  # "slurm:" is a location
         if self.hint:
             text += f"; {self.hint}"
-        # A hostile name may contain line breaks or terminal escapes: an error is one printable line.
+        # A hostile name may contain line breaks or terminal escapes, so an error is one printable line.
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the attributes, since the constructor takes keywords."""
+        """Pickle the attributes, because the constructor takes keywords."""
         facts = {"where": self.where, "line": self.line, "column": self.column, "hint": self.hint}
         return _rebuild, (type(self), self.what, facts)
 
@@ -155,11 +155,11 @@ class QueryError(TracekitError, ValueError):
 
 
 class TooManyIntervalsError(QueryError):
-    """A Trace spans so long a time that the intervals of a query are too many."""
+    """A Trace spans so much time that a query would have too many intervals."""
 
     @property
     def sentence(self) -> str:
-        """Why the query has no answer."""
+        """The reason why the query has no answer."""
         return f"The log is too long: {self.what}."
 
 
@@ -168,32 +168,32 @@ class EngineMissingError(TracekitError, ImportError):
 
 
 class StoreError(TracekitError):
-    """A store of objects, such as S3, that does not give what is asked for; no OSError, which would say less."""
+    """An object store, such as S3, that does not provide the requested data; an OSError would be less specific."""
 
 
 class UnfinishedError(TracekitError, RuntimeError):
-    """Results that shards have yet to make, and which are to be gathered."""
+    """Results to be gathered that shards have not made yet."""
 
 
 class OutputError(TracekitError, OSError):
-    """An output place that cannot be written."""
+    """An output that cannot be written."""
 
     __str__ = Exception.__str__
 
 
 def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, of_log: bool = False) -> str:
-    """Return a hint that names the likely choice; if there is none, the choices, or what to do otherwise.
+    """Return a hint with the likely choice; if none is likely, with all choices or another suggestion.
 
     Parameters
     ----------
     name : str
-        What the user gave.
+        Name given by the user.
     choices : iterable of str
-        What there is.
+        Existing names.
     otherwise : str, optional
-        The hint if no choice is near.
+        The hint if no choice is similar.
     of_log : bool
-        Whether the choices are names of a log, which a block of `without_names` shows nobody.
+        Whether the choices are names from a log, which a `without_names` block hides.
 
     Examples
     --------

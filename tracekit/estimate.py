@@ -1,8 +1,9 @@
-"""What work on so many rows will need - memory, disk, processor time - and the sentences that say it before it begins.
+"""Estimate the memory, disk and CPU time of work on a number of rows, and announce them before the work begins.
 
-An estimate is a line through measured peaks, times `HIGH`: it shall be above what is used, and below four times that.
-Every cost is from benchmarks/scale.py: the slope of peaks and processor seconds of whole processes at three sizes,
-rounded up. tests/test_estimate.py holds the estimates to all these figures, and to some processes that it runs.
+An estimate is a line through measured peaks, times `HIGH`. It should be above actual use and below four times that.
+Every cost comes from benchmarks/scale.py: the slopes of peak memory and CPU seconds of whole processes at three sizes,
+rounded up. tests/test_estimate.py checks the estimates against all these figures, and against some processes that it
+runs.
 """
 
 from __future__ import annotations
@@ -25,58 +26,58 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 HIGH = 1.25
-"""By how much an estimate of memory is above the plane through what was measured: releases of DuckDB and Polars differ,
-and so do logs."""
+"""Factor by which a memory estimate exceeds the plane through the measurements, because releases of DuckDB and Polars
+differ, and so do logs."""
 SPILL = 1.5
-"""Bytes of disk for each byte of DuckDB's that has to go there, at most."""
+"""Maximum bytes of disk for each byte that DuckDB spills."""
 START_MIB = 270.0
-"""Memory of a process before the first row: Python, NumPy, Polars, DuckDB, and what a query needs of its own [MiB]."""
+"""Memory of a process before the first row: Python, NumPy, Polars, DuckDB, and a query's fixed part [MiB]."""
 LONG_S = 10.0
-"""Work of less processor time is not announced [s]: people wait so long without asking what is going on."""
+"""Work with less CPU time than this is not announced [s], because users wait this long without wondering."""
 ENGINE_ROWS = 2_000_000_000
-"""Rows from which several machines answer a query sooner than one: some minutes of reading (docs/scale.md)."""
+"""Rows from which several machines answer a query faster than one; that is minutes of reading (docs/scale.md)."""
 QUERIES = 20
-"""Of the queries, about so many read a table that a Trace has."""
+"""Approximate number of queries whose tables a Trace has."""
 
 
 class Cost(NamedTuple):
-    """What a row, or a byte of a raw log, costs."""
+    """The cost of a row, or of a byte of a raw log."""
 
     array_bytes: float
-    """Memory that no limit bounds [bytes]."""
+    """Memory that is not subject to a limit [bytes]."""
     table_bytes: float
-    """Memory of DuckDB, which its limit bounds [bytes]."""
+    """Memory of DuckDB, subject to its limit [bytes]."""
     cpu_us: float
-    """Processor time [us]."""
+    """CPU time [us]."""
     most_mib: float = float("inf")
-    """Where the arrays stop growing [MiB]."""
+    """Size at which the arrays stop growing [MiB]."""
     start_mib: float = START_MIB
     """Memory before the first row [MiB]."""
     tables: tuple[str, ...] = ("jobs",)
-    """Tables whose rows count; all if there are none here."""
+    """Tables whose rows count; if empty, all tables."""
     sliced: bool = False
-    """Whether --from and --to make it less."""
+    """Whether --from and --to reduce it."""
 
 
 COSTS = {
-    # The keys of all tables are looked at together.
+    # The keys of all tables are checked together.
     "validate": Cost(0, 100, 0.5, tables=()),
     "wait": Cost(0, 130, 0.5, tables=("jobs", "attempts"), sliced=True),
-    # How GPUs were used: efficiency, digest.
+    # For GPU use: efficiency, digest.
     "use": Cost(0, 250, 1.3, tables=("jobs", "attempts", "placements", "gpu_utilization", "job_usage"), sliced=True),
     "replay": Cost(430, 0, 4, sliced=True),
     "calibrate": Cost(450, 0, 60),
     "fit": Cost(800, 0, 200),
     "generate": Cost(750, 0, 3),
-    # Blocks of jobs wait to be written where the processor is busy elsewhere.
+    # Blocks of jobs wait to be written if the CPU is busy elsewhere.
     "export": Cost(0, 700, 5, start_mib=START_MIB + 60),
     "analyze": Cost(1200, 0, 150, start_mib=555),
-    # A byte of a raw log: blocks are read, parsed and written a few at a time, whatever the size of the file.
+    # For a byte of a raw log: blocks are read, parsed and written a few at a time, regardless of file size.
     "ingest": Cost(4, 2, 0.03, 400),
 }
-"""Work of commands."""
+"""Costs of the commands."""
 QUERY = Cost(0, 130, 0.5, tables=(), sliced=True)
-"""A row of jobs, attempts or placements."""
+"""Cost of a row of jobs, attempts or placements."""
 QUERY_COSTS = {
     "failures/by_user": QUERY._replace(table_bytes=20, cpu_us=0.2),
     "queuing/delay_causes": QUERY._replace(cpu_us=2),
@@ -84,32 +85,32 @@ QUERY_COSTS = {
     "utilization/efficiency": QUERY._replace(table_bytes=250, cpu_us=1.3),
     "utilization/jobs_to_look_at": QUERY._replace(table_bytes=250, cpu_us=1.4),
 }
-"""Queries that need much more, or less, than others."""
+"""Costs of queries that need much more, or less, than others."""
 _SAMPLE = Cost(0, 8, 0.1)
-"""A sample, joined with attempts and placements. Under a limit DuckDB fills all of it."""
+"""Cost of a sample, joined with attempts and placements. DuckDB uses its whole limit."""
 _SAMPLES = frozenset({"gpu_utilization", "node_utilization"})
 _INFLATION = 10
-"""What a byte of a compressed log becomes, about; text logs come to 5 to 12."""
+"""Approximate size of a byte of a compressed log after decompression; for text logs it is 5 to 12."""
 _COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz"})
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""Where a container of Linux says how much memory it may use: bytes, or 'max'."""
+"""Files in which Linux records a container's memory limit: bytes, or 'max'."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a command runs on; None where it does not say."""
+    """The machine that a command runs on; None for unknown values."""
 
     memory: int | None
-    """Bytes of memory, those of the container where it is limited."""
+    """Memory of the machine, or of the container if it is limited [bytes]."""
     free_disk: int | None
-    """Free bytes in `spill`."""
+    """Free space in `spill` [bytes]."""
     spill: Path
-    """The folder for temporary files."""
+    """Folder for temporary files."""
 
 
 def this_machine() -> Machine:
-    """Return what this machine has."""
+    """Return the memory and disk of this machine."""
     spill = Path(tempfile.gettempdir())
     try:
         free: int | None = shutil.disk_usage(spill).free
@@ -131,7 +132,7 @@ def _memory() -> int | None:
 
 
 def bytes_of(text: str) -> int | None:
-    """Return a size as DuckDB reads it, such as 2GB (2 * 10^9) or 2GiB (2 * 2^30) [bytes]; None where it is none.
+    """Return a size in DuckDB's notation, such as 2GB (2 * 10^9) or 2GiB (2 * 2^30) [bytes], or None if invalid.
 
     Examples
     --------
@@ -147,35 +148,35 @@ def bytes_of(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Need:
-    """What some work will need."""
+    """The resources that some work will need."""
 
     rows: int
-    """Rows of the tables that are read; 0 where only bytes are known."""
+    """Rows in the tables that are read; 0 if only bytes are known."""
     read: int
-    """Bytes of these tables, or of the files."""
+    """Size of these tables or files [bytes]."""
     arrays: int
-    """Bytes of memory that no --memory-limit bounds: the start of the process, arrays of jobs."""
+    """Memory not subject to --memory-limit: process startup and arrays of jobs [bytes]."""
     tables: int
-    """Bytes that DuckDB would take; what exceeds its limit goes to disk."""
+    """Memory that DuckDB would use; the part above its limit spills to disk [bytes]."""
     cpu_s: float
-    """Processor time [s]."""
+    """CPU time [s]."""
     sliced: bool = True
-    """Whether --from and --to would make it less."""
+    """Whether --from and --to would reduce it."""
     engine: bool = False
     """Whether --engine spark can do it."""
     default_limit: int | None = None
-    """Most memory of DuckDB where no limit is given; its own default, most of the machine, when None."""
+    """Memory limit of DuckDB if none is given; None means its own default, most of the machine."""
 
     def limit_of(self, memory_limit: str | None) -> int | None:
-        """Return the limit of DuckDB's memory [bytes]; None where the machine is the limit."""
+        """Return DuckDB's memory limit [bytes], or None if the machine is the limit."""
         return self.default_limit if memory_limit is None else bytes_of(memory_limit)
 
     def memory(self, limit: int | None) -> int:
-        """Return the most memory used under a limit of DuckDB [bytes]."""
+        """Return the maximum memory used under a DuckDB limit [bytes]."""
         return self.arrays + (self.tables if limit is None else min(self.tables, limit))
 
     def disk(self, limit: int | None) -> int:
-        """Return the most disk for what does not fit [bytes]."""
+        """Return the maximum disk space for data that does not fit [bytes]."""
         return 0 if limit is None or self.tables <= limit else round(self.tables * SPILL)
 
 
@@ -188,19 +189,19 @@ def need_of(
     runs: int = 1,
     workers: int = 1,
 ) -> Need:
-    """Return what work on a Trace needs.
+    """Return the resources that work on a Trace needs.
 
     Parameters
     ----------
     manifest : Manifest
     work : str
-        A name of COSTS, such as 'replay'; or the name of a query, if it has one.
+        Name in COSTS, such as 'replay', or the name of a query with its own cost.
     tables : iterable of str
-        Tables that are read, those of the work by default; those that the Trace lacks count nothing.
+        Tables that are read, by default those of the work; tables that the Trace lacks do not count.
     limit : int, optional
-        Most jobs that are taken.
+        Maximum number of jobs used.
     runs, workers : int
-        How often it is done, and in how many processes at a time.
+        Number of runs, and of simultaneous processes.
     """
     cost = COSTS.get(work) or QUERY_COSTS.get(work, QUERY)
     names = set(tables or cost.tables or manifest.tables)
@@ -220,7 +221,7 @@ def need_of(
 
 
 def need_of_queries(manifest: Manifest) -> Need:
-    """Return what all queries of a Trace need, one after the other: the memory of the largest, the time of all."""
+    """Return what all queries of a Trace need in sequence: the memory of the largest, and the total time."""
     plain = need_of(manifest, "")
     each = [need_of(manifest, name) for name in QUERY_COSTS]
     return replace(
@@ -242,9 +243,9 @@ def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
 
 
 def need_of_files(source: str | Path) -> Need | None:
-    """Return what reading raw logs needs, by the size of the files; None where there are no such files.
+    """Return what reading raw logs needs, from the size of the files, or None if the files do not exist.
 
-    Compressed ones count ten times: what they hold is known when they have been read.
+    Compressed files count ten times, because their content is only known after reading.
     """
     place = Path(source)
     found = 0
@@ -258,28 +259,28 @@ def need_of_files(source: str | Path) -> Need | None:
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
-    """Return what to say before the work: nothing where it is short, and warnings where it does not fit."""
+    """Return the sentences to show before the work: none if it is short, and warnings if it does not fit."""
     limit = need.limit_of(memory_limit)
     memory, disk = need.memory(limit), need.disk(limit)
     rows, long = _counted(need.rows), need.cpu_s >= LONG_S
-    fewer = "take fewer days with --from and --to" if need.sliced else ""
+    fewer = "select fewer days with --from and --to" if need.sliced else ""
     found = []
     if long:
         what = f"{rows} ({size(need.read)})" if need.rows else size(need.read)
         text = f"reads {what}; needs about {size(memory)} of memory"
         if disk:
             room = "" if machine.free_disk is None else f" ({machine.spill} has {size(machine.free_disk)})"
-            text += f" and up to {size(disk)} of disk for what does not fit{room}"
+            text += f" and up to {size(disk)} of disk space for what does not fit{room}"
         found.append(text)
     if long and memory_limit is not None and limit is not None and need.arrays > limit:
         found.append(
-            f"--memory-limit {memory_limit} bounds joins and sums alone: about {size(need.arrays)} beside them are the "
-            f"program and its arrays{'; ' if fewer else ''}{fewer}"
+            f"--memory-limit {memory_limit} limits DuckDB only; tracekit itself needs about {size(need.arrays)} "
+            f"more{'; ' if fewer else ''}{fewer}"
         )
     if machine.memory is not None and memory > machine.memory:
-        spilled = "give --memory-limit, so that joins go to disk" if need.tables > need.arrays else ""
-        do = ", or ".join(filter(None, (spilled, fewer))) or "use a machine with more, or take fewer jobs"
-        found.append(f"about {size(memory)} of memory are more than the {size(machine.memory)} here: {do}")
+        spilled = "give --memory-limit, so that joins spill to disk" if need.tables > need.arrays else ""
+        do = ", or ".join(filter(None, (spilled, fewer))) or "use a machine with more memory, or select fewer jobs"
+        found.append(f"the work needs about {size(memory)} of memory, more than the {size(machine.memory)} here: {do}")
     if machine.free_disk is not None and disk > machine.free_disk:
         do = ", or ".join(filter(None, ("give a larger --memory-limit", fewer)))
         found.append(
@@ -288,8 +289,8 @@ def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> 
         )
     if need.engine and need.rows >= ENGINE_ROWS:
         found.append(
-            f"{rows} are more than one machine answers soon: --engine spark asks several, and docs/scale.md says from "
-            "when on that pays"
+            f"{rows} will take one machine long; consider --engine spark on several machines (see docs/scale.md "
+            "on when that pays off)"
         )
     return found
 

@@ -1,11 +1,11 @@
-"""Exchanges with servers, each bounded in time, rate, bytes, attempts and redirects.
+"""Exchange data with servers, with limits on time, rate, bytes, attempts and redirects.
 
-This is the one module that connects to web servers (`ask`). Clients of libraries - of object stores, of Spark - are
-called inside `within`, which bounds their time. A server may be slow, broken or hostile: it may send a byte every two
-seconds, an answer without an end, endless headers, or redirects in a circle. `ask` counts every byte that arrives,
-headers, redirects and the framing of chunks included, and ends the exchange at a bound.
+Only this module connects to web servers (`ask`). Library clients (for object stores and Spark) are called inside
+`within`, which limits their time. A server may be slow, broken or hostile: it may send a byte every two seconds, a
+response without end, endless headers, or circular redirects. `ask` counts every byte that arrives, including headers,
+redirects and chunk framing, and ends the exchange at a limit.
 
-tracekit asks for content without encoding and undoes none, so a small answer cannot unpack to a large one.
+tracekit requests content without encoding and does not decode any, so a small response cannot unpack to a large one.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_HEAD = 1 << 20
-"""Most bytes before the content of an answer: headers, those of redirects included."""
+"""Maximum bytes before the content of a response: headers, including those of redirects."""
 _BUFFER = 1 << 16
 _WORDS = 4096
-"""Most bytes that are read of what a server says about an error."""
+"""Maximum bytes that are read of a server's error message."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How long a server is listened to, how much it may send, and how often it is asked."""
+    """Limits on how long we wait for a server, how much it may send, and how often it is asked."""
 
     first_s: float
-    """Longest wait for a connection, and for the first byte of an answer [s]."""
+    """Longest wait for a connection, and for the first byte of a response [s]."""
     silence_s: float
     """Longest silence after the first byte, and the time over which the rate is measured [s]."""
     whole_s: float
-    """Longest time for one answer, redirects included [s]."""
+    """Longest time for one response, including redirects [s]."""
     most_bytes: int
-    """Most bytes in the content of one answer."""
+    """Maximum bytes in the content of one response."""
     redirects: int
-    """Most redirects for one answer."""
+    """Maximum redirects for one response."""
     attempts: int = 5
-    """Most requests for the same content in one run."""
+    """Maximum requests for the same content in one run."""
     least_rate: float = 1024.0
-    """A server that sends less in `silence_s` is too slow [B/s]."""
+    """A server that sends less than this rate over `silence_s` is too slow [B/s]."""
     longest_pause_s: float = 60.0
-    """Longest pause between two attempts [s], whatever the server asks for."""
+    """Longest pause between two attempts [s], even if the server requests a longer one."""
 
     def pause_s(self, failures: int, asked: float | None = None) -> float:
-        """Return the pause after so many failed attempts [s]; `asked` is what the server asks for.
+        """Return the pause after a number of failed attempts [s]; `asked` is the pause that the server requests.
 
         Examples
         --------
@@ -83,38 +83,38 @@ class Bounds:
 
 
 DOWNLOADS = Bounds(first_s=60.0, silence_s=60.0, whole_s=86_400.0, most_bytes=64 << 30, redirects=10)
-"""Of files of public traces; the largest known one has 1 GB."""
+"""Limits for files of public traces; the largest known file has 1 GB."""
 
 QUESTIONS = Bounds(first_s=130.0, silence_s=30.0, whole_s=3600.0, most_bytes=2 << 30, redirects=0)
-"""Of questions to Prometheus, which gives up after two minutes by itself. Its own limit of 50 million samples is about
-1.4 GB. No redirect is followed: the token is for one host."""
+"""Limits for queries to Prometheus, which itself gives up after two minutes. Its own limit of 50 million samples is
+about 1.4 GB. Redirects are not followed, because the token is for one host."""
 
 
 class ExchangeError(Exception):
-    """An exchange that failed; the text is the reason, without the address."""
+    """A failed exchange; the message is the reason, without the address."""
 
 
 class LostError(ExchangeError):
-    """No connection, or one that broke off, fell silent or became too slow; another attempt may succeed."""
+    """A connection that failed, broke off, fell silent or became too slow; another attempt may succeed."""
 
 
 class LateError(ExchangeError):
-    """The answer was not complete in time."""
+    """The response was not complete in time."""
 
 
 class TooLargeError(ExchangeError):
-    """The answer has more bytes than allowed."""
+    """The response has more bytes than allowed."""
 
 
 class Answer:
-    """An answer whose content has yet to be read; a context manager that closes the connection.
+    """A response whose content is not read yet; as a context manager, it closes the connection.
 
     Attributes
     ----------
     status : int
-        The status of HTTP, of an error too.
+        The HTTP status, which may be an error.
     reason : str
-        Its words, in one printable line.
+        The status text, as one printable line.
     headers : HTTPMessage
         The headers.
     """
@@ -135,23 +135,23 @@ class Answer:
 
     @property
     def length(self) -> int | None:
-        """The bytes of the content as the server states them, None if it does not."""
+        """Content length stated by the server [bytes], or None if not stated."""
         stated = self.headers.get("Content-Length", "")
         return int(stated) if stated.isdecimal() and len(stated) < 20 else None
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the server asks to wait [s], None if it does not say so in seconds."""
+        """Wait requested by the server [s], or None if not stated in seconds."""
         stated = self.headers.get("Retry-After", "")
         return float(stated) if stated.isdecimal() else None
 
     def read(self, most: int) -> bytes:
-        """Return the next bytes as they arrive, at most `most`; none at the end.
+        """Return the next bytes as they arrive, at most `most`; no bytes at the end.
 
         Raises
         ------
         ExchangeError
-            The connection broke off, or a bound is reached.
+            The connection broke off, or a limit is reached.
         """
         try:
             found = self._response.read1(most)
@@ -159,42 +159,43 @@ class Answer:
             raise LostError(f"the connection was lost ({type(error).__name__})") from error
         self._left -= len(found)
         if self._left < 0:
-            raise TooLargeError(f"the answer has more than {size(self._most)}")
+            raise TooLargeError(f"the response has more than {size(self._most)}")
         return found
 
     def words(self) -> str:
-        """Return the first characters of the content, whatever they are: what a server says about an error."""
+        """Return the first characters of the content, such as the server's error message."""
         found = b""
         try:
             while len(found) < _WORDS and (more := self.read(_WORDS - len(found))):
                 found += more
         except ExchangeError:
-            pass  # the status tells enough
+            pass  # the status is enough
         return found.decode("utf-8", "replace")
 
 
 def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> Answer:
-    """Ask a web server for the content of an address.
+    """Request the content of an address from a web server.
 
-    Redirects lead to web addresses only, and from https to https only. A status that tells of an error is an answer.
+    Redirects are followed only to web addresses, and from https only to https. A response with an error status is
+    returned like any other.
 
     Parameters
     ----------
     url : str
         An http or https address.
     headers : mapping
-        Sent with the request, besides a user agent and the wish for content without encoding.
+        Headers to send in addition to a user agent and the request for content without encoding.
     bounds : Bounds
-        Hold for the whole answer, also while the caller reads its content.
+        Limits for the whole response, including while the caller reads its content.
     clock : callable
-        The time [s].
+        Returns the time [s].
 
     Raises
     ------
     LostError
-        The server cannot be reached, or falls silent.
+        The server cannot be reached, or it falls silent.
     ExchangeError
-        A bound is reached, or a redirect leads where none may.
+        A limit is reached, or a redirect leads to a forbidden address.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ExchangeError("not an http or https address")
@@ -214,12 +215,12 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
     try:
         response: Any = opener.open(Request(url, headers=sent), timeout=bounds.first_s)  # noqa: S310 -- checked above
     except HTTPError as error:
-        error.close()  # only the standard library's handler of redirects raises it: an address such as file: or data:
+        error.close()  # only the standard library's redirect handler raises it, for an address such as file: or data:
         raise ExchangeError("redirects to an address that is not http or https") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise LostError("the server did not answer in time") from error
+            raise LostError("the server did not respond in time") from error
         text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise LostError(f"no connection: {text}") from error
     if not isinstance(response, HTTPResponse):
@@ -228,14 +229,14 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Return the result of `work`, a call of a library whose exchanges cannot be bounded otherwise.
+    """Return the result of `work`, a call to a library whose exchanges cannot be limited otherwise.
 
-    What is not ready in time is abandoned: its thread runs on, and Python does not wait for it at its end.
+    Work that is not ready in time is abandoned: its thread continues, and Python does not wait for it at exit.
 
     Raises
     ------
     LateError
-        It is not ready in time.
+        The result is not ready in time.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -252,12 +253,12 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if failed:
         raise failed[0]
     if not done:
-        raise LateError(f"timed out: no complete answer within {duration(seconds)}")
+        raise LateError(f"timed out: no complete response within {duration(seconds)}")
     return done[0]
 
 
 class _Meter:
-    """Counts the bytes and the time of one exchange, and raises at a bound."""
+    """Counts the bytes and the time of one exchange, and raises an error at a limit."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         self._bounds, self._clock = bounds, clock
@@ -267,29 +268,29 @@ class _Meter:
         self._window_s, self._window_bytes = 0.0, 0
 
     def next_answer(self) -> None:
-        """Begin the answer to one request, such as a redirect or that of a proxy."""
+        """Begin the response to one request, such as a redirect or a proxy's response."""
         self._first = True
 
     def content(self) -> None:
-        """Begin the content of an answer; each chunk may have some bytes of framing."""
+        """Begin the content of a response; each chunk may have some bytes of framing."""
         self._in_head = False
         self._left = 2 * self._bounds.most_bytes + _MOST_HEAD
 
     def limit_s(self) -> float:
-        """Return how long the next read may take [s]."""
+        """Return the time limit of the next read [s]."""
         left = self._until - self._clock()
         if left <= 0:
-            raise LateError(f"the answer was not complete after {duration(self._bounds.whole_s)}")
+            raise LateError(f"the response was not complete after {duration(self._bounds.whole_s)}")
         return min(left, self._bounds.first_s if self._first else self._bounds.silence_s)
 
     def took(self, count: int, seconds: float) -> None:
-        """Count what a read brought and the time it took [s]; the time between reads is the caller's own."""
+        """Count the bytes of a read and the time it took [s]; the time between reads belongs to the caller."""
         self._left -= count
         if self._left < 0:
             raise TooLargeError(
                 f"the headers have more than {size(_MOST_HEAD)}"
                 if self._in_head
-                else f"the answer has more than {size(self._bounds.most_bytes)}"
+                else f"the response has more than {size(self._bounds.most_bytes)}"
             )
         if self._first:
             self._first = not count
@@ -320,45 +321,45 @@ class _Metered(io.RawIOBase):
         """Return True."""
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
-        """Fill `buffer` with what has arrived, waiting for a byte no longer than the bounds allow."""
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
+        """Fill `buffer` with the bytes that have arrived, waiting for a byte no longer than the limits allow."""
         self._sock.settimeout(self._meter.limit_s())
         begun = self._meter.seconds()
         try:
             count: int = self._raw.readinto(buffer) or 0
         except TimeoutError as error:
             self._meter.limit_s()
-            raise LostError("the server did not answer in time") from error
+            raise LostError("the server did not respond in time") from error
         self._meter.took(count, self._meter.seconds() - begun)
         return count
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._raw.close()
         super().close()
 
 
 class _Counted:
-    """The socket of a connection, as an answer reads from it: the one file that it gives is counted."""
+    """The socket of a connection, from which a response reads; the bytes of the one file it opens are counted."""
 
     def __init__(self, sock: socket.socket, meter: _Meter) -> None:
         self._sock, self._meter = sock, meter
 
     def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
-        """Return the bytes that arrive: the status, headers, chunk sizes and content of an answer."""
+        """Return the bytes that arrive: the status, headers, chunk sizes and content of a response."""
         raw = self._sock.makefile(mode, buffering=0)
         return io.BufferedReader(_Metered(raw, self._sock, self._meter), _BUFFER)
 
 
 class _Connection:
-    """What both kinds of connections do: each answer is counted from its first byte on."""
+    """Shared part of both kinds of connections, which counts each response from its first byte."""
 
     def __init__(self, meter: _Meter, host: str, **named: Any) -> None:
         super().__init__(host, **named)  # type: ignore[call-arg]  # the class of the connection takes it
         self._meter = meter
 
     def response_class(self, sock: socket.socket, *more: Any, **named: Any) -> HTTPResponse:
-        """Return an answer, of a proxy too, that has yet to be read."""
+        """Return a response (possibly from a proxy) that is not read yet."""
         self._meter.next_answer()
         return HTTPResponse(_Counted(sock, self._meter), *more, **named)  # type: ignore[arg-type]  # it reads the file
 
@@ -398,15 +399,15 @@ class _Https(HTTPSHandler):
 
 
 class _EveryStatus(BaseHandler):
-    """Takes an answer with any status for an answer."""
+    """Returns a response with any status instead of raising an error."""
 
-    def http_error_default(self, req: Request, fp: IO[bytes], *_: object) -> IO[bytes]:  # noqa: ARG002 -- as it is called
-        """Return the answer."""
+    def http_error_default(self, req: Request, fp: IO[bytes], *_: object) -> IO[bytes]:  # noqa: ARG002 -- required by the caller
+        """Return the response."""
         return fp
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows so many redirects to web addresses, and from https to https only."""
+    """Follows up to a number of redirects to web addresses, and from https only to https."""
 
     max_repeats = max_redirections = 1000  # `_followed` counts them all
 
@@ -416,7 +417,7 @@ class _Redirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        fp.close()  # the standard library would read its content, which may have no end
+        fp.close()  # the standard library would read its content, which may be endless
         allowed = ("https",) if urlsplit(req.full_url).scheme == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
             raise ExchangeError(f"redirects to an address that is not {' or '.join(allowed)}")
@@ -428,7 +429,7 @@ class _Redirects(HTTPRedirectHandler):
     def http_error_302(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
     ) -> IO[bytes] | None:
-        """Follow a redirect; where none is followed, it is an answer, wherever it leads."""
+        """Follow a redirect; if redirects are not followed, return it as the response, wherever it leads."""
         return super().http_error_302(req, fp, code, msg, headers) if self._most else None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

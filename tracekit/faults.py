@@ -1,8 +1,8 @@
-"""Parts of a result that fail: each failure is recorded with its reason, and the other parts are made.
+"""Record parts of a result that fail, each with its reason, and continue with the other parts.
 
 A report has many parts: answers, charts, guidelines, files. An error in one of them is a fault, which the report shows
-where the part would be. Errors that concern the whole run are raised: a damaged Trace, a store that fails, an option
-that cannot be used, an output that cannot be written, an interruption.
+in place of the part. Errors that concern the whole run are raised: a damaged Trace, a failing store, an invalid option,
+an output that cannot be written, an interruption.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 REASON_LIMIT = 300
-"""Most characters of a reason."""
+"""Maximum length of a reason."""
 
 _ENDS = (DamagedTraceError, StoreError, UsageError, OutputError)
-"""Errors that end the run, whichever part meets them."""
+"""Errors that end the run, whichever part raises them."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -35,11 +35,11 @@ class Fault:
     """A part that could not be made."""
 
     part: str
-    """What could not be made, such as 'the charts of queuing/queue_delay'."""
+    """The part that could not be made, such as 'the charts of queuing/queue_delay'."""
     reason: str
-    """Kind and message of the error, one line without a final stop."""
+    """Kind and message of the error, on one line without a final full stop."""
     traceback: str = ""
-    """Where the error came from, for developers."""
+    """Traceback of the error, for developers."""
 
     @property
     def sentence(self) -> str:
@@ -48,22 +48,22 @@ class Fault:
 
     @property
     def remark(self) -> str:
-        """The reason alone, for a place that names the part."""
+        """The reason alone, to show where the part is already named."""
         return f"Could not be made: {self.reason}."
 
 
 class Faults:
-    """Makes parts one by one, and records those that fail.
+    """Makes parts one by one, and records the parts that fail.
 
     Parameters
     ----------
     progress : Progress, optional
-        Is given each new fault.
+        Receives each new fault.
     earlier : iterable of Fault
-        Faults that are known already.
+        Faults that are already known.
     with_messages : bool
-        Whether reasons have the messages of errors; they name the kind of error alone otherwise, because a message may
-        hold a name that the result must not show.
+        Whether reasons include error messages. Otherwise they give only the kind of error, because a message may
+        contain a name that the result must not show.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Faults:
 
     @property
     def found(self) -> tuple[Fault, ...]:
-        """The faults, in the order in which they came."""
+        """The faults, in order of occurrence."""
         return tuple(self._found.values())
 
     def run(self, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Fault:
         """Return what `make` returns, or the fault if it raises an error.
 
-        A part that fails again is one fault.
+        A part that fails repeatedly is recorded once.
 
         Raises
         ------
         DamagedTraceError
             The error comes from a damaged Trace.
         StoreError
-            A store of objects fails.
+            An object store fails.
         UsageError
-            An option cannot be used.
+            An option is invalid.
         OutputError
             The output cannot be written.
         """
@@ -100,7 +100,7 @@ class Faults:
                 return make(*args, **kwargs)
         except _ENDS:
             raise
-        except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever one part raises, the others are made
+        except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever one part raises, make the others
             return self._record(part, error)
 
     def run_or(self, default: _T, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -109,7 +109,7 @@ class Faults:
         Raises
         ------
         DamagedTraceError, StoreError, UsageError, OutputError
-            As `run` does.
+            As in `run`.
         """
         made = self.run(part, make, *args, **kwargs)
         return default if isinstance(made, Fault) else made

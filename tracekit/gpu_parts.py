@@ -1,4 +1,4 @@
-"""Parts of divided GPUs (MIG): one table of NVIDIA's profiles serves every format and every query.
+"""Parts of partitioned GPUs (MIG): one table of NVIDIA's profiles for all formats and queries.
 
 Sources, 2026-11:
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What a MIG instance has of its GPU, [0..1] each."""
+    """The shares of its GPU that a MIG instance has, each in [0..1]."""
 
     compute: float
-    """Of the compute slices: what it counts as a GPU."""
+    """Share of the compute slices; the instance counts as this fraction of a GPU."""
     memory: float
-    """Of the memory."""
+    """Share of the memory."""
 
 
-# What a model's name holds, its compute slices, its memory slices, and each profile with its memory slices.
-# Early drivers name some profiles of the H200 (3g.70gb, 4g.70gb) and of the GB200 (1g.24gb to 7g.189gb) differently.
+# A pattern in the model's name, its compute slices, its memory slices, and each profile with its memory slices.
+# Early drivers use different names for some profiles of the H200 (3g.70gb, 4g.70gb) and GB200 (1g.24gb to 7g.189gb).
 _TABLE = (
     (r"a30", 4, 4, "1g.6gb:1 2g.12gb:2 4g.24gb:4"),
     (r"a[18]00(?!.*80gb)", 7, 8, "1g.5gb:1 1g.10gb:2 2g.10gb:2 3g.20gb:4 4g.20gb:4 7g.40gb:8"),  # 40 GB
@@ -48,14 +48,14 @@ _TABLE = (
     (r"(?<!g)b300", 7, 8, "1g.34gb:1 1g.67gb:2 2g.67gb:2 3g.135gb:4 4g.135gb:4 7g.269gb:8"),
     (r"gb300", 7, 8, "1g.35gb:1 1g.70gb:2 2g.70gb:2 3g.139gb:4 4g.139gb:4 7g.278gb:8"),
     (r"rtx.*6000", 4, 4, "1g.24gb:1 2g.48gb:2 4g.96gb:4"),
-    (r"rtx.*5000", 2, 2, "1g.24gb:1 2g.48gb:2"),  # 48 GB; the guide has no names for the board with 72 GB
+    (r"rtx.*5000", 2, 2, "1g.24gb:1 2g.48gb:2"),  # 48 GB; the guide has no profile names for the 72 GB board
     (r"rtx.*4500", 2, 2, "1g.16gb:1 2g.32gb:2"),
-    (r"thor", 3, 3, "1g.0gb:1 2g.0gb:2 3g.0gb:3"),  # memory of the CPU; bandwidth goes with the compute slices
+    (r"thor", 3, 3, "1g.0gb:1 2g.0gb:2 3g.0gb:3"),  # uses CPU memory; bandwidth follows the compute slices
 )
 
 
 def _parts(whole: int, slices: int, listed: str) -> dict[str, Part]:
-    """Return the part that each profile is of a GPU."""
+    """Return the part of a GPU that each profile has."""
     pairs = (word.split(":") for word in listed.split())
     return {profile: Part(int(profile[0]) / whole, int(memory) / slices) for profile, memory in pairs}
 
@@ -65,16 +65,16 @@ _PROFILE = re.compile(r"(?<![0-9a-z])([1-9])g[._-]?(\d{1,3})gb(?![0-9a-z])", re.
 
 
 def has_profile(name: str) -> bool:
-    """Return whether a name holds a MIG profile, known or not, such as `nvidia_a100_1g.5gb` or `mig-3g.40gb`."""
+    """Return whether a name contains a MIG profile, known or not, such as `nvidia_a100_1g.5gb` or `mig-3g.40gb`."""
     return _PROFILE.search(name.lower()) is not None
 
 
 @lru_cache(maxsize=4096)
 def part_of_gpu(name: str) -> Part | None:
-    """Return what a name says of its GPU: all of it without a MIG profile, None for a profile that is not known.
+    """Return the part of a GPU that a name refers to: the whole GPU without a MIG profile, None for an unknown profile.
 
-    A profile that is another part of another GPU is known only if the name says which GPU it is. If only its memory
-    differs, the smallest counts.
+    If a profile is a different part on different GPUs, it is known only if the name includes the GPU. If only the
+    memory differs, the smallest counts.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def part_of_gpu(name: str) -> Part | None:
 
 
 def _agreed(parts: list[Part]) -> Part | None:
-    """Return the part that GPUs with one profile have in common."""
+    """Return the part on which GPUs with the same profile agree."""
     if len({part.compute for part in parts}) != 1:
         return None
     return min(parts, key=lambda part: part.memory)
 
 
 def cards(parts: Iterable[tuple[float, Part]]) -> int:
-    """Return the fewest GPUs that can hold so many instances of each part: compute and memory slices both have to fit.
+    """Return the fewest GPUs that fit a number of instances of each part, in both compute and memory slices.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def cards(parts: Iterable[tuple[float, Part]]) -> int:
 
 SHARES_SQL = """
 CREATE TABLE gpu_parts AS SELECT unnest(CAST(? AS VARCHAR[])) AS profile, unnest(CAST(? AS DOUBLE[])) AS share"""
-"""The table that queries join; its parameters are the profiles of `shares`, and their shares."""
+"""SQL for the table that queries join; its parameters are the profiles in `shares` and their shares."""
 
 
 def create_shares(con: duckdb.DuckDBPyConnection) -> None:
@@ -123,7 +123,7 @@ def create_shares(con: duckdb.DuckDBPyConnection) -> None:
 
 @cache
 def shares() -> Mapping[str, float]:
-    """Return the compute share [0..1] of each profile that is one part of every GPU that has it, by its name."""
+    """Return the compute share [0..1], by name, of each profile that is the same part on all GPUs that have it."""
     profiles = sorted({profile for _, parts in _GPUS for profile in parts})
     found = ((name, _agreed([parts[name] for _, parts in _GPUS if name in parts])) for name in profiles)
     return MappingProxyType({name: part.compute for name, part in found if part is not None})

@@ -1,8 +1,8 @@
 """Clean up and end an interrupted run.
 
-A signal may come while a library runs compiled code, or where an exception would be swallowed. A run of the command
-line is therefore not stopped by an exception: the main thread is parked, and a second thread removes what is unfinished
-and ends the process. The library itself installs no handlers: there KeyboardInterrupt unwinds the work.
+A signal may arrive while a library runs compiled code, or where an exception would be swallowed. A command-line run is
+therefore not stopped by an exception: the main thread is parked, and a second thread removes unfinished output and ends
+the process. The library itself installs no handlers, so KeyboardInterrupt unwinds the work as usual.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 _PARKED_S = 0.2
-"""Longest wait for the main thread to park [s]; it may be in compiled code, which does not write files meanwhile."""
+"""Longest wait for the main thread to park [s]; it may be in compiled code, which then does not write files."""
 _GRACE_S = 5.0
-"""Time that a child process has to end after SIGTERM [s]."""
+"""Time that a child process has to exit after SIGTERM [s]."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,9 +39,9 @@ _parked = threading.Event()
 
 
 def register_cleanup(cleanup: Callable[[], None]) -> object:
-    """Have `cleanup` called when the run is interrupted; return the key with which to unregister it.
+    """Register `cleanup` to be called if the run is interrupted, and return the key to unregister it.
 
-    It runs in another thread while the main thread is parked anywhere, so that it must not wait for a lock.
+    It runs in another thread while the main thread is parked anywhere, so it must not wait for a lock.
     """
     key = object()
     _cleanups[key] = cleanup
@@ -49,18 +49,18 @@ def register_cleanup(cleanup: Callable[[], None]) -> object:
 
 
 def remove_when_interrupted(folder: Path) -> None:
-    """Have a folder of intermediate files removed when the run is interrupted."""
+    """Register a folder of intermediate files to be removed if the run is interrupted."""
     _cleanups[folder] = partial(remove_folder, folder)
 
 
 def unregister_cleanup(key: object) -> None:
-    """Take back what `register_cleanup` registered."""
+    """Undo a call of `register_cleanup`."""
     _cleanups.pop(key, None)
 
 
 @contextlib.contextmanager
 def cleanup_on_interrupt(cleanup: Callable[[], None]) -> Iterator[None]:
-    """Have `cleanup` called when the run is interrupted inside the block."""
+    """Call `cleanup` if the run is interrupted inside the block."""
     key = register_cleanup(cleanup)
     try:
         yield
@@ -70,8 +70,8 @@ def cleanup_on_interrupt(cleanup: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let an interruption wait for the end of the block, which must be short."""
-    _within.set()  # first: the main thread must not be parked with the lock
+    """Delay interruptions until the end of the block, which must be short."""
+    _within.set()  # set this first, because the main thread must not be parked while it holds the lock
     try:
         with _uninterrupted:
             yield
@@ -83,16 +83,16 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[None]:
-    """End the run, with exit code 130 and one line, at SIGINT or SIGTERM inside the block.
+    """End the run with exit code 130 and one line on SIGINT or SIGTERM inside the block.
 
-    After the block signals are ignored: the work is done. A nested block has no effect.
+    After the block, signals are ignored because the work is done. A nested block has no effect.
     """
     if signal.getsignal(signal.SIGINT) is _park_on_signal:
         yield
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python writes the number of a signal there at once, whatever the main thread is doing.
+    # Python immediately writes the signal's number there, whatever the main thread is doing.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
@@ -121,9 +121,9 @@ def _wait(listening: socket.socket) -> None:
 
 
 def end_run(line: str, code: int) -> NoReturn:
-    """Remove what is unfinished, write a line to standard error, and end the process, from another thread.
+    """Remove unfinished output, write a line to standard error, and end the process, all from another thread.
 
-    The main thread is in compiled code, or it parks.
+    Meanwhile the main thread is in compiled code or parked.
     """
     _interrupted.set()
     try:
@@ -137,14 +137,14 @@ def end_run(line: str, code: int) -> NoReturn:
 
 
 def _end(line: str, code: int) -> NoReturn:
-    """End the process at once: threads of libraries still run, so that the interpreter cannot shut down."""
+    """End the process immediately, because library threads are still running and the interpreter cannot shut down."""
     with contextlib.suppress(OSError):
-        if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not block
+        if select.select([], [2], [], 1)[1]:  # an unread pipe must not block us
             os.write(2, line.encode(errors="replace"))
     os._exit(code)
 
 
-def _park_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+def _park_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- signature of a signal handler
     _interrupted.set()
     if not _within.is_set():
         _park()
@@ -157,8 +157,8 @@ def _park() -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder although threads may still be writing into it."""
-    # Under another name nothing is added to it; the number at the end is still that of the process.
+    """Remove a folder even if threads may still be writing to it."""
+    # Rename it first, so that nothing more is added to it; the name still ends in the process's number.
     stem, dash, number = path.name.rpartition("-")
     with contextlib.suppress(OSError):
         path = path.rename(path.with_name(f"{stem}{dash}0{number}"))
@@ -170,7 +170,7 @@ def remove_folder(path: Path) -> None:
 
 
 def end_process(number: int) -> None:
-    """End a child process and wait for it: SIGTERM first, SIGKILL after a grace period."""
+    """End a child process and wait for it, with SIGTERM first and SIGKILL after a grace period."""
     for sent in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         try:
             os.kill(number, sent)
@@ -179,5 +179,5 @@ def end_process(number: int) -> None:
                 if os.waitpid(number, getattr(os, "WNOHANG", 0)) != (0, 0):
                     return
                 time.sleep(0.01)
-        except OSError:  # it has ended and was waited for already
+        except OSError:  # the process has already ended and was waited for
             return

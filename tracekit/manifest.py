@@ -1,6 +1,6 @@
-"""The manifest of a Trace: its origin, its tables, and its contradictions.
+"""The manifest of a Trace: its origin, its tables, and contradictions in the source.
 
-manifest.json proves the accounting law: for every source file, records = kept + rejected.
+manifest.json documents the accounting law: for each source file, records = kept + rejected.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ CAPABILITIES = (
     "calendar",
     "hour_of_day",
 )
-"""Names of all capabilities; a manifest states each of them."""
+"""Names of all capabilities; a manifest has an entry for each."""
 
-ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME names another"
-"""End of the note of a log whose wall clocks are in no stated zone, where the user names none either."""
+ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME sets another zone"
+"""End of the note for a log with local times if neither the log nor the user gives the time zone."""
 
 PROGRAM_ERRORS = "program_errors"
-"""Name of the check that counts calls of programs that printed errors and ended with exit code 0."""
+"""Name of the check that counts program calls that printed errors but ended with exit code 0."""
 
 TimeBase = Literal["absolute", "shifted", "relative"]
 
 
 @dataclass
 class FileAccount:
-    """How many records of one raw file were kept and rejected."""
+    """The number of records of one raw file that were kept and rejected."""
 
     path: str
-    """Relative to the source; a member of an archive follows the archive's name."""
+    """Path relative to the source; the path of an archive member follows the archive's name."""
     bytes: Count = 0
-    """Size of the content read, after decompression."""
+    """Size of the content read, after decompression [bytes]."""
     sha256: str = ""
-    """Of the content read, after decompression."""
+    """SHA-256 of the content read, after decompression."""
     records: Count = 0
     kept: Count = 0
     rejected: Count = 0
@@ -75,34 +75,34 @@ class Check:
 
     count: Count
     of: Count | None
-    """How many rows were checked; None when that is not a number of rows."""
+    """Number of rows checked; None if the check does not count rows."""
     meaning: str
     examples: list[str] = field(default_factory=list)
-    """A few of the rows found."""
+    """Examples of the rows found."""
 
 
 @dataclass
 class Capability:
-    """One thing that a Trace can or cannot answer."""
+    """One capability of a Trace: information that it has or lacks."""
 
     available: bool
     coverage: float | None = None
     """Share of the rows that have the information [0..1]."""
     window: tuple[str, str] | None = None
-    """First and last time that the information covers [UTC, ISO 8601]."""
+    """First and last time covered by the information [UTC, ISO 8601]."""
     note: str = ""
 
 
 @dataclass
 class Partition:
-    """One file of a table that is a folder of files, see `tracekit.tables.partitions`."""
+    """One file of a partitioned table, see `tracekit.tables.partitions`."""
 
     path: str
-    """In the folder of the Trace, with '/' between folders."""
+    """Path within the folder of the Trace, with '/' between folders."""
     cluster: str | None
-    """None where it is unknown."""
+    """Cluster; None if unknown."""
     day: str | None
-    """As 2017-10-03, in UTC; None where it is unknown."""
+    """Day in UTC, such as 2017-10-03; None if unknown."""
     rows: Count
     bytes: Count
     sha256: str
@@ -121,9 +121,10 @@ class TableInfo:
     bytes: Count
     columns: list[str]
     sha256: str | None = None
-    """Of the Parquet file; None in a Trace of an older version, and of a table in partitions, which have their own."""
+    """SHA-256 of the Parquet file; None in a Trace of an older version, and for a partitioned table, whose files have
+    their own."""
     partitions: list[Partition] | None = None
-    """The files of a table that is a folder, in the order of the table; None of a table that is one file."""
+    """The files of a partitioned table, in table order; None for a table that is one file."""
 
 
 @dataclass
@@ -131,16 +132,16 @@ class Addition:
     """A newer export that was added to the Trace."""
 
     created: str
-    """When it was added."""
+    """Time at which it was added."""
     tracekit_version: str
     files: list[str]
-    """Paths of its files among the files of the source; files read before are left out."""
+    """Paths of its files among the source's files; files read before are left out."""
     jobs_added: Count
-    """Jobs that were not in the Trace."""
+    """Number of jobs that were not yet in the Trace."""
     jobs_replaced: Count
-    """Jobs of the Trace that the newer record replaced."""
+    """Number of jobs in the Trace that a newer record replaced."""
     jobs_older: Count
-    """Jobs of the Trace that were kept, because this export has an earlier state of them."""
+    """Number of jobs in the Trace that were kept, because this export has an earlier state of them."""
 
 
 @dataclass
@@ -154,25 +155,25 @@ class Manifest:
     time_base: TimeBase
     """absolute: real dates; shifted: only hour and weekday are real; relative: seconds since the trace began."""
     timezone: str
-    """Zone in which hours of the day are read."""
+    """Time zone for hours of the day."""
     created: str
     tables: dict[str, TableInfo] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     capabilities: dict[str, Capability] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """Choices and assumptions of the ingest."""
+    """Choices and assumptions made during ingest."""
     additions: list[Addition] = field(default_factory=list)
-    """Newer exports added since it was created, oldest first."""
+    """Newer exports added since the Trace was created, oldest first."""
 
     @property
     def records(self) -> int:
-        """Source records over all files."""
+        """Total number of source records."""
         return sum(f.records for f in self.files)
 
     @property
     def rejected(self) -> int:
-        """Source records set aside over all files."""
+        """Total number of rejected source records."""
         return sum(f.rejected for f in self.files)
 
     def to_dict(self) -> dict[str, Any]:
@@ -180,13 +181,13 @@ class Manifest:
         raw = asdict(self)
         for info in raw["tables"].values():
             if info["partitions"] is None:
-                del info["partitions"]  # such a Trace is as earlier versions wrote it
+                del info["partitions"]  # without partitions, the file is as earlier versions wrote it
         origin = {"format": raw.pop("format"), "files": raw.pop("files")}
         head = {"tracekit_version": raw.pop("tracekit_version"), "schema_version": raw.pop("schema_version")}
         return {**head, "source": origin, **raw}
 
     def to_json(self) -> bytes:
-        """Return manifest.json's bytes."""
+        """Return the bytes of manifest.json."""
         return orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     @classmethod
@@ -196,12 +197,12 @@ class Manifest:
         Parameters
         ----------
         versions : sequence of str
-            The schema versions to read, oldest first; all when empty.
+            Schema versions to accept, oldest first; if empty, all versions.
 
         Raises
         ------
         TraceError
-            The file is missing, is not JSON, lacks a part, has one of another shape, or is of another version.
+            The file is missing, is not JSON, lacks a part, has a malformed part, or has another version.
         """
         hint = "ingest the source again"
         try:
@@ -210,7 +211,7 @@ class Manifest:
                 raise MisfitError((), "it has no source with format and files")
             version = raw.get("schema_version")
             if isinstance(version, str) and versions and version not in versions:
-                raise _other_version(path.parent, version, versions)  # whose manifest may have another shape
+                raise _other_version(path.parent, version, versions)  # its manifest may have a different shape
             origin = raw.pop("source")
             if set(origin) != {"format", "files"} or not origin.keys().isdisjoint(raw):
                 raise MisfitError((), "its source is not a format and files")

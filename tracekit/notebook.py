@@ -1,6 +1,6 @@
-"""How objects print: a few lines of text, and in a notebook a small table of the same.
+"""Display objects as a few lines of text, or in a notebook as a small table.
 
-What a log or a user named is escaped and cut, so that it can neither run nor fill a screen.
+Names from a log or a user are escaped and cut, so that they can neither run nor fill the screen.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 _TITLE, _LINE = 160, 300
-"""Most characters of a title, and of a line."""
+"""Maximum length of a title, and of a line."""
 _LEFT = 'style="text-align:left"'
-"""Notebooks set the cells of a table flush right."""
+"""Style that left-aligns table cells, which notebooks right-align by default."""
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What an object says of itself.
+    """A short description of an object.
 
     Examples
     --------
@@ -36,11 +36,11 @@ class Brief:
 
     title: str
     lines: tuple[tuple[str, str], ...]
-    """What is said and its value, in order."""
+    """Labels and values, in order."""
 
     @classmethod
     def of(cls, title: str, lines: Iterable[tuple[str, str | None]]) -> Brief:
-        """Return a brief without the lines whose value is None; every text is made visible and cut."""
+        """Return a brief without the lines whose value is None, with all text made visible and cut."""
         shown = tuple((what, shorten(value, _LINE)) for what, value in lines if value is not None)
         return cls(shorten(title, _TITLE), shown)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 REPEATED = frozenset({"gpu_resource"})
-"""Options that may be given several times; commas join their values."""
+"""Options that may be given several times; their values are joined by commas."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Option:
     default: str
     meaning: str
     choices: tuple[str, ...] = ()
-    """Values allowed; empty when any is."""
+    """Allowed values; empty if any value is allowed."""
     file: bool = False
-    """Whether it names a file of the user; another name may be the same content."""
+    """Whether the value names a user's file; different names may have the same content."""
 
 
 def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner: str) -> dict[str, str]:
-    """Return the value of every option: the one given, or its default.
+    """Return the value of each option: the given value, or its default.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner:
     given : mapping
         Name to value.
     owner : str
-        Whose options they are, for errors, such as 'the format swf'.
+        Owner of the options, for error messages, such as 'the format swf'.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Files and folders that appear whole or not at all, and replace nothing unasked.
+"""Write files and folders completely or not at all, without replacing anything unasked.
 
-Everything is written under a hidden name beside the target, `.NAME.partial-PID`, which the writing process locks; the
-last step renames it. A folder that is replaced is first renamed to `.NAME.old-PID`, because no system replaces a folder
-that is not empty. A killed run leaves one of these: the next run that writes or reads the same target restores the old
-folder, or removes it.
+Everything is written under a hidden name next to the target, `.NAME.partial-PID`, which the writing process locks; the
+last step renames it. A folder to be replaced is first renamed to `.NAME.old-PID`, because no system replaces a nonempty
+folder. If a killed run leaves either behind, the next run that writes or reads the same target restores the old folder
+or removes it.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 
 SPILL = "tracekit-spill-"
-"""How the name of the folder begins in which DuckDB keeps what does not fit in memory; the process's number follows."""
+"""Prefix of the folder in which DuckDB keeps data that does not fit in memory; the process number follows."""
 
 FREE = "free space there, or set TMPDIR to another folder"
-"""What to do about a temporary folder without room."""
+"""Hint for a full temporary folder."""
 
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
-"""Errors when a folder is renamed to a name that is in use."""
+"""Errors raised when a folder is renamed to a name in use."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-"""Errors where a file cannot have a second name."""
+"""Errors raised if a file cannot have a second name."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""Errors of a disk without room, for anybody or for this user, and of a file that may not grow."""
+"""Errors of a full disk, a full user quota, or a file that may not grow."""
 _OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
-"""How libraries state the number of an error of the operating system."""
+"""Pattern of operating system error numbers in library messages."""
 _SPILL_LIMIT = "max_temp_directory_size"
-"""Setting that DuckDB names when its intermediate results have no room on the disk."""
+"""Setting that DuckDB names if the disk has no room for its intermediate results."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
-"""How errors of DuckDB begin that concern memory or the disk."""
+"""Prefixes of DuckDB errors about memory or disk."""
 _PARTIAL = re.compile(r"^\.(.+)\.partial-\d+$")
 _TRIES = 100
 _SWAP_S = 2.0
-"""Longest time that a folder is absent while another run replaces it by two renames [s]."""
+"""Longest time that a folder is absent while another run replaces it with two renames [s]."""
 
 
 @contextlib.contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """Raise one clear OutputError when writing below `path` fails."""
+    """Raise a clear OutputError if writing below `path` fails."""
     import duckdb
     from polars.exceptions import ComputeError
 
@@ -66,7 +66,7 @@ def output_errors(path: Path) -> Iterator[None]:
         raise
     except (OSError, duckdb.IOException, ComputeError) as error:
         if isinstance(error, ComputeError) and not _OF_SYSTEM.search(str(error)):
-            raise  # not of the operating system
+            raise  # not an operating system error
         hint = "choose another -o, or free its path"
         raise _spilled(error) or OutputError(
             f"cannot write: {_reason(error)}", where=final_place(path), hint=hint
@@ -74,7 +74,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 def final_place(path: Path) -> Path:
-    """Return where a file or folder will be found that is being written under a hidden name.
+    """Return the final path of a file or folder that is being written under a hidden name.
 
     Examples
     --------
@@ -85,11 +85,11 @@ def final_place(path: Path) -> Path:
 
 
 def full_disk(error: BaseException) -> OutputError | None:
-    """Return a failure of any library as the error of a full disk; None if the disk is not the cause."""
+    """Return the full-disk error for a failure in any library, or None if the disk is not the cause."""
     import duckdb
     from polars.exceptions import ComputeError
 
-    met: list[BaseException] = []  # an error that DuckDB passes on may be behind itself
+    met: list[BaseException] = []  # an error passed on by DuckDB may be its own cause
     while isinstance(error, TracekitError):
         if isinstance(error, OutputError):
             return error
@@ -101,7 +101,7 @@ def full_disk(error: BaseException) -> OutputError | None:
     if isinstance(error, OSError):
         full = error.errno in _FULL or _number_of(text) in _FULL
     elif isinstance(error, ComputeError | duckdb.IOException | duckdb.OutOfMemoryException):
-        # Polars passes on DuckDB's words too; those of other errors may quote a log.
+        # Polars also passes on DuckDB's messages; other errors' messages may quote a log.
         quotes = isinstance(error, ComputeError) and not text.startswith(_WORDS)
         said = _SPILL_LIMIT in text or any(os.strerror(code) in text for code in _FULL)
         full = _number_of(text) in _FULL if quotes else said
@@ -115,18 +115,18 @@ def full_disk(error: BaseException) -> OutputError | None:
 
 
 def _spilled(error: BaseException) -> OutputError | None:
-    """Return the error of a temporary folder in which DuckDB finds no room."""
+    """Return the error for a temporary folder in which DuckDB has no room."""
     text = str(error)
     if _SPILL_LIMIT not in text and SPILL not in text:
         return None
-    what = "cannot write to disk what does not fit in memory"
+    what = "cannot write data that does not fit in memory to disk"
     if _SPILL_LIMIT not in text:
         what += f": {_reason(error)}"
     return OutputError(what, where=tempfile.gettempdir(), hint=f"{FREE}, or raise --memory-limit")
 
 
 def _reason(error: BaseException) -> str:
-    """Return why the operating system does not write, in its own words where a library passes them on."""
+    """Return why a write failed, in the operating system's words if the library passes them on."""
     text = str(error)
     code = getattr(error, "errno", None) or _number_of(text)
     known = next((os.strerror(one) for one in sorted(_FULL) if os.strerror(one) in text), None)
@@ -134,24 +134,24 @@ def _reason(error: BaseException) -> str:
 
 
 def _number_of(text: str) -> int | None:
-    """Return the number of an error of the operating system that the text of a library holds."""
+    """Return the operating system error number contained in a library's message."""
     found = _OF_SYSTEM.search(text)
     return int(found[1]) if found else None
 
 
 class StagedFolder:
-    """A folder that appears under its name only when it is complete.
+    """A folder that gets its final name only when it is complete.
 
     Parameters
     ----------
     target : Path
-        Where the folder will appear.
+        Final path of the folder.
     force : bool
-        Replace an earlier folder of the same kind.
+        Whether to replace an existing folder of the same kind.
     marker : str
-        File that identifies a folder of this kind, so that `force` never removes any other.
+        File that identifies a folder of this kind, so that `force` never removes any other folder.
     kind : str
-        Its name in messages.
+        Name of the kind in messages.
 
     Raises
     ------
@@ -164,16 +164,16 @@ class StagedFolder:
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker, self._kind, self._force = marker, kind, force
         if not is_text(str(self.target)):
-            what = "its path is not UTF-8, which Parquet writers need"
+            what = "its path is not UTF-8, which Parquet writers require"
             raise OutputError(what, where=self.target, hint=_ANOTHER)
         with output_errors(self.target):
             recover(self.target, marker)
             self._check_target(force)
             if self.target.is_symlink() and _is_empty(self.target):
-                self.target = Path(os.path.realpath(self.target))  # the link stays, its target becomes the folder
+                self.target = Path(os.path.realpath(self.target))  # the link stays, and its target becomes the folder
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            with uninterrupted():  # an interruption finds no folder, or one that it can remove
+            with uninterrupted():  # an interruption finds either no folder or one that it can remove
                 self.path, self._lock = _make_locked_folder(_hidden(self.target, "partial"))
                 self._key = register_cleanup(lambda: remove_folder(self.path))
 
@@ -193,7 +193,7 @@ class StagedFolder:
         Raises
         ------
         OutputError
-            Another run wrote the target meanwhile and `force` is not given, or the place cannot be written.
+            Another run has written the target since and `force` is not set, or the target cannot be written.
         """
         with output_errors(self.target), uninterrupted():
             if self._force:
@@ -205,10 +205,10 @@ class StagedFolder:
     def _replace(self) -> None:
         for _ in range(_TRIES):
             old = None
-            # It was checked long ago, and may have changed since.
+            # The target was checked long ago and may have changed since.
             self._check_target(force=True)
             try:
-                with contextlib.suppress(FileNotFoundError):  # it may be gone
+                with contextlib.suppress(FileNotFoundError):  # the folder may be gone
                     old = _set_aside(self.target)
                 if _renamed(self.path, self.target):
                     return
@@ -220,7 +220,7 @@ class StagedFolder:
         raise OutputError("other runs keep writing it", where=self.target, hint=_ANOTHER)
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove everything that was written."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._release()
 
@@ -232,16 +232,16 @@ class StagedFolder:
 
 
 class StagedFiles:
-    """Files that appear under their names when all of them are complete; the first one is renamed last.
+    """Files that get their final names only when all of them are complete; the first is renamed last.
 
     Use it as a context: leaving it without `commit` removes everything.
 
     Parameters
     ----------
     *targets : Path
-        Where the files will appear, all in folders that exist.
+        Final paths of the files, all in existing folders.
     force : bool
-        Replace existing files.
+        Whether to replace existing files.
 
     Raises
     ------
@@ -277,7 +277,7 @@ class StagedFiles:
         self._end()
 
     def part(self, target: Path) -> Path:
-        """Return where a file is written until it is complete."""
+        """Return the path at which a file is written until it is complete."""
         return self._parts[target]
 
     def commit(self) -> None:
@@ -286,7 +286,7 @@ class StagedFiles:
         Raises
         ------
         OutputError
-            Another run wrote one of them meanwhile and `force` is not given, or the place cannot be written.
+            Another run has written one of the files since and `force` is not set, or a file cannot be written.
         """
         place_files([(self._parts[target], target) for target in reversed(self._targets)], force=self._force)
 
@@ -304,12 +304,12 @@ class StagedFiles:
 
 
 def check_files(*targets: Path, force: bool) -> None:
-    """Check before long work that files can be written.
+    """Check that files can be written, before long work.
 
     Raises
     ------
     OutputError
-        A target exists and is not to be replaced.
+        A target exists and must not be replaced.
     """
     refuse_remote(*targets)
     for path in targets:
@@ -324,19 +324,19 @@ def check_files(*targets: Path, force: bool) -> None:
 
 
 def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
-    """Rename complete files, in this order; without `force`, all or none.
+    """Rename complete files in this order; without `force`, rename all or none.
 
     Parameters
     ----------
     pairs : list of (Path, Path)
-        A complete file, and its final name on the same file system.
+        Pairs of a complete file and its final name on the same file system.
     force : bool
-        Replace existing files.
+        Whether to replace existing files.
 
     Raises
     ------
     OutputError
-        A name is in use and `force` is not given, or the place cannot be written.
+        A name is in use and `force` is not set, or a file cannot be written.
     """
     placed: list[Path] = []
     with uninterrupted():
@@ -356,9 +356,9 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file that nothing will change a second name, or copy it where the file system has no links.
+    """Give a file that never changes a second name, or copy it if the file system has no links.
 
-    A symbolic link is followed: what is made has to stay complete when the source goes.
+    Symbolic links are followed, because the result must stay complete after the source is removed.
     """
     try:
         os.link(real_path(source), target)
@@ -367,20 +367,20 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return the path with links resolved; a loop of links stays, so that opening it raises the error."""
+    """Return the path with links resolved; a loop of links is kept, so that opening it raises the error."""
     return place_of(path) if is_remote(path) else Path(os.path.realpath(path))
 
 
 def recover(target: Path, *markers: str) -> None:
-    """Restore a folder that a killed run was about to replace, or remove it when the target exists.
+    """Restore a folder that a killed run was about to replace, or remove it if the target exists.
 
     Parameters
     ----------
     *markers : str
-        Files of which a complete folder has one.
+        Marker files; a complete folder contains one of them.
     """
-    target = Path(os.path.abspath(target))  # noqa: PTH100 -- a link itself, not its target
-    with contextlib.suppress(OSError):  # without permission to write the target stays as it is
+    target = Path(os.path.abspath(target))  # noqa: PTH100 -- the link itself instead of its target
+    with contextlib.suppress(OSError):  # without write permission, the target is left unchanged
         if not (aside := _leftovers(target, "old")):
             return
         until = time.monotonic() + _SWAP_S
@@ -397,7 +397,7 @@ def recover(target: Path, *markers: str) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, shown: Path) -> Iterator[None]:
-    """Lock a folder that runs add to, `shown` in messages, for one run at a time.
+    """Lock a folder that runs add to, for one run at a time; messages call it `shown`.
 
     Raises
     ------
@@ -419,7 +419,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _hidden(target: Path, what: str) -> Path:
-    """Return the hidden name beside a target; a long name is cut, so that it does not exceed the limit of names."""
+    """Return the hidden name next to a target; a long name is cut to fit the name length limit."""
     name = target.name
     while len(os.fsencode(name)) > 200:
         name = name[:-1]
@@ -427,7 +427,7 @@ def _hidden(target: Path, what: str) -> Path:
 
 
 def _leftovers(target: Path, what: str) -> list[Path]:
-    """Return the paths that runs, alive or dead, have beside a target under the hidden name for `what`."""
+    """Return the paths next to a target under the hidden name for `what`, from running and dead processes."""
     if not target.name or not target.parent.is_dir():
         return []
     pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
@@ -436,7 +436,7 @@ def _leftovers(target: Path, what: str) -> list[Path]:
 
 
 def _clear_partials(target: Path) -> None:
-    """Remove what dead runs were writing.
+    """Remove unfinished output of dead runs.
 
     Raises
     ------
@@ -451,7 +451,7 @@ def _clear_partials(target: Path) -> None:
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename a folder; return False if the name is in use, other than by an empty folder."""
+    """Rename a folder; return False if the name is in use by anything except an empty folder."""
     try:
         path.rename(target)
     except OSError as error:
@@ -462,7 +462,7 @@ def _renamed(path: Path, target: Path) -> bool:
 
 
 def _linked(part: Path, target: Path) -> bool:
-    """Give a file a new name; return whether the name was free."""
+    """Give a file a new name, and return whether the name was free."""
     try:
         os.link(part, target)
     except FileExistsError:
@@ -488,7 +488,7 @@ def _set_aside(target: Path) -> Path:
 def _remove(path: Path) -> None:
     """Remove a hidden folder, link or file."""
     if path.is_dir() and not path.is_symlink():
-        # A partly removed folder must not look like one that can be restored.
+        # A partly removed folder must not look restorable.
         gone = path.with_name(path.name.replace(".old-", ".partial-")) if ".old-" in path.name else path
         with contextlib.suppress(OSError):
             path = path.rename(gone) if gone != path and not os.path.lexists(gone) else path
@@ -499,7 +499,7 @@ def _remove(path: Path) -> None:
 
 
 def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
-    """Make a folder that this process has locked."""
+    """Make a folder and lock it for this process."""
     for _ in range(_TRIES):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -514,7 +514,7 @@ def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
 
 
 def _lock_path(path: Path, *, wait: bool = True) -> int | None:
-    """Lock a file or folder until the descriptor that is returned is closed; None where there are no such locks."""
+    """Lock a file or folder until the returned descriptor is closed; return None if locks are not supported."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -529,7 +529,7 @@ def _lock_path(path: Path, *, wait: bool = True) -> int | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a run has locked a file or folder; always False where there are no locks."""
+    """Return whether a run has locked a file or folder; always False if locks are not supported."""
     try:
         import fcntl
     except ImportError:
@@ -551,7 +551,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _alive(path: Path) -> bool:
-    """Return whether the process whose number is in a hidden name is running, and is not this one."""
+    """Return whether the process whose number is in a hidden name is running and is not this process."""
     number = int(path.name.rpartition("-")[2])
     if number == os.getpid():
         return False
@@ -559,6 +559,6 @@ def _alive(path: Path) -> bool:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it runs, and belongs to another user
+    except OSError:  # the process is running and belongs to another user
         return True
     return True

@@ -1,4 +1,4 @@
-"""Members of a kind by name: those of the modules of a package, and those of installed plug-ins."""
+"""Find the members of a kind by name, both in the modules of a package and in installed plug-ins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def modules(package: str) -> list[ModuleType]:
-    """Return the modules of a package in alphabetical order, without parts of others, whose names begin with _."""
+    """Return the modules of a package in alphabetical order, except shared parts, whose names begin with _."""
     names = [info.name for info in iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if not name.startswith("_")]
 
@@ -24,22 +24,22 @@ def modules(package: str) -> list[ModuleType]:
 class Plugins(Generic[T]):
     """The members of a kind, sorted by name.
 
-    A plug-in is left out if it cannot be loaded, is of another kind, or has the name of another member.
+    A plug-in is left out if it cannot be loaded, has the wrong type, or has the name of another member.
 
     Parameters
     ----------
     kind : type
-        What every member is an instance of.
+        Class of every member.
     package : str
-        The package whose modules have their members in the tuple `MEMBERS`.
+        The package whose modules list their members in the tuple `MEMBERS`.
     group : str
         The entry-point group of plug-ins.
     noun, plugin : str
-        What errors call a member, and the kind of a plug-in.
+        Words for a member, and for the kind of plug-in, in error messages.
     option : str
-        The option that names a member, for errors.
+        The option that names a member, for error messages.
     key : str
-        The attribute of a member that is its name.
+        The attribute with the member's name.
     """
 
     def __init__(self, kind: Any, package: str, group: str, *, noun: str, plugin: str, option: str, key: str) -> None:
@@ -48,11 +48,11 @@ class Plugins(Generic[T]):
         self._noun, self._plugin, self._option, self._key = noun, plugin, option, key
 
     def all(self) -> dict[str, T]:
-        """Return every member by name."""
+        """Return all members by name."""
         return dict(self._known[0])
 
     def broken(self) -> dict[str, str]:
-        """Return why a plug-in is left out, one line for each, by the name of its entry point."""
+        """Return the reason why each broken plug-in is left out, one line each, by entry point name."""
         return dict(self._known[1])
 
     def find(self, name: str) -> T:
@@ -61,7 +61,7 @@ class Plugins(Generic[T]):
         Raises
         ------
         UsageError
-            There is none of that name.
+            No member has that name.
         """
         known = self.all()
         if name not in known:
@@ -88,7 +88,7 @@ class Plugins(Generic[T]):
         return dict(sorted(known.items())), broken
 
     def _loaded(self, entry: metadata.EntryPoint) -> tuple[Any, str]:
-        """Return the member that an entry point names, and why it cannot be used, '' when it can."""
+        """Return the member that an entry point names, and the reason why it cannot be used, or ''."""
         try:
             member = entry.load()
         except Exception as error:  # noqa: BLE001 -- a plug-in may do anything

@@ -1,10 +1,10 @@
-"""Progress of long work; the library reports it here and never prints."""
+"""Receive the progress of long work; the library reports it here and never prints."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Receives the steps of long work; this class ignores them, a subclass displays them."""
+    """Receives the steps of long work; this class ignores them, and subclasses display them."""
 
     def stage(self, what: str, total: int | None = None) -> None:
         """Begin a step.
@@ -12,26 +12,26 @@ class Progress:
         Parameters
         ----------
         what : str
-            What is being done, such as 'reading cluster_job_log'.
+            Description of the step, such as 'reading cluster_job_log'.
         total : int, optional
-            Size of the step in the unit of `advance`; unknown by default.
+            Size of the step in the unit of `advance`; by default unknown.
         """
 
     def advance(self, amount: int) -> None:
-        """Add `amount` to what is done of the step."""
+        """Add `amount` to the completed part of the step."""
 
     def note(self, text: str) -> None:
-        """Report a choice or a finding to the user, one sentence."""
+        """Report a choice or a finding to the user in one sentence."""
 
-    def fault(self, text: str, traceback: str) -> None:  # noqa: ARG002 -- a display of developers shows the second
-        """Report a part that could not be made; it is a note by default.
+    def fault(self, text: str, traceback: str) -> None:  # noqa: ARG002 -- a display for developers shows the traceback
+        """Report a part that could not be made; by default, as a note.
 
         Parameters
         ----------
         text : str
-            What could not be made and why, one sentence.
+            One sentence on the part that could not be made, and why.
         traceback : str
-            Where the error came from, of many lines.
+            Traceback of the error, with many lines.
         """
         self.note(text)
 

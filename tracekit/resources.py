@@ -1,4 +1,4 @@
-"""Find schemas/, queries/ and reports/, in a checkout and in an installed wheel alike."""
+"""Find schemas/, queries/ and reports/, both in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def folder(name: str) -> Path:
     Parameters
     ----------
     name : {"schemas", "queries", "reports"}
-        A top-level folder of the repository; the wheel carries it inside the package.
+        A top-level folder of the repository; the wheel includes it in the package.
     """
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name

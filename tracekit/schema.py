@@ -1,9 +1,9 @@
-"""The schema of every table: schemas/*.json turned into types, checks and documentation.
+"""The schemas of all tables: turn schemas/*.json into types, checks and documentation.
 
-`schemas/common/<table>.json` describes the tables of a Trace, `schemas/sources/<format>/<file>.json`
+`schemas/common/<table>.json` describes the tables of a Trace, and `schemas/sources/<format>/<file>.json`
 the raw files that a format reads. Both are Frictionless Table Schemas with six additions: `unit`
 (of a number), `arrayItem.type` (of the entries of a list), `zones` (zone suffixes of a time column and
-their hours from UTC), `since` (the schema version that brought a column), `dialect` (the layout of the raw text) and
+their hours from UTC), `since` (the schema version that introduced a column), `dialect` (the layout of the raw text) and
 `rules` (relations between the columns of one row).
 """
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = "3"
-"""Version of the common tables; a change of their columns raises it."""
+"""Version of the common tables, raised by each change of their columns."""
 
 PARTITIONED_VERSION = "4"
-"""Version of a Trace with a table in partitions; its columns are those of `SCHEMA_VERSION`.
+"""Version of a Trace with a partitioned table; its columns are those of `SCHEMA_VERSION`.
 
-A tracekit that looks for one file a table refuses such a Trace.
+A tracekit that expects one file per table rejects such a Trace.
 """
 
 READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION, PARTITIONED_VERSION)
-"""Versions of Traces that are read; columns that came later than a Trace's version are NULL in it."""
+"""Trace versions that can be read; columns introduced after a Trace's version are NULL in it."""
 
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The first and the last time that a Trace may have, in the years 1 and 9999 [us since 1970]."""
+"""First and last time allowed in a Trace, in the years 1 and 9999 [us since 1970]."""
 
 COMMON_TABLES = (
     "jobs",
@@ -52,19 +52,19 @@ COMMON_TABLES = (
     "doubtful_times",
     "rejects",
 )
-"""The tables that a Trace may have, in the order in which people read them."""
+"""Tables that a Trace may have, in reading order."""
 
 FAILED = ("failed", "node_fail", "out_of_memory")
-"""Statuses of what failed, by an error, a node or memory."""
+"""Statuses of failed jobs: from an error, a node failure or lack of memory."""
 
 UNSUCCESSFUL = (*FAILED, "timeout")
-"""Statuses of what ended badly, as the Helios study counts it: what failed, and what reached its time limit.
+"""Statuses of unsuccessful jobs, as the Helios study counts them: failed jobs, and jobs that reached their time limit.
 
-What its user cancelled did not end badly.
+Jobs cancelled by their user are not unsuccessful.
 """
 
 STATUS_GROUPS = {"failed": FAILED, "unsuccessful": UNSUCCESSFUL}
-"""The groups of statuses that have a name; queries ask for one with `is_failed(status)`, `is_unsuccessful(status)`."""
+"""Named groups of statuses; queries use them as `is_failed(status)` and `is_unsuccessful(status)`."""
 
 Kind = Literal["string", "integer", "number", "boolean", "datetime", "date", "array"]
 
@@ -95,27 +95,27 @@ class Column:
     kind: Kind
     description: str
     unit: str | None = None
-    """What a number counts: s, GiB, GPUs, percent."""
+    """Unit of a number: s, GiB, GPUs, percent."""
     required: bool = False
     """Whether NULL is an error."""
     item: str | None = None
-    """What a list holds, for kind 'array'."""
+    """Type of the list entries, for kind 'array'."""
     format: str | None = None
     """strptime format of a time or date in a raw file."""
     zones: Mapping[str, int] = field(default_factory=dict)
-    """Zone suffixes that end a time in a raw file, with their hours from UTC."""
+    """Time zone suffixes of a time in a raw file, with their hours from UTC."""
     minimum: float | None = None
     maximum: float | None = None
     enum: tuple[str, ...] = ()
-    """The words allowed; empty when any is."""
+    """Allowed words; empty if any word is allowed."""
     since: int = 1
-    """The schema version that brought it; tables of earlier ones lack it."""
+    """Schema version that introduced the column; tables of earlier versions lack it."""
     key: bool | None = None
-    """Of a raw file: whether a record says something else without it, as without its start, or where none means 0."""
+    """For a raw file: whether a record without it has a different meaning, as without a start, or if none means 0."""
 
     @property
     def decides(self) -> bool:
-        """Whether a cell that cannot be read makes its record unusable; any other such cell is unknown."""
+        """Whether an unreadable cell makes its record unusable; in other columns it becomes unknown."""
         timed = self.kind in ("datetime", "date")
         return self.required or (timed if self.key is None else self.key)
 
@@ -136,16 +136,16 @@ class Column:
 
 @dataclass(frozen=True)
 class RowRule:
-    """A relation between the columns of one row; it does not apply where one of them is NULL."""
+    """A relation between the columns of one row; it does not apply if one of them is NULL."""
 
     holds: str
-    """An SQL condition over the columns of the table."""
+    """SQL condition on the columns of the table."""
     broken: str
-    """The problem where it does not hold, before 'in N rows'."""
+    """Description of the problem if the condition is false, to be followed by 'in N rows'."""
     unless: str = ""
-    """NAME=VALUE of an option of the ingest with which the rule does not apply."""
+    """Ingest option NAME=VALUE with which the rule does not apply."""
     only: str = ""
-    """NAME=VALUE of an option of the ingest without which the rule does not apply."""
+    """Ingest option NAME=VALUE without which the rule does not apply."""
 
 
 @dataclass(frozen=True)
@@ -187,19 +187,19 @@ class TableSchema:
         raise SchemaError(f"no column '{name}'", where=self.name, hint=nearest(name, self.names))
 
     def columns_of(self, version: str) -> tuple[str, ...]:
-        """Return the names of the columns that a table of a schema version (of `READABLE_VERSIONS`) has, in order."""
+        """Return the names of the table's columns in a schema version (in `READABLE_VERSIONS`), in order."""
         return tuple(c.name for c in self.columns if c.since <= int(version))
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns, types and order.
 
-        Columns that the frame lacks become NULL; a column that the schema lacks is an error, since it would be lost in
-        silence.
+        Columns missing from the frame become NULL. A column missing from the schema is an error, because it would be
+        lost silently.
 
         Raises
         ------
         SchemaError
-            The frame has a column that the table lacks, or one whose values do not convert.
+            The frame has a column that the table lacks, or a column whose values cannot be converted.
         """
         for name in frame.columns:
             self.column(name)
@@ -211,7 +211,7 @@ class TableSchema:
         try:
             return frame.select(exprs)
         except pl.exceptions.PolarsError as error:
-            raise SchemaError(f"values do not convert: {str(error).splitlines()[0]}", where=self.name) from error
+            raise SchemaError(f"values cannot be converted: {str(error).splitlines()[0]}", where=self.name) from error
 
 
 @cache
@@ -221,7 +221,7 @@ def common(name: str) -> TableSchema:
     Raises
     ------
     SchemaError
-        There is no common table of that name.
+        No common table has that name.
     """
     if name not in COMMON_TABLES:
         raise SchemaError(f"no table '{name}'", hint=nearest(name, COMMON_TABLES))
@@ -270,12 +270,12 @@ def _load(relative: str) -> TableSchema:
 
 
 def reference() -> str:
-    """Return the column reference of all common tables as Markdown; docs/columns.md is this text."""
+    """Return the column reference of all common tables as Markdown, the text of docs/columns.md."""
     lines = [
         "# The tables of a Trace",
         "",
         f"Schema version {SCHEMA_VERSION}. Generated from `schemas/common/`; edit those files, then run `just docs`.",
-        "Times are UTC without an attached zone. Unknown is NULL. A column marked * is never NULL.",
+        "Times are in UTC, without a time zone. Unknown values are NULL. A column marked * is never NULL.",
     ]
     for name in COMMON_TABLES:
         table = common(name)
@@ -289,7 +289,7 @@ def reference() -> str:
             meaning = f"{c.description}{words}".replace("|", "\\|")
             lines.append(f"| `{c.name}`{star} | {c.sql} | {c.unit or ''} | {meaning}{_range(c)} |")
         if table.rules:
-            lines += ["", "In each row, as far as its columns are known:", ""]
+            lines += ["", "In each row, if the columns are known:", ""]
             lines += [f"- `{rule.holds}`{_option(rule)}" for rule in table.rules]
     return "\n".join(lines) + "\n"
 
@@ -302,4 +302,4 @@ def _range(column: Column) -> str:
 def _option(rule: RowRule) -> str:
     if rule.unless:
         return f", unless ingested with {rule.unless}"
-    return f", where ingested with {rule.only}" if rule.only else ""
+    return f", if ingested with {rule.only}" if rule.only else ""

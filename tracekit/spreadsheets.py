@@ -1,7 +1,7 @@
-"""CSV that people open in a spreadsheet, which runs a cell that looks like a formula.
+"""Write CSV that is safe to open in a spreadsheet, which runs cells that look like formulas.
 
-A text that begins like one gets a single quote in front, and lists are written as JSON. CSV for programs holds the
-values as they are.
+Text that begins like a formula gets a leading single quote, and lists are written as JSON. CSV for programs has the
+unchanged values.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import polars as pl
 
 _FORMULA = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""How a text begins that a spreadsheet takes for a formula, as a regular expression of Polars.
+"""Polars regular expression for the beginning of text that a spreadsheet takes for a formula.
 
-The signs = + - @, plain or full-width (which East Asian editions treat alike), also after blanks and invisible
-characters; and a tab, carriage return or line feed, after which a new cell would begin.
+It matches the signs = + - @, plain or full-width (which East Asian editions treat the same), also after blanks and
+invisible characters, and a tab, carriage return or line feed, after which a new cell would begin.
 """
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""
+    """Return `frame` with a quote before all text that a spreadsheet would run, and with lists as JSON text."""
     import orjson
 
     flat = frame.with_columns(
@@ -31,15 +31,15 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return `frame` with a single quote before every text that begins like a formula, and how many there are.
+    """Return `frame` with a single quote before all text that begins like a formula, and the number of quotes added.
 
-    Taking one leading quote away gives every text back, since texts that begin with a quote get another one.
+    Removing one leading quote restores every text, because text that begins with a quote gets another one.
     """
     return _quoted(frame, rf"^'|{_FORMULA}")
 
 
 def _quoted(frame: pl.DataFrame, begin: str) -> tuple[pl.DataFrame, int]:
-    """Return `frame` with a quote before every text that begins like a pattern, and how many there are."""
+    """Return `frame` with a quote before all text that begins like a pattern, and the number of quotes added."""
     risky = {n: pl.col(n).str.contains(begin) for n, kind in frame.schema.items() if kind == pl.String}
     count = sum(frame.select(test.sum() for test in risky.values()).row(0)) if risky else 0
     if not count:

@@ -1,4 +1,4 @@
-"""Streams of bytes: decompressed by the decoders of the standard library, joined from parts, or cut to a window."""
+"""Byte streams: decompressed by the standard library's decoders, joined from parts, or limited to a window."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _INPUT = 256 * 1024
 _MARKS = 256
 _GAP = 1 << 20
 _MEMORY_LOG = 28
-"""Most memory that an .xz or .zst file may ask for [log2 bytes]: 256 MiB, four times what `xz -9` asks for."""
+"""Maximum memory that an .xz or .zst file may need [log2 bytes]: 256 MiB, four times that of `xz -9`."""
 _ZSTANDARD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-"""How a frame of Zstandard begins, or a frame that decoders skip."""
+"""Beginnings of a Zstandard frame, and of a frame that decoders skip."""
 
 
 class _Decoder(Protocol):
-    """What the decompressors of zlib, bz2, lzma and zstd have in common."""
+    """Common interface of the decompressors of zlib, bz2, lzma and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -42,7 +42,7 @@ class _Decoder(Protocol):
 
 
 def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
-    """Return a factory of decompressors for content that begins with `head`; None when it is not compressed."""
+    """Return a factory of decompressors for content that begins with `head`, or None if it is not compressed."""
     if head.startswith(b"\x1f\x8b"):
         return partial(zlib.decompressobj, wbits=31)
     if head.startswith(b"BZh"):
@@ -59,9 +59,9 @@ def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
 
 
 class Marks:
-    """Places in the content of a gzipped stream from which it can be read without its beginning.
+    """Positions in the content of a gzipped stream from which it can be read without its beginning.
 
-    A mark takes about 40 kB, so that at most 256 are kept: the longer the stream, the wider apart.
+    A mark takes about 40 kB, so at most 256 are kept; the longer the stream, the farther apart they are.
     """
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ class Marks:
         self._kept: list[tuple[int, int, _Decoder]] = []
 
     def add(self, position: int, offset: int, decoder: _Decoder) -> None:
-        """Remember the decoder at `position` of the content, `offset` of the compressed bytes."""
-        copy = getattr(decoder, "copy", None)  # only zlib's has one
+        """Remember the decoder at `position` in the content and `offset` in the compressed bytes."""
+        copy = getattr(decoder, "copy", None)  # only zlib's decoder has copy
         if copy is None or (self._kept and position - self._kept[-1][0] < self._gap):
             return
         self._kept.append((position, offset, copy()))
@@ -79,7 +79,7 @@ class Marks:
             self._gap *= 2
 
     def before(self, position: int) -> tuple[int, int, _Decoder | None]:
-        """Return the last mark at or before `position`; the beginning, without a decoder, where there is none."""
+        """Return the last mark at or before `position`, or the beginning, without a decoder, if there is none."""
         after = bisect_right(self._kept, position, key=lambda mark: mark[0])
         return self._kept[after - 1] if after else (0, 0, None)
 
@@ -87,24 +87,24 @@ class Marks:
 class Inflated(io.RawIOBase):
     """The content of a compressed stream; a read is short only at the end of the content.
 
-    The file classes of the standard library ignore what follows .bz2 and .xz data, have no limit of memory, and cannot
-    resume from a mark.
+    The standard library's file classes ignore data after .bz2 and .xz content, have no memory limit, and cannot resume
+    from a mark.
 
     Parameters
     ----------
     raw : stream
-        The compressed bytes; has to be seekable for seeking backwards.
+        The compressed bytes; must be seekable to seek backwards.
     path : str
-        For messages.
+        Path for messages.
     limit : float
-        Most bytes that it may inflate to [bytes].
+        Maximum decompressed size [bytes].
     marks : Marks, optional
-        Shared with other streams over the same bytes, so that seeking need not inflate from the beginning.
+        Marks shared with other streams over the same bytes, so that seeking need not decompress from the beginning.
 
     Raises
     ------
     SourceError
-        While reading: the bytes are damaged or cut short, or inflate beyond the limit.
+        Raised while reading: the bytes are damaged or truncated, or decompress beyond the limit.
     """
 
     def __init__(self, raw: ByteStream, path: str, limit: float, marks: Marks | None = None) -> None:
@@ -133,7 +133,7 @@ class Inflated(io.RawIOBase):
         return self._position
 
     def close(self) -> None:
-        """Close the compressed stream too."""
+        """Close the stream and its compressed stream."""
         self._raw.close()
         super().close()
 
@@ -142,7 +142,7 @@ class Inflated(io.RawIOBase):
         self._marks.add(self._position, self._offset - len(self._input), self._decoder)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move to `offset` of the content, or to its end if that comes first."""
+        """Move to `offset` in the content, or to its end if that comes first."""
         if whence:
             raise io.UnsupportedOperation("only positions from the start are known")
         at, raw_at, decoder = self._marks.before(offset)
@@ -154,8 +154,8 @@ class Inflated(io.RawIOBase):
             pass
         return self._position
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
-        """Fill `buffer`; return how many bytes there were."""
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
+        """Fill `buffer` and return the number of bytes read."""
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view) and (data := self._next(len(view) - filled)):
@@ -164,7 +164,7 @@ class Inflated(io.RawIOBase):
         return filled
 
     def _next(self, size: int) -> bytes:
-        """Return up to `size` bytes more, b'' at the end."""
+        """Return up to `size` more bytes, or b'' at the end."""
         data = b""
         while not data:
             if self._decoder.eof and not self._next_member():
@@ -174,14 +174,14 @@ class Inflated(io.RawIOBase):
                 data = self._decoder.decompress(self._input, size)
             except MemoryError:
                 raise
-            except Exception as error:  # each decoder has its own class of errors
+            except Exception as error:  # each decoder has its own error class
                 if "emory" in str(error):
                     what = f"needs more than {1 << _MEMORY_LOG - 20} MiB of memory to unpack"
                     raise SourceError(what, where=self._path, hint="unpack it by hand if you trust it") from error
                 raise self._damaged(str(error)) from error
             self._input = getattr(self._decoder, "unconsumed_tail", b"")
             if ended and not data and not self._decoder.eof:
-                raise self._damaged("it is cut short")
+                raise self._damaged("it is truncated")
         self._position += len(data)
         if self._position > self._limit:
             what = f"inflates beyond {self._limit:,.0f} bytes"
@@ -194,8 +194,8 @@ class Inflated(io.RawIOBase):
         return bool(self._input)
 
     def _next_member(self) -> bool:
-        """Begin the next compressed stream behind a finished one; return whether there is one."""
-        # Padding with zeros is usual on tapes and in .xz files.
+        """Begin the next compressed stream after a finished one, and return whether there is one."""
+        # Zero padding is common on tapes and in .xz files.
         rest = (self._decoder.unused_data or self._input).lstrip(b"\0")
         while len(rest) < 6 and self._refill():
             rest = (rest + self._input).lstrip(b"\0")
@@ -203,7 +203,7 @@ class Inflated(io.RawIOBase):
         if not rest:
             return False
         if decoder_of(rest) is None:
-            raise self._damaged("something else follows the compressed data")
+            raise self._damaged("other data follows the compressed data")
         self._decoder = self._fresh()
         return True
 
@@ -228,7 +228,7 @@ class _Joined(io.RawIOBase):
         self._position = max(0, (0, self._position, self._ends[-1])[whence] + offset)
         return self._position
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
         part = bisect_right(self._ends, self._position)
         if part == len(self._paths):
             return 0
@@ -243,18 +243,18 @@ class _Joined(io.RawIOBase):
 
 
 def joined(paths: list[Path]) -> io.BufferedReader:
-    """Return several files as one seekable stream, in the order given; at most one of them is open.
+    """Return several files as one seekable stream, in the given order; at most one of them is open.
 
     Raises
     ------
     EOFError
-        While reading: a file was truncated.
+        Raised while reading: a file was truncated.
     """
     return io.BufferedReader(_Joined(paths), _INPUT)
 
 
 class Window(io.RawIOBase):
-    """The `size` bytes of a seekable stream that begin at `start`; `TarFile.extractfile` would copy them twice."""
+    """`size` bytes of a seekable stream, from `start` on; `TarFile.extractfile` would copy them twice."""
 
     def __init__(self, stream: ByteStream, start: int, size: int) -> None:
         super().__init__()
@@ -265,11 +265,11 @@ class Window(io.RawIOBase):
         """Return True."""
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
-        """Fill `buffer` as far as the window goes; return how many bytes there were."""
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
+        """Fill `buffer` as far as the window goes, and return the number of bytes read."""
         wanted = memoryview(buffer)[: self._left]
         count = self._stream.readinto(wanted) or 0
         if not count and len(wanted):
-            raise EOFError("it is cut short")
+            raise EOFError("it is truncated")
         self._left -= count
         return count

@@ -1,7 +1,7 @@
-"""The tenant: which column of the jobs tells teams apart, and what the site calls it.
+"""The tenant: the job column that distinguishes teams, and the site's word for it.
 
-The choice is made at analysis. A Trace that was opened `by` a column has that column in the place of `vc`, so that all
-that follows - views, timelines, queries, guidelines, pages - asks for `vc` and says the site's own word.
+You choose the tenant for an analysis. A Trace opened `by` a column has that column in place of `vc`, so all later steps
+(views, timelines, queries, guidelines, pages) use `vc` and show the site's own word.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INGESTED = "vc"
-"""The column that an ingest fills: the unit by which the source itself divides the cluster, or what an option says."""
+"""The column that ingest fills: the unit by which the source divides the cluster, or the unit set by an option."""
 
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
-"""Columns of jobs that can be the tenant."""
+"""Job columns that can be the tenant."""
 
 _TEXT = re.compile(
     r"(?P<start>^|[.?!:]\s+|\n)?(?:\b(?P<article>[Aa]n?) )?"
@@ -25,12 +25,12 @@ _TEXT = re.compile(
 )
 
 _OF_LOG = frozenset({"rows", "trace", "cluster", "clusters", "others", "without_effects", "examples"})
-"""Keys of documents below which names of the log stand, which may be any words."""
+"""Keys of documents whose values contain names from the log, which may be any words."""
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """A column that tells teams apart, in words.
+    """A column that distinguishes teams, with its words.
 
     Examples
     --------
@@ -41,59 +41,59 @@ class Tenant:
     column: str
     """Of jobs."""
     one: str
-    """The site's word for one of them."""
+    """The site's word for one tenant."""
     many: str
     full: str = ""
-    """The word for one spelled out, where `one` is short for it."""
+    """The full word for one tenant, if `one` is an abbreviation."""
 
     @property
     def a(self) -> str:
-        """Such as 'an account'."""
+        """The singular with its article, such as 'an account'."""
         return f"{_article(self.one)} {self.one}"
 
     @property
     def spelled(self) -> str:
-        """The word for one where a reader meets it first."""
+        """The word for one tenant at its first use in a text."""
         return self.full or self.one
 
     @property
     def spelled_many(self) -> str:
-        """The word for several where a reader meets it first."""
+        """The word for several tenants at its first use in a text."""
         return f"{self.full}s" if self.full else self.many
 
     @property
     def by(self) -> str:
-        """Such as 'by account'."""
+        """The phrase for grouping, such as 'by account'."""
         return f"by {self.spelled}"
 
     @property
     def metric(self) -> str:
-        """What the number of them is called in a table, such as 'gpu_models'."""
+        """Name of the number of tenants in a table, such as 'gpu_models'."""
         return self.many.replace(" ", "_").lower()
 
     @property
     def head(self) -> str:
-        """The heading of the column `vc`: the site's word, where it has one."""
+        """Heading of the column `vc`: the site's word, if it has one."""
         return self.one if self.one != VC.one else INGESTED
 
     def words(self, text: str) -> str:
-        """Return a text of tracekit's own, in which tenants are called VCs, in the site's word.
+        """Return tracekit's own text, in which tenants are called VCs, with the site's word instead.
 
-        Text from a log must not pass: it may hold the word itself.
+        Do not pass text from a log, because it may contain the word itself.
         """
         if self.one == VC.one:
             return text
         return _TEXT.sub(self._word, text)
 
     def sql(self, text: str) -> str:
-        """Return SQL for people, its comments and units in the site's word; names of columns stay."""
+        """Return SQL for readers, with the site's word in comments and units; column names stay."""
         if self.one == VC.one:
             return text
         head = f"-- Here jobs.vc is jobs.{self.column}.\n" if self.column != INGESTED else ""
         return head + "\n".join(self.words(line) for line in text.split("\n"))
 
     def document(self, value: Any) -> Any:
-        """Return JSON values with each text of tracekit's own in the site's word; names of the log stay."""
+        """Return JSON values with the site's word in all of tracekit's own text; names from the log stay."""
         if self.one == VC.one:
             return value
         if isinstance(value, str):
@@ -115,7 +115,7 @@ class Tenant:
 
 
 def _article(word: str) -> str:
-    """Return 'a' or 'an'; of these words none that begins with a u sounds like a vowel."""
+    """Return 'a' or 'an'; none of these words that begins with u starts with a vowel sound."""
     return "an" if word[:1].lower() in "aeio" else "a"
 
 
@@ -136,7 +136,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "department": ("department", "departments"),
     "pool": ("pool", "pools"),
 }
-"""The words for one and for several, by the name of a column."""
+"""Singular and plural words, by column name."""
 
 _OF_FORMAT = {
     "slurm": "account",
@@ -151,23 +151,23 @@ _OF_FORMAT = {
     "kubectl": "namespace",
     "kueue": "queue",
 }
-"""What formats fill `vc` with, where none of their options says something else."""
+"""What each format puts in `vc`, unless one of its options changes it."""
 
 _CHOOSING = ("vc", "tenant")
-"""Options of formats that name what fills `vc`."""
+"""Format options that set what goes into `vc`."""
 
 
 def tenant_of(format_name: str, options: Mapping[str, str], column: str = INGESTED) -> Tenant:
-    """Return the tenant of a Trace, in the site's words.
+    """Return the tenant of a Trace, with the site's words.
 
     Parameters
     ----------
     format_name : str
-        The source format, by which the unit that was ingested is called.
+        Source format, which determines the word for the ingested unit.
     options : mapping
-        Those of the ingest.
+        Options of the ingest.
     column : str
-        The column of jobs that is the tenant.
+        The job column that is the tenant.
     """
     named = column
     if column == INGESTED:

@@ -1,7 +1,7 @@
-"""Numbers and names as people read them.
+"""Format numbers and names for readers.
 
-Numbers have the precision that a reader can use; names from a log are made visible (control and direction characters
-spelled out) and shortened, so that no name can hide, reorder or flood the text around it.
+Numbers have a precision that is useful to readers. Names from a log are made visible (control and direction characters
+are escaped) and shortened, so that no name can hide, reorder or flood the surrounding text.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 NAME_LIMIT = 48
-"""Most characters of a name shown in a table or on an axis."""
+"""Maximum length of a name shown in a table or on an axis."""
 
 TITLE_LIMIT = 300
-"""Most characters of a name kept in report.json, and so in the hover text."""
+"""Maximum length of a name in report.json, and therefore in hover text."""
 
 MISSING = "\N{EN DASH}"
 
@@ -34,7 +34,7 @@ _SECRET_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")
 
 
 def visible(text: str) -> str:
-    r"""Return `text` with every character that does not print spelled out.
+    r"""Return `text` with all nonprintable characters escaped.
 
     Examples
     --------
@@ -50,9 +50,9 @@ def is_text(name: str) -> bool:
 
 
 def readable_name(name: str) -> str:
-    r"""Return the name of a file as valid text: bytes that are not UTF-8 as \\xNN, which `original_name` reverts.
+    r"""Return a file name as valid text, with bytes that are not UTF-8 as \\xNN; `original_name` reverses this.
 
-    In a name with such bytes, or that looks like one, backslashes are doubled; every other name does not change.
+    In a name that has such bytes, or looks as if it had, backslashes are doubled; other names do not change.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def original_name(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without the values of the environment's secret variables and what it names as secret itself.
+    """Return text without the values of secret environment variables and without secrets that the text itself labels.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def without_secrets(text: str) -> str:
     'password=... for http://...@db/x?sig=...&a=1'
     """
     secrets = {value for name, value in os.environ.items() if len(value) > 3 and _SECRET_VARIABLE.search(name.upper())}
-    for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+    for value in sorted(secrets, key=len, reverse=True):  # one value may be part of another
         text = text.replace(value, "...")
     text = _SECRET_VALUE.sub(r"\1\2...", text)
     return _SECRET_IN_ADDRESS.sub(r"\1...@", _SECRET_WORD.sub(r"\1 ...", text))
 
 
 def passed_on(said: bytes | str, limit: int = TITLE_LIMIT) -> str:
-    r"""Return what a program or server says as one printable line without secrets, cut to `limit` characters.
+    r"""Return a program's or server's message as one printable line without secrets, cut to `limit` characters.
 
     Examples
     --------
@@ -111,20 +111,20 @@ def passed_on(said: bytes | str, limit: int = TITLE_LIMIT) -> str:
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:
-    """Return `text` made visible and cut to `limit` characters; a cut ends in an ellipsis.
+    """Return `text` made visible and cut to `limit` characters; a cut text ends in an ellipsis.
 
     Examples
     --------
     >>> shorten("abcdef", 4)
     'abc…'
     """
-    # Cutting first is cheap for a name of a megabyte; spelling out never makes it shorter.
+    # Cutting first keeps a one-megabyte name cheap; escaping never makes it shorter.
     shown = visible(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
-    """Return a short label for each name, no two alike, so that no two names share a place on an axis.
+    """Return a short, unique label for each name, so that no two names share a position on an axis.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
 
 
 def count(value: float) -> str:
-    """Return a count or amount with thousands separators; fractions only where they matter.
+    """Return a count or amount with thousands separators, and with decimals only if they matter.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def count(value: float) -> str:
 
 
 def counted(value: float, what: str) -> str:
-    """Return a count with its noun, given in the plural.
+    """Return a count with its noun, which is given in the plural.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def percent(share: float) -> str:
 
 
 def level_percent(share: float) -> str:
-    """Return a level that somebody chose, such as that of an interval [0..1], as a percentage without needless digits.
+    """Return a chosen level [0..1], such as that of an interval, as a percentage without unnecessary digits.
 
     Examples
     --------
@@ -221,7 +221,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least one.
+    """Return a duration in the largest unit that it contains at least once.
 
     Examples
     --------
@@ -238,9 +238,9 @@ def duration(seconds: float) -> str:
 
 
 def alike_durations(seconds: Sequence[float]) -> list[str]:
-    """Return durations in the unit of the longest, so that they can be compared at a glance.
+    """Return durations in the unit of the longest, so that they are easy to compare.
 
-    What is less than a tenth of that unit has a unit of its own.
+    A duration below a tenth of that unit keeps its own unit.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def _one_digit(value: float) -> str:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in the largest unit of which it has at least one.
+    """Return a number of bytes in the largest unit that it contains at least once.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def clock(seconds: float) -> str:
     if 0 < seconds < 0.05:
         return "< 0:00:00.1"
     sign = "\N{MINUS SIGN}" if seconds < 0 else ""
-    # Tenths matter only while the whole is a few seconds.
+    # Tenths matter only if the duration is a few seconds.
     tenths = round(abs(seconds) * 10) if abs(seconds) < 9.95 else round(abs(seconds)) * 10
     whole, rest = divmod(tenths, 10)
     hours, left = divmod(whole, 3600)
@@ -293,7 +293,7 @@ def clock(seconds: float) -> str:
 
 
 def quantity(value: object, unit: str | None, name: str = "") -> str:
-    """Return the text of a table cell: the value in the unit that `heading` gives its column.
+    """Return the text of a table cell, with the value in the unit that `heading` returns for its column.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def quantity(value: object, unit: str | None, name: str = "") -> str:
     unit : str or None
         The column's unit.
     name : str
-        The column's name; its ending states the unit where `unit` does not.
+        The column's name; its ending gives the unit if `unit` does not.
     """
     if value is None:
         return MISSING
@@ -332,7 +332,7 @@ _SHARES = {"share", "0..1", "fraction", "ratio 0..1"}
 def display_unit(unit: str | None, name: str = "") -> str:
     """Return the unit in which a column is printed.
 
-    Seconds become h:mm:ss and shares per cent. '% ' with a blank marks a value that counts in per cent already.
+    Seconds become h:mm:ss, and shares become percentages. '% ' with a blank marks a value that is already a percentage.
     """
     word = (unit or "").strip()
     if word in {"s", "seconds"} or (not word and name.endswith("_s")):
@@ -347,7 +347,7 @@ def display_unit(unit: str | None, name: str = "") -> str:
 _SUFFIXES = ("_s", "_pct", "_share", "_gib", "_gpu_h", "_wh", "_w")
 
 _HEADINGS = {"avg": "mean", "jct": "completion", "diff": "change", "jain": "Jain"}
-"""Words for people in place of parts of column names."""
+"""Readable words for parts of column names."""
 
 
 def heading(name: str, unit: str | None) -> tuple[str, str]:
@@ -362,7 +362,7 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     """
     word = name
     for suffix in _SUFFIXES:
-        # 'jobs_share' beside 'jobs' stays clear, since the unit below it is per cent.
+        # 'jobs_share' next to 'jobs' is clear, because the unit below it is percent.
         if name.endswith(suffix) and len(name) > len(suffix):
             word = name.removesuffix(suffix)
             break
@@ -374,7 +374,7 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     return text, "" if plain & {text.lower(), text.lower().rstrip("s")} else shown
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return a type of cell
+def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return per type of cell
     """Return a cell of a result as a JSON value: times as ISO 8601, long text cut, NaN as null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -392,7 +392,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return a type of cell
 
 
 def cut(text: str, limit: int = TITLE_LIMIT) -> str:
-    """Return `text`, or its beginning and how much follows.
+    """Return `text`, or its beginning and the number of characters that follow.
 
     Examples
     --------

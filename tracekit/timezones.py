@@ -1,4 +1,4 @@
-"""Time zones, as far as this machine knows them."""
+"""Look up time zones in this machine's database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 def is_known_zone(name: str) -> bool:
-    """Return whether the database of zones has one of this name, whatever the name is.
+    """Return whether the time zone database has this name; any string is allowed.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def is_known_zone(name: str) -> bool:
 
 
 def known_zone(name: str) -> str:
-    """Return a time zone by its name, or UTC where the database of zones does not have it.
+    """Return a time zone name, or UTC if the time zone database does not have it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A Trace: a folder of Parquet tables in the common schema, and their manifest.
+"""A Trace: a folder of Parquet tables in the common schema, with their manifest.
 
 trace = Trace.open("my-trace")
 trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
@@ -46,39 +46,39 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
 
     _State = tuple[str, Path, int, int, int]
-    """A table, a file of it, and what changes when the file is written again: its inode, bytes and time [ns]."""
+    """A table, one of its files, and the properties that change on rewriting: inode, bytes and time [ns]."""
 
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
-"""File that identifies the folder of a report, which contains a Trace too."""
+"""File that identifies a report's folder, which also contains a Trace."""
 _TIMES = {
     "absolute": "real dates",
-    "shifted": "shifted dates, whose hours and weekdays hold",
+    "shifted": "shifted dates with real hours and weekdays",
     "relative": "counted from the start of the trace",
 }
-"""What times are, by the time base of the manifest."""
-OTHERS_FREE = "GPUs that other jobs held count as free, since only these jobs were looked at"
-"""What is to be said of numbers about machines when some jobs of a cluster are left out."""
+"""Description of the times, by the manifest's time base."""
+OTHERS_FREE = "GPUs allocated to other jobs count as free, because only these jobs were selected"
+"""Note on numbers about machines if some jobs of a cluster are left out."""
 
 _SHOWN_VALUES = 10
-"""Most values of a column that an error lists; there may be thousands of users."""
+"""Maximum number of column values that an error lists, because there may be thousands of users."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A Trace on disk, or in a store of objects."""
+    """A Trace on disk or in an object store."""
 
     path: Path
-    """The folder, or its address in a store (`tracekit.places.Address`)."""
+    """Folder, or its address in a store (`tracekit.places.Address`)."""
     manifest: Manifest
     """Origin, accounting, checks and capabilities."""
     tenant_column: str = INGESTED
-    """The column of jobs that is the tenant: it stands in the place of `vc`, see `by`."""
+    """Job column that is the tenant and replaces `vc`, see `by`."""
     limits: Window = EVERYTHING
-    """What is asked of it, see `window`."""
+    """Selected part of the Trace, see `window`."""
     allow_missing: bool = False
-    """Whether partitions that are missing or damaged are left out, see `open`."""
+    """Whether missing or damaged partitions are left out, see `open`."""
 
     @classmethod
     def open(
@@ -86,7 +86,7 @@ class Trace:
     ) -> Trace:
         """Open the Trace in the folder `path`; `tracekit.open_trace` is the same.
 
-        Only the manifest and the names and types of the columns are read.
+        This reads only the manifest and the names and types of the columns.
 
         >>> import tracekit
         >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
@@ -94,24 +94,25 @@ class Trace:
         Parameters
         ----------
         path : str or Path
-            The folder that `tracekit ingest` wrote, or its address in a store, such as s3://bucket/trace; a report has
-            one too, in its folder trace.
+            The folder written by `tracekit ingest`, or its address in a store, such as s3://bucket/trace. A report also
+            contains one, in its folder trace.
         check : bool
-            Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
+            Whether to reject a table that is missing or whose columns differ from its schema; `validate` also reports
+            these.
         limits : Window, optional
-            Open only a part, as `window` gives it: partitions outside of it are not looked at.
+            Open only a part, as with `window`; partitions outside the part are not checked.
         allow_missing : bool
-            Leave out partitions that are missing or damaged, instead of refusing the Trace; `notes` names them. Each
-            partition that is asked is compared with its checksum for that.
+            Whether to leave out missing or damaged partitions instead of rejecting the Trace; `notes` names them. Each
+            selected partition is then compared with its checksum.
 
         Raises
         ------
         TraceError
-            The folder is not a Trace or was written by an incompatible version.
+            The folder is not a Trace, or an incompatible version wrote it.
         DamagedTraceError
             A table is missing, cannot be read, or does not have the columns of its schema.
         StoreError
-            The store does not give it.
+            The store does not provide the Trace.
         """
         folder = place_of(path)
         if isinstance(folder, Address):
@@ -135,31 +136,31 @@ class Trace:
         cluster: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> Trace:
-        """Return this Trace with a part of its rows: those of some jobs, by time, cluster and other facts of theirs.
+        """Return this Trace with only the rows of some jobs, selected by time, cluster and other properties.
 
-        `tracekit.tables.window.Window` tells which rows of each table these are. The files do not change; partitions
-        that hold none of the rows are not opened. What the manifest says - capabilities, checks, notes - is still of
-        the whole.
+        `tracekit.tables.window.Window` defines the rows of each table. The files do not change, and partitions without
+        any of the rows are not opened. The manifest's content (capabilities, checks, notes) still describes the whole
+        Trace.
 
         >>> trace.window(where={"user": "alice", "size": "2-4"})  # doctest: +SKIP
 
         Parameters
         ----------
         start, end : datetime, optional
-            First time of submission, and the first time after it; without a zone in UTC.
+            Beginning and end (exclusive) of the submission times; without a time zone, they are in UTC.
         cluster : str, optional
             Name of a cluster.
         where : mapping of str to str, optional
-            Values that the jobs have: of vc (the tenant, whichever column that is, see `by`), account, partition, qos,
+            Required values of the jobs: vc (the tenant, whichever column that is, see `by`), account, partition, qos,
             gpu_model, user, and size, one of the classes 0, <1, 1, 2-4, 5-8 and >8 GPUs.
 
         Raises
         ------
         UsageError
-            `end` is not after `start`, there is no such cluster, no such column to choose jobs by, or no job of the
-            whole Trace has the value.
+            `end` is not after `start`, the cluster does not exist, jobs cannot be selected by the column, or no job in
+            the whole Trace has the value.
         DamagedTraceError
-            A partition that holds some of the rows is missing or cannot be read.
+            A partition with some of the rows is missing or cannot be read.
         """
         having = chosen_jobs(where)
         if self.tenant_column != INGESTED:
@@ -169,12 +170,12 @@ class Trace:
         return found
 
     def _in_columns_of_files(self, having: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Return conditions on jobs in which the tenant is called as in the files.
+        """Return conditions on jobs, with the tenant's name as in the files.
 
         Raises
         ------
         UsageError
-            The tenant is asked twice, with different values.
+            The tenant is given twice, with different values.
         """
         given = dict(having)
         tenant = given.pop(INGESTED, None)
@@ -186,12 +187,12 @@ class Trace:
         return chosen_jobs({**given, self.tenant_column: tenant})
 
     def partitions(self, table: str) -> list[Partition]:
-        """Return the partitions of a table that may hold rows that are asked; none of a table that is one file."""
+        """Return the partitions of a table that may contain selected rows; none for a single-file table."""
         return [p for p in self.manifest.tables[table].partitions or () if self.limits.meets(p)]
 
     @cached_property
     def missing(self) -> dict[str, str]:
-        """Partitions that are left out, by path, and why; there are none unless `allow_missing` is set."""
+        """Partitions that are left out, by path, with the reason; empty unless `allow_missing` is set."""
         if not self.allow_missing:
             return {}
         found = {
@@ -201,7 +202,7 @@ class Trace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of every answer: which part is asked, and what is missing of it."""
+        """Notes for every answer: the selected part, and missing partitions."""
         found = [self.limits.words] if self.limits else []
         found += [OTHERS_FREE] if self.limits.where else []
         if self.missing:
@@ -209,19 +210,19 @@ class Trace:
             lost, names = sum(rows[path] for path in self.missing), list(self.missing)
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             found.append(
-                f"{counted(len(names), 'partitions')} with {counted(lost, 'rows')} cannot be read, and what they held "
-                f"is missing from every answer: {shown}"
+                f"{counted(len(names), 'partitions')} with {counted(lost, 'rows')} could not be read; their rows "
+                f"are missing from all results: {shown}"
             )
         return tuple(found)
 
     @classmethod
     def of(cls, trace: Trace | str | Path) -> Trace:
-        """Return `trace` itself, or open the Trace in the folder of that path.
+        """Return `trace` itself, or open the Trace in the folder at that path.
 
         Raises
         ------
         TraceError
-            See `open`.
+            As in `open`.
         """
         if not isinstance(trace, Trace):
             return cls.open(trace)
@@ -230,12 +231,12 @@ class Trace:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables that this Trace has."""
+        """Names of this Trace's tables."""
         return tuple(t for t in schema.COMMON_TABLES if t in self.manifest.tables)
 
     @property
     def capabilities(self) -> dict[str, Capability]:
-        """What this Trace can answer, by name, with coverage."""
+        """Capabilities of this Trace, by name, with coverage."""
         return self.manifest.capabilities
 
     @property
@@ -245,30 +246,31 @@ class Trace:
 
     @property
     def ingested_tenant(self) -> Tenant:
-        """The tenant of its ingest, in the site's words; the file manifest.json is not read for it."""
+        """The tenant from the ingest, in the site's words; this does not read manifest.json."""
         return tenant_of(self.manifest.format, self.manifest.options, INGESTED)
 
     @property
     def ingested(self) -> Trace:
-        """The same Trace with the tenant of its ingest; replays and fits have no other."""
+        """The same Trace with the tenant from the ingest, which replays and fits always use."""
         if self.tenant_column == INGESTED:
             return self
         return replace(self, manifest=_manifest_of(self.path), tenant_column=INGESTED)
 
     def by(self, column: str | None) -> Trace:
-        """Return this Trace with another column of jobs as the tenant, which is `vc` from then on.
+        """Return this Trace with another job column as the tenant, which then becomes `vc`.
 
-        The files do not change. What the source states of its own unit, such as quotas, says nothing of another one.
+        The files do not change. Facts that the source records about its own unit, such as quotas, do not apply to
+        another unit.
 
         Parameters
         ----------
         column : str, optional
-            One of vc (what was ingested), account, partition, qos, gpu_model and user; None changes nothing.
+            One of vc (the ingested unit), account, partition, qos, gpu_model and user; None changes nothing.
 
         Raises
         ------
         UsageError
-            There is no such column to divide jobs by, or it is unknown of every job.
+            Jobs cannot be divided by the column, or it is unknown for every job.
         """
         if column is None:
             return self
@@ -293,7 +295,7 @@ class Trace:
         return replace(source, manifest=manifest, tenant_column=column)
 
     def known_dimensions(self) -> dict[str, float]:
-        """Return the share of the jobs of which each possible tenant is known."""
+        """Return, for each possible tenant, the share of jobs for which it is known."""
         import polars as pl
 
         if not self.has("jobs"):
@@ -303,17 +305,17 @@ class Trace:
 
     @property
     def timezone(self) -> str:
-        """Zone in which hours of the day are read."""
+        """Time zone for hours of the day."""
         return self.manifest.timezone
 
     @cached_property
     def clusters(self) -> tuple[str, ...]:
-        """Names of the clusters that jobs were submitted to, in alphabetical order."""
+        """Names of the clusters with submitted jobs, in alphabetical order."""
         import polars as pl
 
         if not self.has("jobs"):
             return ()
-        # One column is cheap even for millions of jobs.
+        # Reading one column is cheap even for millions of jobs.
         names = self.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
         return tuple(str(name) for name in names.to_series().to_list())
 
@@ -322,7 +324,7 @@ class Trace:
         return table in self.manifest.tables
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """Return the Parquet files of a table, whose rows follow one another; of its partitions, those that are asked.
+        """Return the Parquet files of a table in row order; if it is partitioned, only the selected partitions.
 
         Raises
         ------
@@ -341,14 +343,14 @@ class Trace:
     def scan(self, table: str) -> pl.LazyFrame:
         """Return a table as a lazy frame with the columns of `schema.common(table)`.
 
-        Columns that came later than the schema version of this Trace are NULL.
+        Columns introduced after the schema version of this Trace are NULL.
 
         Raises
         ------
         MissingTableError
             The Trace has no such table.
         DamagedTraceError
-            When the rows are collected: a file cannot be read.
+            Raised when the rows are collected: a file cannot be read.
         """
         rows = scan_table(table, self.files(table), self.manifest.schema_version)
         if not self._whole(table):
@@ -360,7 +362,7 @@ class Trace:
         return rows
 
     def _whole(self, table: str) -> bool:
-        """Return whether all rows of the files of a table are asked, so that none have to be left out."""
+        """Return whether all rows in a table's files are selected, so that none must be left out."""
         if not self.limits:
             return True
         return self.manifest.tables[table].partitions is not None and all(
@@ -368,7 +370,7 @@ class Trace:
         )
 
     def read_through(self) -> None:
-        """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
+        """Decode every column of every row, so that later work cannot fail on a damaged part of a file.
 
         Raises
         ------
@@ -379,12 +381,12 @@ class Trace:
             read_through(table, self.files(table), self.manifest.schema_version)
 
     def connect(self, memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return a DuckDB connection in which every table of the Trace is a view of its own name.
+        """Return a DuckDB connection in which every table of the Trace is a view of the same name.
 
         Parameters
         ----------
         memory_limit : str, optional
-            Most memory DuckDB may use before it spills to disk, such as '2GB'.
+            Maximum memory DuckDB may use before it spills to disk, such as '2GB'.
 
         Raises
         ------
@@ -401,7 +403,7 @@ class Trace:
         return con
 
     def create_view(self, con: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Make a table of the Trace a view of its own name; it may need the views jobs and nodes (`condition_sql`).
+        """Create a view with the name of a table of the Trace; it may need the views jobs and nodes (`condition_sql`).
 
         Raises
         ------
@@ -424,18 +426,18 @@ class Trace:
             ) from error
 
     def database(self, memory_limit: str | None = None, *, alone: bool | None = None) -> Database:
-        """Return an empty database whose connections can read the files of this Trace; for the rest see `Database`."""
+        """Return an empty database whose connections can read this Trace's files; otherwise as `Database`."""
         if not is_remote(self.path):
             return Database(memory_limit, alone=alone)
         from tracekit.places.in_duckdb import connect_stores
 
-        database = Database(memory_limit, alone=True)  # a store is known to a whole instance
+        database = Database(memory_limit, alone=True)  # a store is registered for a whole instance
         with database.connect() as con:
             connect_stores(con)
         return database
 
     def rows_sql(self, table: str) -> str:
-        """Return a SELECT of the rows of a table that are asked, for DuckDB; it may name the views jobs and nodes.
+        """Return a DuckDB SELECT of the selected rows of a table; it may refer to the views jobs and nodes.
 
         Raises
         ------
@@ -452,7 +454,7 @@ class Trace:
         return f"SELECT * FROM ({rows}) WHERE {taken}" if taken else rows
 
     def condition_sql(self, table: str) -> str:
-        """Return which rows of the files of a table are asked, in SQL; '' when all are. It may name jobs and nodes."""
+        """Return the SQL condition for a table's selected rows, or '' for all rows; it may refer to jobs and nodes."""
         return "" if self._whole(table) else self.limits.condition(table, self.has)
 
     def __repr__(self) -> str:
@@ -463,7 +465,7 @@ class Trace:
 
     @property
     def _brief(self) -> Brief:
-        """What the manifest says, in a few lines; no table is read."""
+        """The manifest's content in a few lines, without reading tables."""
         manifest = self.manifest
         rows = ", ".join(f"{table} {count(manifest.tables[table].rows)}" for table in self.tables)
         found = [check.count for check in manifest.checks.values() if check.count]
@@ -485,19 +487,19 @@ class Trace:
         )
 
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
-        """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
+        """Return the problems of this Trace, one sentence per problem; empty if there are none.
 
-        Every table is compared with its schema and with the row count of the manifest. Rows are
-        checked for ranges, the order of times, durations, keys and references (`tracekit.tables.problems`), and the
-        manifest for the accounting law (records = kept + rejected) of every source file.
+        Each table is compared with its schema and with the row count in the manifest. Rows are checked for ranges, time
+        order, durations, keys and references (`tracekit.tables.problems`). The manifest is checked for the accounting
+        law (records = kept + rejected) of each source file.
 
         Parameters
         ----------
         deep : bool
-            Compare the SHA-256 of each file with the manifest too, and decode every column of every row; otherwise
-            only the columns of the rules are read.
+            Whether to also compare each file's SHA-256 with the manifest and decode every column of every row;
+            otherwise only the columns used by rules are read.
         memory_limit : str, optional
-            Most memory for keys and joins before they spill to disk, such as '2GB'.
+            Maximum memory, such as '2GB', for keys and joins before they spill to disk.
         """
         from tracekit.tables.problems import find_problems
 
@@ -506,22 +508,22 @@ class Trace:
 
 
 open_trace = Trace.open
-"""The name that one looks for first."""
+"""Alias of `Trace.open` under the name that users look for first."""
 
 
 def _manifest_of(folder: Path) -> Manifest:
-    """Return the manifest of the Trace in a folder, checked for the schema version."""
+    """Return the manifest of the Trace in a folder, after checking its schema version."""
     if not is_trace(folder):
         what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
         raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
     if not is_text(str(folder)):
-        what = "its path is not UTF-8, which readers of Parquet need"
-        raise TraceError(what, where=folder, hint="give the folder another name")
+        what = "its path is not UTF-8, which Parquet readers require"
+        raise TraceError(what, where=folder, hint="rename the folder")
     manifest = Manifest.read(folder / MANIFEST_NAME, schema.READABLE_VERSIONS)
     unknown = [name for name in manifest.tables if name not in schema.COMMON_TABLES]
     if unknown:
         raise TraceError(
-            f"its manifest names a table '{shorten(unknown[0])}', which this tracekit does not know",
+            f"its manifest lists a table '{shorten(unknown[0])}' that this tracekit does not know",
             where=folder,
             hint="update tracekit, or ingest the source again",
         )
@@ -530,7 +532,7 @@ def _manifest_of(folder: Path) -> Manifest:
 
 
 def _limited(trace: Trace, limits: Window) -> Trace:
-    """Return a Trace with other limits, whose cluster and values it has."""
+    """Return a Trace with other limits, after checking that it has their cluster and values."""
     if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
         raise UsageError(
             f"the trace has no cluster '{shorten(limits.cluster)}'",
@@ -544,7 +546,7 @@ def _limited(trace: Trace, limits: Window) -> Trace:
 
 
 def _require_value(trace: Trace, column: str, value: str, limits: Window) -> None:
-    """Refuse a value that no job of the Trace has; those that are asked are looked at first, since they are fewer."""
+    """Reject a value that no job of the Trace has; check the selected jobs first, because they are fewer."""
     import polars as pl
 
     for among in dict.fromkeys((replace(limits, where=()), EVERYTHING)):
@@ -561,7 +563,7 @@ def _require_value(trace: Trace, column: str, value: str, limits: Window) -> Non
         known = names.collect(engine="streaming").to_series().to_list()
     shown = ", ".join(shorten(name) for name in known[:_SHOWN_VALUES])
     more = f" and {count(len(known) - _SHOWN_VALUES)} more" if len(known) > _SHOWN_VALUES else ""
-    everyone = f"it has {shown}{more}" if known else f"it knows the {column} of no job"
+    everyone = f"it has {shown}{more}" if known else f"it has no job with a known {column}"
     raise UsageError(
         f"no job of the trace has the {column} '{shorten(value)}'",
         where="--where",
@@ -570,7 +572,7 @@ def _require_value(trace: Trace, column: str, value: str, limits: Window) -> Non
 
 
 def _cluster_names(trace: Trace) -> tuple[str, ...]:
-    """Return the names of all clusters, which are in the manifest where jobs are in partitions."""
+    """Return the names of all clusters; if jobs are partitioned, the manifest contains them."""
     partitions = trace.manifest.tables["jobs"].partitions if trace.has("jobs") else None
     if partitions is None:
         return replace(trace, limits=EVERYTHING).clusters
@@ -578,16 +580,16 @@ def _cluster_names(trace: Trace) -> tuple[str, ...]:
 
 
 def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
-    """Refuse a table that is missing or has other columns than its schema."""
+    """Reject a table that is missing or whose columns differ from its schema."""
     files: dict[str, list[Path]] = {}
     for table in trace.tables:
         if trace.manifest.tables[table].partitions is not None:
-            # Those that cannot be read are left out where that is allowed.
+            # Unreadable partitions are left out if that is allowed.
             faults = (
                 (partition_fault(trace.path, p) for p in trace.partitions(table)) if not trace.allow_missing else ()
             )
             if (fault := next(filter(None, faults), None)) is not None:
-                hint = "ingest the source again, or answer from the rest with --allow-missing"
+                hint = "ingest the source again, or use the remaining data with --allow-missing"
                 raise DamagedTraceError(fault, where=trace.path, hint=hint)
         elif partitions_only:
             continue
@@ -605,7 +607,7 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
 
 @lru_cache(maxsize=1000)
 def _require_footers_once(version: str, states: tuple[_State, ...]) -> None:
-    """Look at these files once for as long as nobody writes them again: it takes longer than the rest of opening."""
+    """Check these files once until they are rewritten, because this takes longer than the rest of opening."""
     files: dict[str, list[Path]] = {}
     for table, path, *_ in states:
         files.setdefault(table, []).append(path)

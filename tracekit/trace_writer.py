@@ -1,6 +1,6 @@
-"""Write a Trace whole or not at all.
+"""Write a Trace completely or not at all.
 
-The files are written to a hidden folder beside the target; the last step renames it (`tracekit.outputs`).
+The files are written to a hidden folder next to the target; the last step renames it (`tracekit.outputs`).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class TraceWriter:
-    """Append frames to the tables of a new Trace.
+    """Appends frames to the tables of a new Trace.
 
     Use it as a context: leaving it without `commit` removes everything.
 
-    With `force` it replaces an existing Trace.
+    With `force`, it replaces an existing Trace.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._staged = StagedFolder(path, force=force, marker=MANIFEST_NAME, kind="a Trace")
         self._parquet: dict[str, Any] = {}
-        # A thread for each table compresses while the caller parses; more would only reorder the rows.
+        # One thread per table compresses while the caller parses; more threads would only reorder the rows.
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._pending: dict[str, list[Future[None]]] = {}
         self._partitions: dict[str, list[Partition]] = {}
@@ -67,7 +67,7 @@ class TraceWriter:
 
     @property
     def target(self) -> Path:
-        """Where the Trace will appear."""
+        """Final folder of the Trace."""
         return self._staged.target
 
     @property
@@ -78,14 +78,14 @@ class TraceWriter:
         return path
 
     def write(self, table: str, frame: pl.DataFrame) -> None:
-        """Append the rows of `frame` to a table, in order; also to one whose file `drain` has closed.
+        """Append the rows of `frame` to a table, in order, even if `drain` has closed its file.
 
         Raises
         ------
         SchemaError
             The frame does not fit the table.
         OutputError
-            The disk is full or the place cannot be written.
+            The disk is full, or the folder cannot be written.
         """
         if frame.height == 0:
             return
@@ -93,7 +93,7 @@ class TraceWriter:
         if table not in self._threads:
             self._threads[table] = ThreadPoolExecutor(1, thread_name_prefix=f"tracekit-{table}")
         pending = self._pending.setdefault(table, [])
-        # Two frames of a table in flight bound the memory and keep all cores busy.
+        # Two frames in flight per table limit the memory and keep all cores busy.
         while len(pending) >= 2:
             self._wait_one(pending)
         pending.append(self._threads[table].submit(self._append, table, conformed))
@@ -104,12 +104,12 @@ class TraceWriter:
         Parameters
         ----------
         target : Path, optional
-            Another file than that of the table, for a query that reads the table itself.
+            A different file from the table's, for a query that reads the table itself.
 
         Raises
         ------
         OutputError
-            The disk is full or the place cannot be written.
+            The disk is full, or the folder cannot be written.
         """
         spec = schema.common(table)
         have = {str(row[0]) for row in con.execute(f"DESCRIBE {query}").fetchall()}
@@ -125,28 +125,28 @@ class TraceWriter:
             )
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """Return the complete files of a table in order, none when it has no rows; call it after `drain`."""
+        """Return the complete files of a table in order, or none if it has no rows; call this after `drain`."""
         if table in self._partitions:
             return table_files(self.folder, table, self._partitions[table])
         path = self.folder / f"{table}.parquet"
         return (path,) if path.is_file() else ()
 
     def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], by: Cutter | None = None) -> None:
-        """Turn tables from one file into partitions, beside those that `adopt` has placed; call it after `drain`.
+        """Split single-file tables into partitions, in addition to those placed by `adopt`; call this after `drain`.
 
         Parameters
         ----------
         con : DuckDBPyConnection
-            Has all jobs that the rows belong to as `jobs`, and the machines as `nodes`.
+            Connection with all jobs that the rows belong to as `jobs`, and the machines as `nodes`.
         by : function, optional
-            Cuts a table in place of `cut_table`, and as it does.
+            Function to use instead of `cut_table`, with the same interface.
 
         Raises
         ------
         OutputError
-            The disk is full or the place cannot be written.
+            The disk is full, or the folder cannot be written.
         """
-        # The file of jobs may be what the view reads.
+        # The view may read the file of jobs.
         for table in sorted(tables, key=lambda name: name == "jobs"):
             path = self.folder / f"{table}.parquet"
             if path.is_file():
@@ -157,12 +157,12 @@ class TraceWriter:
                 self._partitions[table] = in_order([*self._partitions.get(table, ()), *found])
 
     def adopt(self, table: str, partitions: Sequence[Partition], source: Path) -> None:
-        """Take partitions over from the Trace in the folder `source`: by links, or copied where there are none.
+        """Take over partitions from the Trace in the folder `source`, as links, or as copies without link support.
 
         Raises
         ------
         OutputError
-            The place cannot be written.
+            The folder cannot be written.
         """
         with output_errors(self._staged.target):
             for partition in partitions:
@@ -173,7 +173,7 @@ class TraceWriter:
             self._partitions[table] = in_order([*self._partitions.get(table, ()), *partitions])
 
     def drain(self) -> None:
-        """Wait until every appended row is in its Parquet file, and close the files."""
+        """Wait until all appended rows are in their Parquet files, and close the files."""
         for pending in self._pending.values():
             while pending:
                 self._wait_one(pending)
@@ -181,7 +181,7 @@ class TraceWriter:
             self._close()
 
     def tables(self) -> dict[str, TableInfo]:
-        """Return rows, bytes and columns of each table written; call it after `drain`. `commit` adds the SHA-256."""
+        """Return rows, bytes and columns of each table written; call this after `drain`. `commit` adds the SHA-256."""
         import pyarrow.parquet as pq
 
         found = {}
@@ -201,7 +201,7 @@ class TraceWriter:
         Raises
         ------
         OutputError
-            The disk is full or the place cannot be written.
+            The disk is full, or the folder cannot be written.
         """
         self.drain()
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
@@ -229,7 +229,7 @@ class TraceWriter:
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if table not in self._parquet:
             path = self.folder / f"{table}.parquet"
-            # What was written before the file was closed goes first.
+            # Rows written before the file was closed come first.
             closed = path.replace(self.scratch / f"{table}-closed.parquet") if path.is_file() else None
             self._parquet[table] = parquet_writer(table, path, rows.schema)
             if closed is not None:

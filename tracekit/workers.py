@@ -1,4 +1,4 @@
-"""Other machines, or processes, that do work for this one."""
+"""Other machines or processes that work for this process."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ R = TypeVar("R")
 
 
 class Workers(Protocol):
-    """Processes that have this tracekit, and see files at the same paths as this one."""
+    """Processes that have this version of tracekit and see files at the same paths as this process."""
 
     def start(self) -> None:
-        """Take what they need, before long work for them.
+        """Start the workers with everything they need, before long work.
 
         Raises
         ------
         UsageError
-            They cannot be used.
+            The workers cannot be used.
         """
 
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """Yield what `work` returns for each item, in the order of the items.
 
-        Work and items are pickled. An item whose worker dies is done again by another one, so that work may be begun
-        more than once; what one call returned counts. Only some items are done before their results are taken; closing
-        the generator gives up the others.
+        Work and items are pickled. If a worker dies, another worker repeats its item, so work may start more than once;
+        the result of a single call counts. Only some items are processed before their results are taken; closing the
+        generator abandons the others.
 
         Raises
         ------

@@ -110,7 +110,7 @@ def test_validate_passes_on_a_good_trace_and_fails_on_a_damaged_one(philly_trace
     pl.read_parquet(damaged / "jobs.parquet").head(10).write_parquet(damaged / "jobs.parquet")
     result = run("validate", damaged)
     assert result.returncode == 1
-    assert "jobs has 10 rows, the manifest says 797" in result.stdout
+    assert "jobs has 10 rows, but the manifest says 797" in result.stdout
 
 
 def test_query_writes_the_same_rows_in_every_format(philly_trace: Path, tmp_path: Path) -> None:

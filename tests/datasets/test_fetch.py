@@ -111,10 +111,10 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
             "it is a Git-LFS pointer to a file of 1,055,",
         ),
         ({"content": b"version https://git-lfs.github.com/spec/v1\n"}, "it is a Git-LFS pointer to a file of 0 bytes"),
-        ({"content": b"<!DOCTYPE html><p>log in"}, "the server sent a web page, not the file"),
+        ({"content": b"<!DOCTYPE html><p>log in"}, "the server sent a web page instead of the file"),
         (
             {"content": b"Sorry.", "content_type": "text/html; charset=utf-8"},
-            "the server sent a web page, not the file",
+            "the server sent a web page instead of the file",
         ),
         ({"breaks_after": 0}, "the connection ended after 0 of 512,000 bytes"),
         ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "redirects to an address that is not http or https"),
@@ -159,7 +159,7 @@ def test_when_all_sources_fail_one_error_names_each_with_its_reason(
     assert str(caught.value) == (
         f"data.tar.gz: could not be fetched: {missing}: HTTP 404 Not Found; "
         f"{pointer}: it is a Git-LFS pointer to a file of 5 bytes, not the file; "
-        "try again later (the download is kept), or name another source with --mirror"
+        "try again later (the download is kept), or give another source with --mirror"
     )
     assert heard.notes == [f"{missing}: HTTP 404 Not Found; trying the next source"]
     assert not (tmp_path / "new").exists()
@@ -262,7 +262,7 @@ def test_a_folder_holds_one_dataset_and_one_run(
 ) -> None:
     dataset = make_dataset(server.serve("x"))
     fetch_dataset(dataset, tmp_path)
-    with pytest.raises(UsageError, match="already holds the dataset toy; use a separate folder for each dataset"):
+    with pytest.raises(UsageError, match="already contains the dataset toy; use a separate folder for each dataset"):
         fetch_dataset(replace(dataset, name="other"), tmp_path)
     with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is writing it"):
         fetch_dataset(dataset, tmp_path)

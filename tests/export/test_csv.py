@@ -42,7 +42,7 @@ def test_every_column_of_a_job_is_there(small: Trace, run: Run) -> None:
         "gpu_count": "0.5",
     }
     assert done.log.left_out == {}
-    assert "1 job: they had several attempts; a table of jobs holds one each" in done.log.notes
+    assert "1 job: they had several attempts, but a table of jobs has one row per job" in done.log.notes
 
 
 def test_the_mapping_file_reads_the_table_back(small: Trace, run: Run) -> None:

@@ -93,7 +93,7 @@ def test_blocks_do_not_show_in_the_files(small: Trace, tmp_path: Path, monkeypat
 
 
 def test_a_trace_without_fitting_jobs_is_refused_in_one_line(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no job can be exported \(2: what they ask for \(gpus\) is unknown\)"):
+    with pytest.raises(UsageError, match=r"no job can be exported \(2: their request \(gpus\) is unknown\)"):
         export(make_trace(jobs=[{"job_id": i, "submit_time": "2020-01-01"} for i in "ab"]), "gavel", tmp_path / "o")
     with pytest.raises(UsageError, match="the Trace has no table jobs"):
         export(make_trace(nodes=[{"node_id": "n"}]), "gavel", tmp_path / "o")

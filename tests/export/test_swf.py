@@ -80,7 +80,7 @@ def test_each_job_becomes_one_line(small: Trace, run: Run, golden: Golden) -> No
         ("MaxPartitions", "1"),
         ("Partition", "1 Earth"),
         ("Note", "a processor is a GPU"),
-        ("Note", "MaxProcs is the most that jobs held at once"),
+        ("Note", "MaxProcs is the most processors that jobs used at once"),
     ]
     assert list(done.log.left_out.values()) == [1]
     golden([*done.log.left_out, *done.log.notes])

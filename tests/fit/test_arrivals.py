@@ -118,7 +118,7 @@ def test_fewer_than_two_times_are_not_a_process() -> None:
     for times in ([], [MONDAY], [MONDAY, MONDAY]):
         found = fit_arrivals(jobs_at(np.array(times, float)), "UTC", rng)
         assert found["process"] is None
-        assert found["reason"] == "jobs of at least two times are needed"
+        assert found["reason"] == "jobs with at least two submission times are needed"
     few = fit_arrivals(jobs_at(MONDAY + 1000 * np.arange(5.0)), "UTC", rng)
     assert few["process"] == "poisson"
     assert "5 arrivals cannot distinguish" in few["why"]

@@ -30,18 +30,21 @@ def many(number: int, **changes: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("jobs", "note"),
     [
-        ([ONE], "all jobs (until_end): no family could be fitted: 1 durations are known to the end"),
+        ([ONE], "all jobs (until_end): no family could be fitted: 1 durations have a known end"),
         (many(300), "all jobs (until_end): no family could be fitted: all durations are the same"),
         (many(300, run_s=0.0), "all durations are the same"),
-        (many(300, run_s=-5.0), "300 jobs of negative run time are in no fit"),
-        ([*many(299), {**ONE, "job_id": "x", "run_s": 1e300}], "1 job of more than 100 years is in no fit"),
-        (many(300, run_s=None), "no run time could be fitted: no job has one"),
-        (many(300, run_s=None, status="pending"), "no run time could be fitted"),
-        (many(300, status="cancelled"), "all jobs (demand): no family could be fitted: 0 durations are known"),
+        (many(300, run_s=-5.0), "300 jobs of negative run time are left out"),
+        ([*many(299), {**ONE, "job_id": "x", "run_s": 1e300}], "1 job of more than 100 years is left out"),
+        (many(300, run_s=None), "no run times could be fitted, because no job has one"),
+        (many(300, run_s=None, status="pending"), "no run times could be fitted"),
+        (many(300, status="cancelled"), "all jobs (demand): no family could be fitted: 0 durations have a known end"),
         (many(300, gpu_count=None, status=None), "all durations are the same"),
-        (many(300, submit_time=None), "arrivals could not be fitted: jobs of at least two times are needed"),
+        (
+            many(300, submit_time=None),
+            "arrivals could not be fitted: jobs with at least two submission times are needed",
+        ),
         (many(300, submit_time="2020-01-01"), "arrivals could not be fitted"),
-        (many(300, run_s=None, start_time="2020-01-01", status="running"), "0 durations are known to the end"),
+        (many(300, run_s=None, start_time="2020-01-01", status="running"), "0 durations have a known end"),
     ],
 )
 def test_a_trace_with_little_in_it_says_what_is_missing(
@@ -99,7 +102,7 @@ APART = [
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("version",), 2, "has version 2, this tracekit reads 1"),
+        (("version",), 2, "has version 2, but tracekit reads 1"),
         (("format",), "other", "is not a workload model"),
         (("sizes",), None, "'sizes' is a required property"),
         (("arrivals", "rate"), None, "arrivals: 'rate' is missing"),
@@ -114,7 +117,7 @@ APART = [
         (("extra",), 1, "'extra' was unexpected"),
         (("arrivals", "start"), 10**18, "arrivals/start: 1000000000000000000 is greater than the maximum"),
         (("arrivals", "rate", "trend_per_day"), 1e9, "arrivals/rate/trend_per_day: 1000000000.0 is greater than"),
-        (("arrivals", "rate", "pieces"), APART, "each piece begins where the one before ends"),
+        (("arrivals", "rate", "pieces"), APART, "each piece must begin where the previous piece ends"),
         (("arrivals", "batch", "sizes", 0), 10**12, "arrivals/batch/sizes/0: 1000000000000 is greater than"),
         (("arrivals", "batch", "sizes"), [1, 2, 3, 4], "arrivals/batch: 2 values for 4"),
         (("arrivals", "process"), "none", "'none' is not one of"),

@@ -130,7 +130,7 @@ def test_without_scores_days_are_resampled_and_it_says_so(trace: Trace, tmp_path
 def test_a_model_alone_says_what_would_be_nearer(model: WorkloadModel, tmp_path: Path) -> None:
     for best, said in (
         ("model", []),
-        ("resample", ["on the last part of the log 'resample' scored better than the model; it needs the Trace"]),
+        ("resample", ["'resample' scored better than the model on the last part of the log, but it needs the Trace"]),
     ):
         notes = Notes()
         tracekit.generate(scored(model, best), tmp_path / best, jobs=5, progress=notes)

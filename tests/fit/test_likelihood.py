@@ -116,8 +116,8 @@ def test_the_error_of_an_exponential_is_its_scale_by_the_root_of_its_ends() -> N
     ("sample", "family", "said"),
     [
         (Sample.make([60.0] * 500), "lognorm", "all durations are the same"),
-        (Sample.make([], [60.0] * 500), "expon", "0 durations are known to the end, 10 are needed"),
-        (Sample.make([3.0]), "expon", "1 durations are known to the end"),
+        (Sample.make([], [60.0] * 500), "expon", "0 durations have a known end, 10 are needed"),
+        (Sample.make([3.0]), "expon", "1 durations have a known end"),
         (Sample.make([60.0, 600.0] * 50), "lognorm_mix_3", "2 distinct durations cannot determine 8 parameters"),
         (Sample.make([0.0] * 50 + [400.0]), "lognorm", "2 distinct durations cannot determine 2 parameters"),
     ],
@@ -140,7 +140,7 @@ def has_too_few(family: str, ends: int, *, running: int = 5) -> bool:
     try:
         maximize(FAMILIES[family], sample)
     except FitFailure as failure:
-        return "durations are known to the end" in str(failure)
+        return "durations have a known end" in str(failure)
     return False
 
 
@@ -155,7 +155,7 @@ def test_the_fewest_ends_that_a_family_is_fitted_to(family: str, needed: int) ->
 
 def test_durations_that_stand_several_times_are_as_many_ends() -> None:
     maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 5, resolution_s=1.0))
-    with pytest.raises(FitFailure, match=r"^8 durations are known to the end, 10 are needed$"):
+    with pytest.raises(FitFailure, match=r"^8 durations have a known end, 10 are needed$"):
         maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 4, resolution_s=1.0))
 
 

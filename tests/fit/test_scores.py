@@ -145,8 +145,8 @@ def test_machines_are_those_of_the_log_where_jobs_wait_there(make_trace: Callabl
     few, many = ([{"node_id": f"n{i}", "gpu_count": 4} for i in range(number)] for number in (1, 50))
     for nodes, words in (
         (few, "the log's machines"),
-        (many, "2 nodes of 8 GPUs, a load of 0.50, since hardly anybody waits on its own machines"),
-        ([], "2 nodes of 8 GPUs, a load of 0.50, since its machines are not known"),
+        (many, "2 nodes of 8 GPUs with a load of 0.50, because hardly any job waits on its own machines"),
+        ([], "2 nodes of 8 GPUs with a load of 0.50, because its machines are not known"),
     ):
         trace = make_trace(jobs=jobs, **({"nodes": nodes} if nodes else {}))
         machines, found = machines_for(trace, figures_of(trace, 4), 4, tmp_path, None)

@@ -148,7 +148,7 @@ def test_a_damaged_byte_is_reported_or_changes_nothing(ending: str, at: int, bit
 @pytest.mark.parametrize("ending", PACKED)
 def test_what_follows_compressed_data_is_not_passed_over(tmp_path: Path, ending: str) -> None:
     (tmp_path / f"log.csv.{ending}").write_bytes(PACKED[ending](b"1") + b"more of it")
-    with pytest.raises(SourceError, match=r"the archive is damaged: something else follows the compressed data"):
+    with pytest.raises(SourceError, match=r"the archive is damaged: other data follows the compressed data"):
         contents(tmp_path)
 
 

@@ -116,7 +116,7 @@ def test_nothing_takes_an_address_for_a_file_on_disk(tmp_path: Path, monkeypatch
         lambda: check_files(Path("s3://bucket/a"), force=True),
     ):
         with pytest.raises(
-            OutputError, match="s3://bucket/a: is in an object store, which tracekit only reads; write on disk"
+            OutputError, match="s3://bucket/a: is in an object store, which tracekit can only read; write to disk"
         ):
             write()
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.reviewed import Golden
 
 
-_NO_ACCESS = "may not be read with the credentials of the environment"
+_NO_ACCESS = "cannot be read with the credentials in the environment"
 
 
 def _error_of(*command: str | Path) -> str:

@@ -111,7 +111,7 @@ def test_deep_validation_compares_the_size_of_an_object_with_the_manifest(remote
     done = run("validate", remote.path, "--deep")
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         1,
-        f"the object {remote.path}/jobs.parquet has 1,234,567 bytes, the manifest says {stated:,}",
+        f"the object {remote.path}/jobs.parquet has 1,234,567 bytes, but the manifest says {stated:,}",
     )
 
 

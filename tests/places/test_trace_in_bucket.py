@@ -201,7 +201,7 @@ def test_nothing_is_written_into_a_bucket(
         done = run(*command, cwd=tmp_path)
         assert done.returncode == 2, command
         assert (
-            "is in an object store, which tracekit only reads; write on disk, and copy it with your" in done.stderr
+            "is in an object store, which tracekit can only read; write on disk, and copy it with your" in done.stderr
         ), done.stderr
         assert done.stderr.splitlines()[-1].startswith("tracekit: error: "), done.stderr
     assert {asked.method for asked in store.asked} <= {"GET", "HEAD"}
@@ -256,7 +256,7 @@ def test_a_table_that_is_replaced_after_opening_is_reported(sample_trace: Callab
         remote.scan("jobs").collect()
     with pytest.raises(StoreError, match=r"jobs\.parquet: was replaced while we read it"):
         answer_query(remote, "overview/status")
-    with pytest.raises(OutputError, match="is in an object store, which tracekit only reads"):
+    with pytest.raises(OutputError, match="is in an object store, which tracekit can only read"):
         (remote.path / "new").open("wb")
 
 

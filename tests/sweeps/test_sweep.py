@@ -55,7 +55,7 @@ def test_the_template_can_be_read(trace: Trace, tmp_path: Path) -> None:
         ("gpus = [nan]", "line 3: gpus[1]: nan is out of range"),
         ("loads = [1e300]", "line 3: loads[1]: 1e+300 is out of range"),
         ('placements = ["bestfit"]', "line 3: placements[1]: 'bestfit' is not a placement; did you mean 'best-fit'?"),
-        ('models = "a\\u0000"', "line 3: models: 'a\\x00' holds a zero byte; remove it"),
+        ('models = "a\\u0000"', "line 3: models: 'a\\x00' contains a zero byte; remove it"),
         ("windows = [{to = 12:00:00}]", "line 3: windows[1].to: 12:00:00 is neither a date nor a text"),
         (
             'partitions = ["yes"]',

@@ -113,8 +113,8 @@ def test_time_cluster_and_values_hold_together(layouts: tuple[Trace, Trace]) -> 
         assert part.scan("jobs").collect()["job_id"].to_list() == ["e", "g"]
         assert part.scan("nodes").collect()["node_id"].to_list() == ["n1"]
         assert part.notes == (
-            f"only jobs submitted {asked}, with all that belongs to them",
-            "GPUs that other jobs held count as free, since only these jobs were looked at",
+            f"only jobs submitted {asked}, with all rows that belong to them",
+            "GPUs allocated to other jobs count as free, because only these jobs were selected",
         )
 
 
@@ -161,7 +161,7 @@ def test_an_answer_about_some_jobs_is_that_of_plain_sql(layouts: tuple[Trace, Tr
             con.execute(STATUS_MACROS["is_unsuccessful"])
             con.execute(f"CREATE VIEW job_classes AS {view}")
             assert sorted(shown) == sorted(con.sql(alone).fetchall()) == [("1", 1), ("2-4", 1)]
-        assert "only jobs with user alice, with all that belongs to them" in answer.notes
+        assert "only jobs with user alice, with all rows that belong to them" in answer.notes
 
 
 def test_the_tenant_of_a_trace_by_another_column_is_that_column(layouts: tuple[Trace, Trace]) -> None:
@@ -200,7 +200,7 @@ def test_an_error_lists_at_most_ten_of_many_values(make_trace: Callable[..., Tra
     trace = make_trace(jobs=[{"job_id": str(n), "user": f"u{n:02}"} for n in range(12)])
     with pytest.raises(UsageError, match=r"it has u00, u01, .*, u09 and 2 more$"):
         trace.window(where={"user": "somebody"})
-    with pytest.raises(UsageError, match=r"it knows the vc of no job$"):
+    with pytest.raises(UsageError, match=r"it has no job with a known vc$"):
         trace.window(where={"vc": "somebody"})
 
 
@@ -208,7 +208,7 @@ def test_the_command_asks_about_some_jobs(layouts: tuple[Trace, Trace]) -> None:
     for trace in layouts:
         shown = run("query", trace.path, "overview/status", "--where", "user=alice", "--where", "size=1", "-f", "csv")
         assert shown.returncode == 0
-        assert "note: only jobs with user alice and size 1, with all that belongs to them\n" in shown.stderr
+        assert "note: only jobs with user alice and size 1, with all rows that belong to them\n" in shown.stderr
         assert "completed,1," in shown.stdout
 
 

@@ -61,7 +61,7 @@ def test_statistics_with_a_time_in_no_year_are_found_by_validate(trace: Trace) -
     assert content.count(stated, begin)
     path.write_bytes(content[:begin] + content[begin:].replace(stated, (2**62).to_bytes(8, "little")))
     what = why_not_opened(trace)
-    assert "has a time in none of the years 1 to 9999" in what
+    assert "has a time outside the years 1 to 9999" in what
     assert trace.validate()[0] == f"jobs: {what} in a footer"
 
 

@@ -244,7 +244,7 @@ def change(trace: Trace, edit: Callable[[dict[str, Any]], object]) -> None:
 def test_a_manifest_whose_partition_lies_elsewhere_is_refused(layouts: tuple[Trace, Trace], path: str) -> None:
     _, parts = layouts
     change(parts, lambda raw: raw["tables"]["jobs"]["partitions"][0].update(path=path))
-    with pytest.raises(TraceError, match=r"the manifest is damaged: jobs has no partition '") as raised:
+    with pytest.raises(TraceError, match=r"the manifest is damaged: jobs cannot have the partition '") as raised:
         Trace.open(parts.path)
     assert "\n" not in str(raised.value)
 
@@ -252,8 +252,8 @@ def test_a_manifest_whose_partition_lies_elsewhere_is_refused(layouts: tuple[Tra
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (lambda t: t["jobs"]["partitions"].append(t["jobs"]["partitions"][0]), "jobs has no partition"),
-        (lambda t: t["nodes"].update(partitions=t["jobs"]["partitions"]), "nodes has no partition"),
+        (lambda t: t["jobs"]["partitions"].append(t["jobs"]["partitions"][0]), "jobs cannot have the partition"),
+        (lambda t: t["nodes"].update(partitions=t["jobs"]["partitions"]), "nodes cannot have the partition"),
         (lambda t: t["jobs"]["partitions"][0].update(day="yesterday"), "'yesterday' is not a day"),
         (lambda t: t["jobs"]["partitions"][0].update(rows=-1), "out of range"),
         (lambda t: t["jobs"]["partitions"][0].pop("sha256"), "sha256"),
@@ -298,7 +298,7 @@ def test_each_problem_of_a_partition_is_reported_by_name(helios: Trace) -> None:
     (helios.path / "jobs" / "notes.txt").write_text("x")
     (helios.path / "jobs.parquet").write_bytes(b"x")
     assert helios.validate() == [
-        "the file jobs.parquet is not in the manifest, which says that jobs is in partitions",
+        "the file jobs.parquet is not in the manifest, in which jobs is partitioned",
         "the file jobs/notes.txt is not in the manifest",
     ]
     (helios.path / "jobs" / "notes.txt").unlink()
@@ -308,20 +308,20 @@ def test_each_problem_of_a_partition_is_reported_by_name(helios: Trace) -> None:
     flip_free = bytearray(whole)
     flip_free[len(whole) // 3] ^= 0xFF
     day.write_bytes(flip_free)
-    assert f"the partition {name} is damaged: its SHA-256 is another" in helios.validate(deep=True)
+    assert f"the partition {name} is damaged: its SHA-256 differs from the manifest" in helios.validate(deep=True)
     # Rows of another day, told as this one's.
     shutil.copyfile(other, day)
     size, rows = day.stat().st_size, pl.read_parquet(day).height
     stated = json.loads((helios.path / "manifest.json").read_bytes())["tables"]["jobs"]["partitions"][0]["bytes"]
     if size != stated:
-        said = f"the partition {name} is damaged: it has {size:,} bytes, the manifest says {stated:,}"
+        said = f"the partition {name} is damaged: it has {size:,} bytes, but the manifest says {stated:,}"
         assert said in helios.validate()
     change(helios, lambda raw: raw["tables"]["jobs"]["partitions"][0].update(bytes=size))
     found = Trace.open(helios.path, check=False)
-    assert any(p.startswith(f"the partition {name} has {rows} rows, the manifest says") for p in found.validate())
+    assert any(p.startswith(f"the partition {name} has {rows} rows, but the manifest says") for p in found.validate())
     change(helios, lambda raw: raw["tables"]["jobs"]["partitions"][0].update(rows=rows))
     found = Trace.open(helios.path, check=False)
-    assert f"the partition {name} has {rows} rows of another cluster or day" in found.validate()
+    assert f"the partition {name} has {rows} rows of a different cluster or day" in found.validate()
 
 
 def test_statistics_with_a_time_in_no_year_are_found_in_a_partition(helios: Trace) -> None:
@@ -335,8 +335,7 @@ def test_statistics_with_a_time_in_no_year_are_found_in_a_partition(helios: Trac
     path.write_bytes(content[:begin] + content[begin:].replace(stated, (2**62).to_bytes(8, "little")))
     (found,) = helios.validate()  # a job that starts at once has the same time twice
     assert found in {
-        f"jobs: {column} has a time in none of the years 1 to 9999 in a footer"
-        for column in ("submit_time", "start_time")
+        f"jobs: {column} has a time outside the years 1 to 9999 in a footer" for column in ("submit_time", "start_time")
     }
 
 
@@ -348,7 +347,7 @@ def test_the_rest_is_answered_only_where_that_is_allowed(helios: Trace, damage: 
     damage(path)
     found = Trace.open(helios.path, allow_missing=True)
     assert_frame_equal(found.scan("jobs").collect(), whole.filter(~pl.col("job_id").is_in(lost)))
-    note = f"1 partition with {len(lost)} rows cannot be read, and what they held is missing from every answer: {name}"
+    note = f"1 partition with {len(lost)} rows could not be read; their rows are missing from all results: {name}"
     assert list(found.missing) == [name]
     answer = answer_query(found, "queuing/run_time")
     assert answer.notes[-1] == note
@@ -364,7 +363,7 @@ def test_a_missing_partition_is_one_line(helios: Trace) -> None:
     for words in (("query", helios.path, "queuing/run_time"), ("info", helios.path)):
         shown = run(*words)
         assert shown.returncode == 2
-        assert f"helios: the partition {name} is missing; ingest the source again, or answer from" in shown.stderr
+        assert f"helios: the partition {name} is missing; ingest the source again, or use" in shown.stderr
 
 
 def test_a_window_cannot_be_empty_backwards() -> None:

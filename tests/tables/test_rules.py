@@ -133,7 +133,7 @@ def test_a_trace_that_keeps_the_rules_has_no_problem(sound: Trace) -> None:
             {"time_limit_s": float("-inf")},
             [f"jobs: time_limit_s {what} in 1 row: job_id a" for what in ("is not finite", "below 0")],
         ),
-        ({"status": "asleep"}, ["jobs: status outside its words in 1 row: job_id a"]),
+        ({"status": "asleep"}, ["jobs: status not an allowed word in 1 row: job_id a"]),
         ({"priority": -5}, []),
         ({"eligible_time": moment("00:00:00")}, []),
         ({"eligible_time": moment("00:00:10")}, []),
@@ -233,7 +233,7 @@ def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
             {"memory_total_gib": -1.0},
             ["host_utilization: memory_total_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n"],
         ),
-        ("job_usage", {"job_id": "z"}, ["job_usage: job_id unknown to jobs in 1 row: job_id z"]),
+        ("job_usage", {"job_id": "z"}, ["job_usage: job_id not in jobs in 1 row: job_id z"]),
         (
             "node_events",
             {"end_time": moment("00:00").replace(day=2)},
@@ -245,7 +245,7 @@ def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
             "node_events",
             {"state": "broken"},
             [
-                f"node_events: state outside its words in 1 row: {EVENT}, state broken, source NULL",
+                f"node_events: state not an allowed word in 1 row: {EVENT}, state broken, source NULL",
             ],
         ),
         ("failures", {"reason": None}, ["failures: no reason in 1 row: job_id a, reason NULL"]),
@@ -291,9 +291,9 @@ def test_keys_that_repeat_a_thousand_times_are_not_joined(trace: Trace) -> None:
         path = trace.path / f"{table}.parquet"
         pl.concat([pl.read_parquet(path).head(1)] * 1000).write_parquet(path)
     assert trace.validate() == [
-        "jobs has 1,000 rows, the manifest says 2",
+        "jobs has 1,000 rows, but the manifest says 2",
         "jobs: repeated key (job_id) in 999 rows, such as job_id a",
-        "attempts has 1,000 rows, the manifest says 2",
+        "attempts has 1,000 rows, but the manifest says 2",
         "attempts: repeated key (job_id, attempt) in 999 rows, such as job_id a, attempt 0",
     ]
 
@@ -309,8 +309,8 @@ def test_the_account_of_a_file_has_to_add_up(trace: Trace) -> None:
     assert Trace.open(trace.path).validate() == [
         "log.csv: 3 records, but 1 kept + 1 rejected",
         "the manifest does not say whether the Trace has retries",
-        "the manifest's coverage of arrivals is 1.5, outside 0 to 1",
-        "the manifest names the time zone 'Mars/Olympus', which is not known",
+        "the manifest's coverage of arrivals is 1.5, not from 0 to 1",
+        "the manifest has the unknown time zone 'Mars/Olympus'",
     ]
 
 
@@ -319,13 +319,13 @@ def test_the_account_of_a_file_has_to_add_up(trace: Trace) -> None:
     [
         (lambda f: f.drop("vc"), "the table jobs lacks vc"),
         (lambda f: f.with_columns(y=1), "the table jobs has unknown y"),
-        (lambda f: f.with_columns(run_s=pl.lit("1")), "the table jobs has other types in run_s"),
+        (lambda f: f.with_columns(run_s=pl.lit("1")), "the table jobs has the wrong types in run_s"),
         (lambda f: f.rename({"vc": "VC"}), "the table jobs lacks vc; has unknown VC"),
         (
             lambda f: f.rename({"vc": "x" * 70_000}),
             f"the table jobs lacks vc; has unknown {'x' * 47}…",
         ),
-        (lambda f: f.select(pl.exclude("vc"), "vc"), "the table jobs has its columns in another order"),
+        (lambda f: f.select(pl.exclude("vc"), "vc"), "the table jobs has its columns in a different order"),
     ],
 )
 def test_columns_that_differ_are_named(

@@ -1,4 +1,4 @@
-"""Every answer about one Trace and what a report states of them, for a folder of files and for a notebook alike."""
+"""Compute every answer about one Trace and the content of its report, both for files and for notebooks."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The steps of an analysis after ingestion: capacity, queries, replays and guidelines.
+# Run the steps of an analysis after ingestion: capacity, queries, replays and guidelines.
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
-    """Return the number of GPUs by the source asked for, or by the other one when the trace lacks it."""
+    """Return the number of GPUs from the requested source, or from the other source if the trace lacks it."""
     found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
     return _unknown_capacity(requested, found.remark) if isinstance(found, Fault) else found
 
@@ -80,11 +80,13 @@ def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
             "note": note,
             "word": shorten(found.word),
         }
-    return _unknown_capacity(requested, "the trace shows no number of GPUs: no node list, no placements, no telemetry")
+    return _unknown_capacity(
+        requested, "the trace does not show the number of GPUs (no node list, placements or telemetry)"
+    )
 
 
 def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: Faults) -> list[Answer | Unanswered]:
-    """Run every query; those about a whole cluster take its size from `capacity`."""
+    """Run every query; queries about a whole cluster take its size from `capacity`."""
     from tracekit.analysis.query_defaults import QueryDefaults, query_defaults
     from tracekit.characterize import list_queries
 
@@ -115,17 +117,17 @@ def _asked(query: Query, evidence: Evidence, facts: QueryDefaults) -> Answer | U
 
 @dataclass(frozen=True)
 class AdviceResult:
-    """The results of replays and guidelines."""
+    """Results of the replays and guidelines."""
 
     answers: list[Answer | Unanswered]
-    """The comparison of the policies."""
+    """Comparison of the policies."""
     replay: ReplayInfo
     guidelines: dict[str, Any] | None
-    """See `tracekit.guidelines.document`; None if it could not be made."""
+    """Result of `tracekit.guidelines.document`; None if it could not be made."""
 
 
 def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Progress) -> Twins | None:
-    """Return the twins to replay in; None if no replay is asked for.
+    """Return the twins to replay in, or None if no replay is requested.
 
     `stated` is the source as the user gave it.
 
@@ -139,19 +141,19 @@ def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Pr
     if not settings.replay_jobs:
         return None
     twins = Twins(trace.ingested, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
-    _ = twins.given  # a file of another Trace ends the analysis here, not after the queries
+    _ = twins.given  # a twin file of another Trace stops the analysis here instead of after the queries
     return twins
 
 
 def advise(evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults) -> AdviceResult:
-    """Replay the policies of the panel in the twins, and judge by the guidelines.
+    """Replay the panel's policies in the twins and judge the Trace by the guidelines.
 
     `name` is the name of the source.
     """
     from tracekit.report.replay_answers import unreplayed_answers
 
     if twins is None:
-        answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
+        answers, info = unreplayed_answers("No replay was requested (--replay-jobs 0).")
     else:
         found = faults.run("the replays", _replayed, twins, faults)
         if isinstance(found, Fault):
@@ -176,20 +178,20 @@ def _judged(evidence: Evidence, twins: Twins | None, progress: Progress, faults:
     return judge_all(evidence, twins, progress=progress, faults=faults).document()
 
 
-# The fit of an analysis; a large Trace is fitted in a process of its own while the other steps run.
+# Fit the workload; a large Trace is fitted in a separate process while the other steps run.
 
 LARGE = 500
-"""Number of jobs from which a process of its own pays off."""
+"""Number of jobs from which a separate process pays off."""
 _REPLICATES = 19
-"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+"""Number of samples that a report's bootstrap draws; enough for a p-value of 0.05."""
 _SCORED = 1
-"""Workloads of each generator that a report's scores judge."""
+"""Number of workloads per generator that a report's scores judge."""
 
 
 class Fitting:
-    """The fit of a Trace: a context that starts it and ends its process, if it has one.
+    """A context that starts the fit of a Trace and ends its process, if it has one.
 
-    That process leaves workload.json in the folder.
+    The process writes workload.json to the folder.
     """
 
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
@@ -198,7 +200,7 @@ class Fitting:
         self._stderr: IO[bytes] | None = None
         self._key: object = None
         self.model: WorkloadModel | None = None
-        """What was fitted, once the answers were asked for."""
+        """The fitted workload; set after `answers` was called."""
 
     def __enter__(self) -> Self:
         tables = self._trace.manifest.tables
@@ -217,7 +219,7 @@ class Fitting:
             self._stderr.close()
 
     def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
-        """Return what the report shows, or the reason why there is no fit; `faults` records a fit that fails.
+        """Return the answers for the report, or the reason why there is no fit; `faults` records a failed fit.
 
         Raises
         ------
@@ -228,7 +230,7 @@ class Fitting:
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
-            reason = info["reason"] = "No fit was asked for (--no-fit)."
+            reason = info["reason"] = "No fit was requested (--no-fit)."
             return [question.unanswered(reason) for question in FITTED], info
         found = faults.run("the fit", self._fitted)
         if isinstance(found, Fault | str):
@@ -239,7 +241,7 @@ class Fitting:
         return answers, info
 
     def _fitted(self) -> tuple[list[Answer | Unanswered], WorkloadModel] | str:
-        """Return the answers and the model, or why the Trace cannot be fitted."""
+        """Return the answers and the model, or the reason why the Trace cannot be fitted."""
         from tracekit.fit.scored import fit
         from tracekit.report.commands import fit_command, with_commands
         from tracekit.report.fit_answers import fitted_answers
@@ -257,12 +259,12 @@ class Fitting:
         return with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)]), model
 
     def _start(self) -> None:
-        """Run `tracekit fit` of this very package, wherever Python would look for one."""
+        """Run `tracekit fit` from this package, regardless of Python's search path."""
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
         target, limit = self._folder / WORKLOAD, self._settings.memory_limit
-        self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
+        self._process = subprocess.Popen(  # noqa: S603 -- our own program, without a shell
             [
                 *(sys.executable, "-P", "-m", "tracekit", "fit", str(self._trace.path.resolve())),
                 *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES), "--scores", str(_SCORED)),
@@ -276,7 +278,7 @@ class Fitting:
         self._key = register_cleanup(partial(end_process, self._process.pid))
 
     def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
-        """Return the model that the other process wrote.
+        """Return the model written by the other process.
 
         Raises
         ------
@@ -292,7 +294,7 @@ class Fitting:
         try:
             return WorkloadModel.read(self._folder / WORKLOAD)
         except TracekitError as error:
-            raise TracekitError(error.what) from error  # the file of our own process, which no user gave
+            raise TracekitError(error.what) from error  # the file was written by our own process, not given by the user
 
     def _last_error_line(self) -> str:
         if self._stderr is None:
@@ -304,27 +306,27 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Named:
-    """What a report calls the source, and the command that makes it."""
+    """The source's name in a report, and the command that makes the report."""
 
     name: str
-    """Of the folder or file."""
+    """Name of the folder or file."""
     stated: str
-    """As the user gave it."""
+    """The source as the user gave it."""
     command: str
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What an analysis found."""
+    """The results of an analysis."""
 
     report: Report
     answers: list[Answer | Unanswered]
     model: WorkloadModel | None
-    """The fitted workload; None where none was asked for, or none could be fitted."""
+    """The fitted workload; None if not requested or if it could not be fitted."""
     bill: Bill | None
-    """None where there are no prices, or nothing to bill."""
+    """The bill; None without prices or with nothing to bill."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made."""
+    """Parts of the report that could not be made."""
 
 
 def answer_all(
@@ -339,26 +341,26 @@ def answer_all(
     progress: Progress,
     faults: Faults,
 ) -> Answered:
-    """Ask every question, fit, replay, judge, and return what the report states; nothing of it is written here.
+    """Answer every question, fit, replay, judge, and return the content of the report without writing it.
 
-    A part that fails is recorded, and the others are made.
+    A part that fails is recorded, and the other parts are still made.
 
     Parameters
     ----------
     found_at : HiddenTrace
-        The Trace, with the tenant of its ingest.
+        The Trace, with the tenant from its ingest.
     settings : AnalysisSettings
-        What is asked; which part of the Trace was settled before.
+        Settings of the analysis; the part of the Trace is already selected.
     folder : Path
-        Where the process that fits a large Trace may leave its model.
+        Folder in which the process that fits a large Trace may put its model.
     named : Named
-        How the report speaks of the source.
+        The source's name in the report.
     prices : Path, optional
         Prices of GPU-hours.
     changed : list of Answer or Unanswered
-        What changed against another period.
+        Changes relative to another period.
     engine : Engine
-        What runs the SQL; it has started.
+        Engine that runs the SQL, already started.
     progress : Progress
         Shows the current step.
     faults : Faults
@@ -369,7 +371,7 @@ def answer_all(
     DamagedTraceError
         A table cannot be read.
     UsageError
-        An option cannot be used.
+        An option is invalid.
     """
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.bundle import start_bundle
@@ -378,20 +380,20 @@ def answer_all(
     trace = found_at.trace
     asked = trace.by(settings.by)
     twins = twins_of(asked, named.stated, settings, progress)
-    start_bundle()  # which takes a second, while the queries run
+    start_bundle()  # takes a second, while the queries run
     evidence = Evidence(asked, settings.memory_limit, engine)
     with Fitting(trace, folder, settings, progress) as fitting:
         capacity = capacity_of(trace, settings.capacity, progress, faults)
         answers = ask(evidence, progress, capacity, faults)
         billed = bill_answers(found_at, prices, answers, evidence.session, faults, settings.by)
         found = advise(evidence, named.name, twins, progress, faults)
-        # What draws the page takes long to import, and the fit may still be running.
+        # Import the page code here, because that takes long and the fit may still be running.
         import_module("tracekit.report.page")
         from tracekit.report.data import build_report
         from tracekit.report.parts import PARTS
 
         fits, workload = fitting.answers(faults)
-    # Too long for a table to read; the report holds its sums.
+    # Too long for a readable table; the report has its sums.
     parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
     answers = [a for a in answers if a.name != PARTS]
     answers += [*billed.answers, *fits, *found.answers, *changed]

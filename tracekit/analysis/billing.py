@@ -1,4 +1,4 @@
-"""The bill of an analysis."""
+"""Compute the bill of an analysis."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["PRICES", "Billed", "bill_answers", "find_prices"]
 
 PRICES = "prices.toml"
-"""The name of a file of prices that is used without being named, in the folder that is analyzed."""
+"""Name of a price file that is used automatically if it is in the analyzed folder."""
 
 _EFFICIENCY = "utilization/efficiency"
 
 
 def find_prices(source: Path, prices: Path | None, progress: Progress) -> Path | None:
-    """Return the prices that are named, else those that lie in the source; they are refused before any work.
+    """Return the given price file, otherwise the one in the source; reject an invalid file before any work.
 
     Raises
     ------
     UsageError
-        See `read_prices`.
+        As in `read_prices`.
     """
     beside = source / PRICES
     if prices is None and beside.is_file():
@@ -49,7 +49,7 @@ class Billed(NamedTuple):
     """A bill, if there is one."""
 
     answers: list[Answer | Unanswered]
-    """Its lines in the report; none where there are no prices."""
+    """Lines of the bill in the report; empty without prices."""
     bill: Bill | None
 
 
@@ -61,9 +61,9 @@ def bill_answers(
     faults: Faults,
     by: str | None = None,
 ) -> Billed:
-    """Return the bill; nothing where there are no prices. `by` is what the user chose.
+    """Return the bill, or nothing without prices; `by` is the column that the user chose.
 
-    What counts as failed follows the answer on efficiency, so that the two agree. `faults` records a bill that fails.
+    The definition of failed jobs is that of the efficiency answer, so that both agree. `faults` records a failed bill.
     """
     if prices is None:
         return Billed([], None)
@@ -80,7 +80,7 @@ def _billed(
     trace = source.trace
     stated = prices_of(prices, source)
     if not trace.has("jobs") or not trace.has("attempts"):
-        why = "The trace does not say how long jobs held GPUs."
+        why = "The trace does not record how long jobs held GPUs."
         return Billed([bill_question(by, stated.currency).unanswered(why)], None)
     rule = next((str(a.params["rule"]) for a in answers if a.name == _EFFICIENCY and hasattr(a, "params")), "stated")
     bill = make_bill(trace, stated, by=by, rule=rule, session=session)

@@ -28,17 +28,17 @@ _OPTION = "--compare"
 
 
 def is_day(other: str) -> bool:
-    """Return whether the period to compare with is a day; a folder of such a name is written './2017-10-31'."""
+    """Return whether the period to compare with is a day; a folder with such a name is written './2017-10-31'."""
     return re.fullmatch(r"\d{4}-\d{2}-\d{2}", other) is not None
 
 
 def reads_logs(other: str | None) -> bool:
-    """Return whether the period to compare with is given as logs, to which options of a source format apply."""
+    """Return whether the period to compare with is given as raw logs, to which source format options apply."""
     return other is not None and not is_day(other) and _home(place_of(other)) is None
 
 
 def _home(path: Path) -> Path | None:
-    """Return the Trace at `path`, or that of a report there; None where there is none."""
+    """Return the Trace at `path`, or the Trace of a report there, or None if there is none."""
     return next((home for home in (path, path / "trace") if is_trace(home)), None)
 
 
@@ -48,9 +48,9 @@ def check_comparison(other: str | None, out: Path) -> None:
     Raises
     ------
     UsageError
-        There is no such day, or the output would replace the other period.
+        The day does not exist, or the output would replace the other period.
     SourceError
-        There is no such file or folder.
+        The file or folder does not exist.
     """
     from tracekit.characterize.changes import read_day
 
@@ -64,7 +64,7 @@ def check_comparison(other: str | None, out: Path) -> None:
         raise SourceError(
             "the file or folder to compare with does not exist",
             where=f"{_OPTION} {other}",
-            hint="write a day like 2017-10-31",
+            hint="write a day as 2017-10-31",
         )
     if real_path(path).is_relative_to(real_path(out)):
         raise UsageError(
@@ -80,10 +80,10 @@ def compare_with_other(
     progress: Progress,
     faults: Faults,
 ) -> list[Answer | Unanswered]:
-    """Return what changed against another period; nothing where none was asked for.
+    """Return the changes relative to another period; nothing if no comparison was requested.
 
-    `ingest` reads the logs of another period at a path into a Trace at a second path, below `folder`, which is removed
-    afterwards. `faults` records a comparison that fails.
+    `ingest` reads the logs of the other period at a path into a Trace at a second path below `folder`, which is removed
+    afterwards. `faults` records a failed comparison.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def compare_with_other(
         home = _home(place_of(other))
         named = home is not None and not settings.anonymize
         before = Trace.open(home) if home is not None and named else ingest(home or place_of(other), place)
-    progress.stage("comparing with another time")
-    found = faults.run("the comparison with another time", _compared, before, trace, other, settings)
+    progress.stage("comparing with another period")
+    found = faults.run("the comparison with another period", _compared, before, trace, other, settings)
     if isinstance(found, Fault):
         found = [question.unanswered(found.remark, failed=True) for question in COMPARED]
     elif isinstance(found, str):
@@ -119,7 +119,7 @@ def compare_with_other(
 def _compared(
     before: Trace | None, trace: Trace, other: str, settings: AnalysisSettings
 ) -> list[Answer | Unanswered] | str:
-    """Return what changed, or why the periods cannot be compared."""
+    """Return the changes, or the reason why the periods cannot be compared."""
     from tracekit.characterize.changes import compare_periods, compare_since
     from tracekit.report.changed import changed_answers
 
@@ -130,9 +130,9 @@ def _compared(
         else:
             found = compare_periods(before.by(settings.by), trace, memory_limit=limit)
     except (DamagedTraceError, UsageError):
-        raise  # the Trace, or the day that the user gave, or --memory-limit
+        raise  # caused by the Trace, the given day, or --memory-limit
     except TracekitError as error:
         if error.__cause__ is not None:
-            raise  # SQL that failed
+            raise  # failed SQL
         return f"The periods cannot be compared: {error.what}."
     return changed_answers(found)

@@ -1,4 +1,4 @@
-"""What an analysis with pseudonyms has to keep out of its pages."""
+"""Keep names out of the pages of an analysis with pseudonyms."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN_SOURCE", "salt_of"]
 
 HIDDEN_SOURCE = "logs"
-"""What the source is called where its name is hidden."""
+"""Name of the source when its real name is hidden."""
 
 _SOURCES = ("listed", "observed")
 
 
 def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | None]:
-    """Return the salt of the pseudonyms, and a sentence that the user should read; None where names stay.
+    """Return the salt of the pseudonyms, and a sentence for the user; None if names stay.
 
     Parameters
     ----------
     settings : AnalysisSettings
-        Of the analysis.
+        Settings of the analysis.
     out : Path
-        Folder of the report, where no salt may lie.
+        Folder of the report, which must not contain the salt.
 
     Raises
     ------
     UsageError
-        The salt cannot be used, or a file that names machines or tenants is given besides.
+        The salt is invalid, or a file that names machines or tenants is also given.
     """
     if not settings.anonymize:
         if settings.salt_file is not None:
@@ -42,13 +42,13 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
         return None, None
     if settings.twin is not None:
         raise UsageError(
-            "the twin names clusters, but --anonymize replaces their names",
+            "the twin contains cluster names, but --anonymize replaces them",
             where="--twin",
-            hint="leave it out: analyze makes one",
+            hint="leave it out; analyze makes one",
         )
     if settings.capacity not in _SOURCES:
         raise UsageError(
-            "the file names nodes, but --anonymize replaces their names",
+            "the file contains node names, but --anonymize replaces them",
             where="--capacity",
             hint="use listed or observed",
         )

@@ -1,4 +1,4 @@
-"""Analyse several sources, with a report for each and a page that lists them."""
+"""Analyze several sources, with a report for each and a page that lists them."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def analyze_many(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Path:
-    """Analyse several sources, each into a folder of its own, and write a page that lists them.
+    """Analyze several sources, each into a separate folder, and write a page that lists them.
 
-    The folders are named after the sources. A source that fails is listed in OUT/index.html with its error and
-    does not lose the others: everything else is written, and then the failure is raised. When every source
-    fails, nothing is written. A report of which parts could not be made is written; the page says how many.
+    The folders are named after the sources. A source that fails is listed in OUT/index.html with its error. The other
+    reports are still written, and then the failure is raised. If all sources fail, nothing is written. A report with
+    failed parts is still written; the page shows how many parts failed.
 
     Parameters
     ----------
     sources : sequence of Trace, str or Path
-        As for `analyze`.
+        As in `analyze`.
     out : str or Path
-        Folder of the reports.
+        Output folder of the reports.
     settings : AnalysisSettings, optional
         Settings of each analysis.
     force : bool
-        Replace an earlier set of reports at `out`.
+        Whether to replace an existing set of reports at `out`.
     progress : Progress, optional
         Shows the current step.
     **changes
@@ -62,16 +62,17 @@ def analyze_many(
     Returns
     -------
     Path
-        OUT/index.html; OUT/index.json beside it states the same.
+        OUT/index.html; OUT/index.json next to it has the same content.
 
     Raises
     ------
     SourceError
-        Some source failed; the message names the first. The others are in `out`, unless all failed.
+        A source failed; the message names the first one. The other reports are in `out`, unless all failed.
     OutputError
         `out` exists or cannot be written.
     UsageError
-        There is no source, the output would replace one, or several are to be compared with another time.
+        No source is given, the output would replace a source, or several sources are to be compared with another
+        period.
     """
     from polars.exceptions import PanicException
 
@@ -103,8 +104,8 @@ def analyze_many(
                         path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
                     )
             except OutputError:
-                raise  # a full disk fails the others too
-            except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever ends one source, the others are analyzed
+                raise  # a full disk makes the others fail too
+            except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever fails one source, analyze the others
                 why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
                 progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))
                 entries.append(_hidden(_entry(name, path, None, why), chosen))
@@ -132,9 +133,9 @@ _ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
 
 
 def _folder_names(paths: Sequence[Path]) -> list[str]:
-    """Return a readable folder name for each source, no two alike even where case does not count.
+    """Return a readable, unique folder name for each source, even if the file system ignores case.
 
-    Sources of the same name get the folder above them in front, then a number.
+    Sources with the same name are prefixed with their parent folder, then numbered.
     """
     stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []
@@ -161,7 +162,7 @@ def _stem(name: str) -> str:
 
 
 def _hidden(entry: IndexEntry, settings: AnalysisSettings) -> IndexEntry:
-    """Return an entry without the name of its source, where names are hidden."""
+    """Return an entry without its source's name, if names are hidden."""
     if not settings.anonymize:
         return entry
     error = None if entry["error"] is None else "it could not be analyzed"

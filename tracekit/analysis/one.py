@@ -1,4 +1,4 @@
-"""One source, from logs to a report."""
+"""Turn one source's logs into a report."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ __all__ = [
 ]
 
 REPORT_MARKER = "report.json"
-"""File that identifies the folder of a report."""
+"""File that identifies a report's folder."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What `analyze` wrote."""
+    """The output of `analyze`."""
 
     folder: Path
     report: Path
@@ -60,13 +60,13 @@ class Analysis:
     data: Path
     """report.json."""
     trace: Path
-    """The Trace, complete in itself."""
+    """The Trace, complete on its own."""
     results: Mapping[str, Path]
     """The Parquet file of each answered query, by query name."""
     unanswered: Mapping[str, tuple[str, ...]]
-    """Why each other query has no answer, by query name."""
+    """The reasons why each of the other queries has no answer, by query name."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made because of an error; the others are complete."""
+    """Parts that could not be made because of an error; the other parts are complete."""
 
 
 @explain_damage()
@@ -79,25 +79,25 @@ def analyze(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Analysis:
-    """Read logs, answer every question that they can answer, fit, replay, advised, and write a report.
+    """Read logs, answer every question that they support, fit, replay, advise, and write a report.
 
-    A query that cannot run does not stop the others: the report lists it with the reason. A part that fails, such as a
-    query, a chart, a guideline, a replay, the fit or a file, stops no other part: the report says where it would be
-    that it could not be made, and `Analysis.faults` lists it. Only a damaged Trace, an option that cannot be used and
-    an output that cannot be written end the analysis.
+    A query that cannot run does not stop the others; the report lists it with the reason. If a part fails, such as a
+    query, a chart, a guideline, a replay, the fit or a file, the other parts are still made. The report shows in its
+    place that it could not be made, and `Analysis.faults` lists it. Only a damaged Trace, an invalid option or an
+    output that cannot be written stops the analysis.
 
     Parameters
     ----------
     source : Trace, str or Path
-        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output; of a Trace only
-        the part that it was opened with, and with its tenant.
+        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output. For a Trace, only
+        the part it was opened with is used, with its tenant.
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
-        Settings of the analysis. Where the capacity 'listed' or 'observed' is not available and the other is, that one
-        is used and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
+        Settings of the analysis. If only one of the capacities 'listed' and 'observed' is available, that one is used
+        and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
     force : bool
-        Replace an earlier report at `out`.
+        Whether to replace an existing report at `out`.
     progress : Progress, optional
         Shows the current step.
     **changes
@@ -110,7 +110,7 @@ def analyze(
     SourceError
         The source cannot be read.
     UsageError
-        An option cannot be used, or the output would replace the source.
+        An option is invalid, or the output would replace the source.
     """
     place = Path(out)
     chosen = merge_settings(AnalysisSettings, settings, changes)
@@ -125,7 +125,7 @@ def analyze(
 def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
-    """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
+    """Analyze one source into `out`; `shown` is the path at which the user will find that folder."""
     from tracekit.characterize.engines import engine_of
     from tracekit.report.pdf import find_browser
 
@@ -136,7 +136,7 @@ def analyze_into(
     if salt_note is not None:
         progress.note(salt_note)
     if settings.pdf:
-        find_browser()  # before the work, not after it
+        find_browser()  # check this before the work instead of after it
     engine = engine_of(settings.engine, settings.master)
     faults = Faults(progress, with_messages=not settings.anonymize)
     staged = StagedFolder(out, force=force, marker=REPORT_MARKER, kind="a report")
@@ -176,7 +176,7 @@ def analyze_into(
 
 
 def analysis_in(out: Path, answers: Iterable[Answer | Unanswered], faults: tuple[Fault, ...]) -> Analysis:
-    """Return what was written to `out`."""
+    """Return the files written to `out`."""
     answers = list(answers)
     return Analysis(
         folder=out,
@@ -190,12 +190,12 @@ def analysis_in(out: Path, answers: Iterable[Answer | Unanswered], faults: tuple
 
 
 def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return settings that ask of a Trace what it was opened with: its part and its tenant.
+    """Return settings with the part and the tenant that a Trace was opened with.
 
     Raises
     ------
     UsageError
-        The Trace is a part already, and the settings name another, or a part without some jobs of its cluster.
+        The Trace is already a part and the settings select another, or the part leaves out some jobs of its cluster.
     """
     part, tenant = trace.limits, trace.tenant_column
     if part.where:
@@ -215,12 +215,12 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
 
 
 def check_replays(settings: AnalysisSettings) -> None:
-    """Check what is to be replayed before any work.
+    """Check the replay settings before any work.
 
     Raises
     ------
     UsageError
-        The twin file cannot be used, or the number of jobs is negative.
+        The twin file is invalid, or the number of jobs is negative.
     """
     from tracekit.calibration.twin import check_twin_file
 
@@ -233,7 +233,7 @@ def check_replays(settings: AnalysisSettings) -> None:
 def trace_at(
     place: Path, source: Path, settings: AnalysisSettings, progress: Progress, salt: bytes | None
 ) -> HiddenTrace:
-    """Return the Trace to analyse, ingested into `place` or copied there; with pseudonyms where there is a salt."""
+    """Return the Trace to analyze, ingested into or copied to `place`; with pseudonyms if there is a salt."""
     if salt is None:
         return HiddenTrace(_named_trace_at(place, source, settings, progress))
     named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
@@ -244,7 +244,7 @@ def trace_at(
 
 
 def of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return the settings for what is compared with, of which all is taken; times are for servers that are asked."""
+    """Return the settings for the period to compare with, which is used in full; only servers get time bounds."""
     whole = replace(settings, cluster=None, allow_missing=False)
     return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
 
@@ -262,24 +262,24 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
     from tracekit.ingest import ingest_logs
 
     trace = ingest_logs(source, place, settings, progress=progress)
-    # Before, only the bytes of the logs are known; what follows takes memory for each job.
+    # Before this, only the size of the logs is known; the next steps take memory per job.
     for sentence in sentences(need_of(trace.manifest, "analyze"), this_machine(), settings.memory_limit):
         progress.note(f"the analysis {sentence}" if sentence.startswith("reads ") else sentence)
     return trace
 
 
 def part_of(settings: AnalysisSettings) -> Window:
-    """Return which part of a Trace is asked."""
+    """Return the selected part of a Trace."""
     return Window(utc(settings.start), utc(settings.end), settings.cluster)
 
 
 def refuse_ingesting(settings: AnalysisSettings) -> None:
-    """Refuse settings that say how a Trace is made, where there is one already.
+    """Reject ingest settings if the source is already a Trace.
 
     Raises
     ------
     UsageError
-        There is such a setting.
+        An ingest setting is given.
     """
     if settings.partition != "auto":
         what = "the Trace of a report keeps the layout of its source"
@@ -295,7 +295,7 @@ def refuse_ingesting(settings: AnalysisSettings) -> None:
 
 
 def refuse_replacing_source(source: Path, out: Path) -> None:
-    """Refuse an output that would replace its own source; that of an earlier report is copied, so it may."""
+    """Reject an output that would replace its own source, except the copied Trace of an earlier report."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
@@ -304,7 +304,7 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or the part of it in `limits`, and read all of it: before hours of work, not in the middle.
+    """Open a Trace, or its part in `limits`, and read all of it, so that damage is found before hours of work.
 
     Raises
     ------
@@ -319,9 +319,9 @@ def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trac
 def copy_trace(
     source: Path, place: Path, limits: Window = EVERYTHING, settings: AnalysisSettings | None = None
 ) -> Trace:
-    """Copy the Trace `source`, or the part of it in `limits`, to `place` and return it.
+    """Copy the Trace `source`, or its part in `limits`, to `place` and return it.
 
-    The tables of a whole Trace are linked where the file system has links.
+    The tables of a whole Trace are hard-linked if the file system supports it.
     """
     chosen = settings or AnalysisSettings()
     found = open_whole(source, limits, chosen)

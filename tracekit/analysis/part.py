@@ -1,4 +1,4 @@
-"""A part of a Trace as a Trace of its own, for a report that shows nothing else."""
+"""Copy a part of a Trace as a separate Trace, for a report that shows only this part."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["copy_part"]
 
 
 def copy_part(trace: Trace, place: Path, memory_limit: str | None = None) -> Trace:
-    """Write the part of a Trace that is asked (`Trace.window`, or without what is missing) to `place`.
+    """Write the selected part of a Trace (`Trace.window`, or what is left without missing partitions) to `place`.
 
-    What can be answered is measured of the part, and its notes say which part it is. The account of the source files
-    and the checks are those of the whole.
+    Capabilities are measured on the part, and its notes describe the part. The accounting of the source files and the
+    checks are those of the whole Trace.
 
     Raises
     ------
     UsageError
-        No job is in the part.
+        The part contains no job.
     DamagedTraceError
         A table cannot be read.
     OutputError
-        The place cannot be written.
+        The output cannot be written.
     """
     with trace.connect(memory_limit) as con, TraceWriter(place) as writer:
         for table in trace.tables:
@@ -46,7 +46,7 @@ def copy_part(trace: Trace, place: Path, memory_limit: str | None = None) -> Tra
             raise UsageError(
                 f"the selection contains no jobs: {'; '.join(trace.notes)}",
                 where=trace.path,
-                hint="choose a longer time",
+                hint="choose a longer period",
             )
         manifest = replace(
             trace.manifest,
@@ -65,5 +65,5 @@ def _measured(trace: Trace, writer: TraceWriter, tables: set[str], memory_limit:
     with connect_duckdb(memory_limit) as con:
         for table in tables:
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files_sql(writer.files(table))})")
-        # What times mean is a fact of the source, which no part of it changes.
+        # The meaning of times is a property of the source and the same for every part.
         return measure_capabilities(con, tables, frame, retries=False) | whole

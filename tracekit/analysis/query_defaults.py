@@ -1,4 +1,4 @@
-"""Defaults of query parameters that depend on the trace."""
+"""Determine the defaults of query parameters that depend on the trace."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["QueryDefaults", "parameters_of", "query_defaults"]
 
 _HOUR_S = 3600
 _LEAST_INTERVALS = 20
-"""Intervals of a log that is too long for hours, however many its VCs are."""
+"""Number of intervals for a log that is too long for hourly ones, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""Its test assumes independent attempts, which those of one job are not, least of all on the same node."""
+"""A query whose test assumes independent attempts; attempts of one job are not, least of all on the same node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
@@ -35,19 +35,19 @@ class QueryDefaults:
     """The properties of a trace on which the parameters of its queries depend."""
 
     gpus: float | None = None
-    """GPUs of the only cluster, where the report does not use the number that queries find themselves."""
+    """GPUs of the only cluster, if the report does not use the number that queries find themselves."""
     word: str = ""
-    """How the number of GPUs of the report is known (see `CapacityInfo`)."""
+    """Source of the report's number of GPUs (see `CapacityInfo`)."""
     published: frozenset[str] = frozenset()
-    """Queries that measure published numbers of the release that this trace is: they follow the published rule."""
+    """Queries for published numbers of this trace's release; they follow the published definition."""
     one_status: bool = False
-    """Whether jobs are tried again, and the source does not say how the earlier attempts ended."""
+    """Whether jobs are retried and the source does not record how the earlier attempts ended."""
     by: str = "user"
-    """What tells GPU-hours apart, where users are not known."""
+    """Column that splits GPU-hours, if users are unknown."""
     step_s: int | None = None
-    """Length of intervals with which the load of all VCs fits into a report [s]; None where none does."""
+    """Interval length with which the load of all VCs fits into a report [s]; None if none does."""
     too_long: bool = False
-    """Whether intervals of an hour are too many to average the use of all VCs over."""
+    """Whether there are too many hours to average the use of all VCs per hour."""
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
@@ -95,30 +95,29 @@ def _step(tenants: int, span_s: float, *, too_long: bool) -> int | None:
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
     """Return the parameters of a query that differ from its defaults, with a sentence for those that need a note.
 
-    Queries about a whole cluster get its size, and count free GPUs by the machines that it is the sum of. What came
-    after the last submission counts neither as idle nor as held, but where a table stands beside published numbers that
-    count it. Where a source states one status per job, attempts that were tried again
-    count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals long
-    enough for a report to hold all of them.
+    Queries about a whole cluster get its size, and count free GPUs on the machines that make up this size. Time after
+    the last submission counts neither as idle nor as used, except in a table next to published numbers that include it.
+    If a source records one status per job, attempts that were retried count as failed, as Philly's authors read their
+    log. The load of the VCs is averaged over intervals long enough for a report to show all of them.
     """
     given: dict[str, float | str] = {}
     notes = []
     for param in query.params:
         if param.name == "gpus" and shape.gpus:
             given["gpus"] = shape.gpus
-            notes.append(f"the number of GPUs is that of the whole report: {shape.word}")
+            notes.append(f"the number of GPUs is the same as in the whole report: {shape.word}")
         elif param.name == "until" and query.name not in shape.published:
             given["until"] = "last_submission"
         elif query.name == _FREE and param.name == "capacity" and shape.word in param.choices:
             given["capacity"] = shape.word
         elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
-            notes.append("attempts that were tried again count as failed, since the source does not say how they ended")
+            notes.append("attempts that were retried count as failed, as the source does not record how they ended")
         elif query.name == "utilization/efficiency" and param.name == "by":
             given["by"] = shape.by
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:
             given["step_s"] = shape.step_s
         elif query.name == "utilization/vc" and param.name == "step_s" and shape.step_s and shape.too_long:
             given["step_s"] = shape.step_s
-            notes.append(f"use is averaged over intervals of {duration(shape.step_s)}, because the log spans so long")
+            notes.append(f"use is averaged over intervals of {duration(shape.step_s)}, because the log is so long")
     return given, notes

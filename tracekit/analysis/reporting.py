@@ -1,4 +1,4 @@
-"""The report of a Trace as a Python object, for notebooks: the answers of an analysis before they are files."""
+"""The report of a Trace as a Python object, for notebooks: the answers of an analysis before they are written."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ if TYPE_CHECKING:
 __all__ = ["TraceReport", "report"]
 
 _OUT = Path("report")
-"""Where the command that a report states writes, until it is saved elsewhere."""
+"""Output folder in a report's command, until the report is saved elsewhere."""
 _HEIGHT = 800
-"""Height of the frame of a page [px]."""
+"""Height of a page's frame [px]."""
 
 
 class TraceReport:
-    """The report of a Trace: what the page of `tracekit.analyze` shows, as Python objects.
+    """The report of a Trace: the content of the page by `tracekit.analyze`, as Python objects.
 
-    Made by `tracekit.report`. In a notebook the object itself shows its most important numbers, and `show` the page.
+    `tracekit.report` creates it. In a notebook, the object displays its most important numbers, and `show` displays the
+    page.
     """
 
     def __init__(self, found: Answered, source: Path, settings: AnalysisSettings) -> None:
@@ -70,23 +71,23 @@ class TraceReport:
 
     @property
     def data(self) -> Report:
-        """What report.json holds, with the keys of schemas/report-1.json."""
+        """The content of report.json, with the keys of schemas/report-1.json."""
         return self._found.report
 
     @cached_property
     def findings(self) -> pl.DataFrame:
-        """What was found, one row an answered question, in reading order.
+        """The findings, one row per answered question, in reading order.
 
         section
-            Title of its part of the page.
+            Title of the section of the page.
         name
-            Of the question, as `answer` takes it.
+            Name of the question, for `answer`.
         question
-            In plain words.
+            The question in plain words.
         finding
-            One sentence; NULL where there is nothing true and useful to say.
+            The finding in one sentence; NULL if there is nothing true and useful to say.
         rows
-            Rows of the answer [1].
+            Number of rows in the answer [1].
         """
         import polars as pl
 
@@ -100,13 +101,13 @@ class TraceReport:
 
     @cached_property
     def charts(self) -> Mapping[str, Sequence[alt.Chart | alt.LayerChart]]:
-        """The charts of each question that has any, by its name, as Altair objects, in reading order.
+        """The charts of each question with charts, by name, as Altair objects, in reading order.
 
-        A question whose charts fail has none; `html` says why. They carry tracekit's theme as their `config`, in its
-        light colours; without it, ``chart.config = alt.Undefined``, a chart can be joined with others. Altair's usual
-        renderer has the notebook fetch Vega from the network; after ``alt.renderers.enable("svg")`` charts are
-        pictures, which need none. In a name that holds '</', '<!--' or '<script' an invisible character (U+2060)
-        follows the '<', so that it cannot end the script into which a chart is written.
+        A question whose charts fail has none; `html` shows the reason. Charts have tracekit's theme, in light colors,
+        as their `config`; set ``chart.config = alt.Undefined`` to combine a chart with others. With Altair's default
+        renderer, the notebook loads Vega from the network. After ``alt.renderers.enable("svg")``, charts are images and
+        need no network. In a name that contains '</', '<!--' or '<script', an invisible character (U+2060) follows the
+        '<', so that the name cannot end the script that contains the chart.
         """
         from tracekit.report.in_notebook import charts_of
 
@@ -114,36 +115,36 @@ class TraceReport:
 
     @property
     def unanswered(self) -> Mapping[str, tuple[str, ...]]:
-        """Why each other question has no answer, by its name."""
+        """The reasons why each of the other questions has no answer, by name."""
         return {one.name: one.reasons for one in self._found.answers if isinstance(one, Unanswered)}
 
     @property
     def answered(self) -> Mapping[str, Answer]:
-        """Each answer with all of its rows, its notes and its intervals, by the name of its question."""
+        """Each answer with all its rows, notes and intervals, by question name."""
         return {one.name: one for one in self._found.answers if isinstance(one, Answer)}
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Parts that could not be made because of an error; the others are complete."""
+        """Parts that could not be made because of an error; the other parts are complete."""
         return self._found.faults
 
     @property
     def workload(self) -> WorkloadModel | None:
-        """The fitted workload; None where none was asked for, or the Trace cannot be fitted."""
+        """The fitted workload; None if not requested or if the Trace cannot be fitted."""
         return self._found.model
 
     def answer(self, name: str) -> pl.DataFrame:
-        """Return all rows of an answer, as its file in tables/ holds them.
+        """Return all rows of an answer, as in its file in tables/.
 
         Parameters
         ----------
         name : str
-            Of the question, such as 'queuing/queue_delay'; see `findings`.
+            Name of the question, such as 'queuing/queue_delay'; see `findings`.
 
         Raises
         ------
         QueryError
-            The Trace does not answer it, or there is no such question.
+            The Trace does not answer the question, or the question does not exist.
         """
         found = next((one for one in self._found.answers if one.name == name), None)
         if isinstance(found, Answer):
@@ -154,7 +155,7 @@ class TraceReport:
         raise QueryError(f"there is no question '{shorten(name)}'", hint=nearest(name, names))
 
     def html(self) -> str:
-        """Return the page as HTML that needs no network; files that it links to are written by `save` alone."""
+        """Return the page as HTML that needs no network; only `save` writes the files that it links to."""
         from tracekit.report.page import render_report
 
         return render_report(self.data)
@@ -162,17 +163,17 @@ class TraceReport:
     def show(self, height: int = _HEIGHT) -> None:
         """Show the page in the notebook.
 
-        The notebook keeps it with the cell's output: about two megabytes.
+        The notebook stores the page, about two megabytes, with the cell's output.
 
         Parameters
         ----------
         height : int
-            Of the frame in which it scrolls [px].
+            Height of the scrolling frame [px].
 
         Raises
         ------
         UsageError
-            This is no notebook, or the height is not above 0.
+            The code is not running in a notebook, or the height is not above 0.
         """
         from tracekit.report.in_notebook import frame_of
 
@@ -187,26 +188,26 @@ class TraceReport:
         if get_ipython() is None:
             raise UsageError("show() needs a notebook", hint=hint)
         shown = {"text/html": frame_of(self.html(), height), "text/plain": repr(self)}
-        display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython gives it no types
+        display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython does not type it
 
     def save(self, folder: str | Path, *, force: bool = False) -> Analysis:
-        """Write what `tracekit.analyze` writes, a copy of the Trace included, without asking anything again.
+        """Write the same files as `tracekit.analyze`, including a copy of the Trace, without computing anything again.
 
         Parameters
         ----------
         folder : str or Path
             Folder of the report.
         force : bool
-            Replace an earlier report there.
+            Whether to replace an existing report.
 
         Raises
         ------
         OutputError
             The folder exists or cannot be written.
         UsageError
-            The folder holds the Trace, which would be replaced.
+            The folder contains the Trace, which would be replaced.
         TraceError
-            The Trace is gone.
+            The Trace no longer exists.
         """
         out = Path(folder)
         refuse_replacing_source(self._source, out)
@@ -250,12 +251,12 @@ def report(
     progress: Progress | None = None,
     **changes: Any,
 ) -> TraceReport:
-    """Ask every question of a Trace, judge by the guidelines, and return the report; nothing is written.
+    """Answer every question about a Trace, judge it by the guidelines, and return the report without writing files.
 
-    A part that fails stops no other part; `TraceReport.faults` lists it, and the page says so in its place.
+    If a part fails, the others are still made; `TraceReport.faults` lists it, and the page shows it in its place.
 
-    It holds what `tracekit.analyze` would write for the same Trace and settings. Since somebody waits for it, the
-    workload is fitted and jobs are replayed only where that is asked for: ``fit=True``, ``replay_jobs=100_000``.
+    The report has the content that `tracekit.analyze` would write for the same Trace and settings. To save time, the
+    workload is fitted and jobs are replayed only on request: ``fit=True``, ``replay_jobs=100_000``.
 
     >>> import tracekit
     >>> found = tracekit.report("my-trace")  # doctest: +SKIP
@@ -265,10 +266,10 @@ def report(
     Parameters
     ----------
     trace : Trace, str or Path
-        The Trace or its folder. Of a Trace the part that it was opened with is asked (`Trace.window`), with its tenant
-        (`Trace.by`).
+        The Trace or its folder. For a Trace, the report covers the part it was opened with (`Trace.window`), with its
+        tenant (`Trace.by`).
     settings : AnalysisSettings, optional
-        Settings of the analysis, fit and replays among them; of the settings that make files, none may be set.
+        Settings of the analysis, including the fit and replays; settings for output files are not allowed.
     progress : Progress, optional
         Shows the current step.
     **changes
@@ -277,9 +278,9 @@ def report(
     Raises
     ------
     TraceError
-        There is no such Trace, or a table of it cannot be read.
+        The Trace does not exist, or one of its tables cannot be read.
     UsageError
-        A setting cannot be used, or says how files are made.
+        A setting is invalid, or it is for output files.
     """
     opened, progress = Trace.of(trace), progress or Progress()
     brief = AnalysisSettings(fit=False, replay_jobs=0)
@@ -327,7 +328,7 @@ def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress:
 
 
 def _refuse_files(settings: AnalysisSettings) -> None:
-    """Refuse settings that are about files to give away."""
+    """Reject settings for output files."""
     if settings.pdf:
         raise UsageError(
             "tracekit.report writes no files, so it cannot write a PDF", where="pdf", hint="use tracekit.analyze"
@@ -336,5 +337,5 @@ def _refuse_files(settings: AnalysisSettings) -> None:
         raise UsageError(
             "pseudonyms are only for files that you share",
             where="anonymize" if settings.anonymize else "salt_file",
-            hint="use tracekit.analyze, whose folder has a Trace with pseudonyms to open",
+            hint="use tracekit.analyze, which writes a Trace with pseudonyms that you can open",
         )

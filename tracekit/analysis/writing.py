@@ -1,4 +1,4 @@
-"""The files of an analysis, but for the Trace that it is of."""
+"""Write the files of an analysis, except for its Trace."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 __all__ = ["ADVICE", "BILL", "PDF", "table_of", "write_analysis"]
 
 ADVICE = "guidelines.md"
-"""What to change, in full."""
+"""The recommended changes, in full."""
 BILL = "bill.csv"
 """The bill."""
 PDF = "report.pdf"
-"""The page on paper."""
+"""The printed page."""
 
 
 def write_analysis(
     folder: Path, found: Answered, *, pdf: bool = False, faults: Faults | None = None, progress: Progress | None = None
 ) -> Answered:
-    """Write the pages of a report and what stands beside them: tables, guidelines.md, bill.csv and workload.json.
+    """Write the pages of a report and their companion files: tables, guidelines.md, bill.csv and workload.json.
 
-    A file that cannot be made is a fault, which the page and report.json state; the others are written.
+    A file that cannot be made is a fault, which the page and report.json show; the other files are written.
 
     Parameters
     ----------
     folder : Path
-        Folder of the report, which exists.
+        Existing folder of the report.
     found : Answered
-        What the analysis found.
+        Results of the analysis.
     pdf : bool
-        Whether to print the page too.
+        Whether to print the page as well.
     faults : Faults, optional
-        Records the files that fail; it knows those of `found`.
+        Records the files that fail; it already contains the faults in `found`.
     progress : Progress, optional
         Shows the current step.
 
     Returns
     -------
     Answered
-        What was written: the same without the files that could not be made, and with all faults.
+        The same results, without the files that could not be made and with all faults.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def write_analysis(
 
 
 def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fault]:
-    """Write the tables, and return why some could not be made, by the name of the answer."""
+    """Write the tables, and return the faults of those that could not be made, by answer name."""
     unwritten = {}
     for answer in found.answers:
         if not isinstance(answer, Answer):
@@ -104,7 +104,7 @@ def _write_table(folder: Path, answer: Answer, report: Report) -> None:
 
 
 def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None:
-    """Write guidelines.md, the bill and the fitted workload; return why the last one could not be made."""
+    """Write guidelines.md, the bill and the fitted workload; return the workload's fault if it could not be made."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.spreadsheets import csv_safe
 
@@ -117,14 +117,14 @@ def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None
     for name, make in texts.items():
         made = faults.run(f"the file {name}", make)
         if isinstance(made, Fault) and name == BILL:
-            continue  # a sentence is no bill
+            continue  # a sentence is not a bill
         text = f"{made.sentence}\n" if isinstance(made, Fault) else made
         newline = "" if name == BILL else "\n"
         (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline=newline)
     if model is not None:
         done = faults.run(f"the file {WORKLOAD}", _write_model, folder, model)
         if isinstance(done, Fault):
-            (folder / WORKLOAD).unlink(missing_ok=True)  # that of a process that fitted it
+            (folder / WORKLOAD).unlink(missing_ok=True)  # written by the process that fitted it
             return done
     return None
 
@@ -135,7 +135,7 @@ def _write_model(folder: Path, model: WorkloadModel) -> None:
 
 
 def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:
-    """Return a report that names no files of the answers whose tables could not be made, and says why."""
+    """Return a report without the files of answers whose tables could not be made, with the reasons."""
     if not unwritten:
         return report
 
@@ -148,9 +148,9 @@ def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:
 
 
 def table_of(answer: Answer, report: Report) -> pl.DataFrame:
-    """Return all rows of an answer, in which tenants are called by their own name."""
+    """Return all rows of an answer, with the site's own word for tenants."""
     from tracekit.tenant import Tenant
 
-    # Replays and fits keep the tenant that was ingested.
+    # Replays and fits keep the ingested tenant.
     words = report["tenant"]["replays" if answer.question.kind in {"replay", "fit"} else "queries"]
     return answer.named(Tenant(**words)).frame

@@ -1,4 +1,4 @@
-"""The catalog of public traces, catalog.toml, as objects."""
+"""Read the catalog of public traces, catalog.toml."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class RemoteFile:
     name: str
     """Name of the saved file, without folders."""
     urls: tuple[str, ...]
-    """Its addresses, in the order to try; one that ends in * means the parts aa, ab, ... of a split file."""
+    """URLs in the order to try; a URL that ends in * stands for the parts aa, ab, ... of a split file."""
     bytes: int | None = None
-    """Exact size, where known."""
+    """Exact size, if known."""
     about_bytes: int | None = None
     """Approximate size, for display only."""
     sha256: str | None = None
-    """SHA-256 of the content in hexadecimal, where known."""
+    """SHA-256 of the content in hexadecimal, if known."""
     sha256_from: str | None = None
-    """'publisher', 'git-lfs' or 'recorded'; the head of catalog.toml explains them."""
+    """Origin of the checksum: 'publisher', 'git-lfs' or 'recorded', explained at the top of catalog.toml."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,18 @@ class Dataset:
     """The source format that reads it, as in 'tracekit formats'."""
     licence: str
     citation: str
-    """The study to cite: authors, title, venue and year."""
+    """Study to cite: authors, title, venue and year."""
     paper: str
-    """Address of that study."""
+    """URL of that study."""
     origin: str
-    """Page of the publisher."""
+    """The publisher's page."""
     remark: str
-    """A remark for users before they fetch it, or ''."""
+    """A note to read before fetching, or ''."""
     files: tuple[RemoteFile, ...]
 
     @property
     def bytes(self) -> int:
-        """Size of all files; approximate where `size_is_exact` is False."""
+        """Total size of all files; approximate if `size_is_exact` is False."""
         return sum(f.bytes or f.about_bytes or 0 for f in self.files)
 
     @property
@@ -61,7 +61,7 @@ class Dataset:
 
 @cache
 def all_datasets() -> dict[str, Dataset]:
-    """Return every public trace by name, in the order of the catalog."""
+    """Return all public traces by name, in catalog order."""
     with Path(__file__).with_name("catalog.toml").open("rb") as file:
         entries = tomllib.load(file)["dataset"]
     return {entry["name"]: _dataset(entry) for entry in entries}
@@ -79,7 +79,7 @@ def find_dataset(name: str) -> Dataset:
     Raises
     ------
     UsageError
-        There is none of that name.
+        No dataset has that name.
     """
     known = all_datasets()
     if name not in known:

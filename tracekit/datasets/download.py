@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 10
-"""Bytes that distinguish a file from a web page or a pointer."""
+"""Number of bytes needed to distinguish a file from a web page or a pointer."""
 _FRESH_STARTS = 1
-"""How often a download starts again from zero because the server resumed with other bytes."""
+"""How often a download restarts from zero because the server resumed with different bytes."""
 _LFS = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 
 
 class RefusedError(Exception):
-    """A URL does not have the file; the text is the reason, without the URL."""
+    """A URL does not have the file; the message is the reason, without the URL."""
 
 
 @dataclass(frozen=True)
 class LfsPointer:
-    """Checksum and size of the file that a Git-LFS pointer stands for."""
+    """Checksum and size of the file that a Git-LFS pointer refers to."""
 
     sha256: str
     size: int
@@ -48,7 +48,7 @@ class PointerError(RefusedError):
 
 
 class _ConnectionLostError(Exception):
-    """The connection failed after `gained` more bytes; another request may resume."""
+    """The connection failed after `gained` more bytes; another request may resume the download."""
 
     def __init__(self, reason: object, gained: int) -> None:
         self.gained = gained
@@ -56,12 +56,12 @@ class _ConnectionLostError(Exception):
 
 
 class _ChangedError(Exception):
-    """The download cannot be resumed: the file changed, or the server sends another range than asked for."""
+    """The download cannot be resumed, because the file changed or the server sends a different range than requested."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """A partly downloaded file, and beside it what the server stated about the whole file."""
+    """A partly downloaded file, with the server's statements about the whole file stored next to it."""
 
     path: Path
 
@@ -70,16 +70,16 @@ class Partial:
         return self.path.with_name(self.path.name + ".json")
 
     def size(self) -> int:
-        """Return the bytes downloaded so far."""
+        """Return the number of bytes downloaded so far."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     def start(self, total: int | None, validator: str | None) -> None:
-        """Begin anew with a file of `total` bytes whose content `validator` identifies, None where not stated."""
+        """Start over with a file of `total` bytes whose content `validator` identifies; None means not stated."""
         self.path.unlink(missing_ok=True)
         self._facts.write_text(json.dumps({"total": total, "validator": validator}), encoding="utf-8")
 
     def expected(self) -> tuple[int | None, str | None]:
-        """Return the size and validator of the whole file, (None, None) when nothing can be resumed."""
+        """Return the size and validator of the whole file, or (None, None) if nothing can be resumed."""
         try:
             facts = json.loads(self._facts.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -105,39 +105,39 @@ def download(
     timeout: float = 60.0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> bool:
-    """Download a URL into `partial`, resuming when the server still has the same file.
+    """Download a URL into `partial`, resuming if the server still has the same file.
 
-    The server has to confirm the entity tag or the date (If-Range) or, for a file whose checksum is known, the total
-    size. Otherwise the download starts from zero, once. The bounds are `tracekit.exchange.DOWNLOADS`: five requests,
-    and none after one that brought nothing.
+    The server must confirm the entity tag or the date (If-Range) or, for a file with a known checksum, the total size.
+    Otherwise the download restarts from zero, once. The limits are `tracekit.exchange.DOWNLOADS`: five requests, and no
+    further request after one that returned nothing.
 
     Parameters
     ----------
     size, most : int, optional
-        Bytes that the file must have, or may have at most.
+        Exact and maximum number of bytes of the file.
     checked : bool
-        The caller knows a checksum and will compare it.
+        Whether the caller knows a checksum and will check it.
     timeout : float
-        Longest silence of the server [s]; one that sends less than 1 KiB a second for so long is too slow.
+        Longest silence of the server [s]; a server that sends less than 1 KiB per second for this long is too slow.
     advance : callable
         Receives the number of bytes downloaded; a negative number corrects the count.
 
     Returns
     -------
     bool
-        Whether it contains bytes of an earlier request.
+        Whether the file contains bytes of an earlier request.
 
     Raises
     ------
     RefusedError
-        The server does not give the file.
+        The server does not provide the file.
     OSError
         The file cannot be written.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise RefusedError("not an http or https address")
     known = size if size is not None else most
-    most_bytes = DOWNLOADS.most_bytes if known is None else known + _CHUNK  # `_append` tells what one byte too many is
+    most_bytes = DOWNLOADS.most_bytes if known is None else known + _CHUNK  # `_append` reports the first byte too many
     bounds = replace(DOWNLOADS, first_s=timeout, silence_s=timeout, most_bytes=most_bytes)
     resumed, fresh_starts = False, 0
     for tries_left in reversed(range(bounds.attempts)):
@@ -191,7 +191,7 @@ def _request(
 
 @contextmanager
 def _connection(gained: int = 0) -> Iterator[None]:
-    """Raise one error for failures of the exchange, not of the disk."""
+    """Raise a single error type for network failures, but not for disk failures."""
     try:
         yield
     except LostError as error:
@@ -212,9 +212,9 @@ def _open(url: str, headers: dict[str, str], bounds: Bounds) -> Answer:
 
 
 def _remaining(response: Answer, held: int, total: int | None, validator: str | None) -> int:
-    """Return the size of the whole file, of which the server sends the part after `held` bytes.
+    """Return the size of the whole file; the server sends the part after `held` bytes.
 
-    A server may ignore If-Range: the part has to be of the file that `validator` names.
+    A server may ignore If-Range, so the part must belong to the file that `validator` identifies.
     """
     found = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", ""))
     if not held or not found or int(found[1]) != held or total not in (None, int(found[2])):
@@ -225,7 +225,7 @@ def _remaining(response: Answer, held: int, total: int | None, validator: str | 
 
 
 def _validator(response: Answer) -> str | None:
-    """Return what identifies the content: If-Range takes a strong entity tag or a date (RFC 9110, 13.1.5)."""
+    """Return the identifier of the content for If-Range: a strong entity tag or a date (RFC 9110, 13.1.5)."""
     tag: str | None = response.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
@@ -240,22 +240,22 @@ def _begin(response: Answer, partial: Partial, size: int | None, most: int | Non
     if pointer is not None:
         raise PointerError(pointer)
     if _is_html(head, response.headers.get("Content-Type", "")):
-        raise RefusedError("the server sent a web page, not the file")
+        raise RefusedError("the server sent a web page instead of the file")
     if total is not None and size is not None and total != size:
         raise RefusedError(f"it has {total:,} bytes there, not {size:,}")
     if total is not None and most is not None and total > most:
-        raise RefusedError(f"it has {total:,} bytes there, more than the {most:,} that are missing")
+        raise RefusedError(f"it has {total:,} bytes there, more than the {most:,} bytes that are missing")
     partial.start(total, _validator(response))
     return total, head
 
 
 def _append(response: Answer, chunk: bytes, partial: Partial, limit: int, advance: Callable[[int], None]) -> None:
-    """Append `chunk` and the rest of the response, at most `limit` bytes in all."""
+    """Append `chunk` and the rest of the response, up to `limit` bytes in total."""
     start = partial.size()
     with partial.path.open("ab") as file:
         while chunk or (chunk := _read(response, file.tell() - start)):
             file.write(chunk)
-            file.flush()  # a killed run leaves every byte that was received
+            file.flush()  # a killed run keeps every byte it received
             advance(len(chunk))
             chunk = b""
             if file.tell() > limit:
@@ -273,11 +273,11 @@ def _read(response: Answer, gained: int) -> bytes:
         return response.read(_CHUNK)
 
 
-# Web pages and Git-LFS pointers that servers send instead of a file.
+# Recognize web pages and Git-LFS pointers that servers send instead of a file.
 
 
 def _lfs_pointer(head: bytes) -> LfsPointer | None:
-    """Return the Git-LFS pointer in the first bytes of a content, or None for any other content."""
+    """Return the Git-LFS pointer in the first bytes of the content, or None for any other content."""
     if not head.startswith(_LFS):
         return None
     oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", head, re.MULTILINE)
@@ -286,5 +286,5 @@ def _lfs_pointer(head: bytes) -> LfsPointer | None:
 
 
 def _is_html(head: bytes, content_type: str) -> bool:
-    """Return whether a content is a web page, such as an error or log-in page; no raw log is one."""
+    """Return whether the content is a web page, such as an error or login page; a raw log never is."""
     return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None

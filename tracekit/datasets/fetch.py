@@ -1,4 +1,4 @@
-"""Fetch a public trace into a folder: no unfinished file has a final name, nothing is replaced unasked."""
+"""Fetch a public trace into a folder, without giving unfinished files their final names or replacing files unasked."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from tracekit.datasets.catalog import Dataset, RemoteFile
 
 
-# Fetch one file from the first of its URLs that has it: `download` loads it, pooch checks and places it.
+# Fetch one file from the first of its URLs that has it; `download` loads it, and pooch checks and places it.
 
 
 def fetch_file(
     file: RemoteFile, urls: Sequence[str], staging: Path, *, timeout: float, progress: Progress
 ) -> tuple[str, RemoteFile]:
-    """Fetch a file into `staging`, complete and checked.
+    """Fetch a complete file into `staging` and check it.
 
     Parameters
     ----------
     urls : sequence of str
-        Its addresses, in the order to try.
+        URLs of the file, in the order to try.
     timeout : float
-        Longest silence of a server [s]; one that sends less than 1 KiB a second for so long is too slow.
+        Longest silence of a server [s]; a server that sends less than 1 KiB per second for this long is too slow.
 
     Returns
     -------
     str, RemoteFile
-        The URL that had it, and the file with the checksum of a Git-LFS pointer, if another URL had one.
+        The URL that had the file, and the file, with the checksum of a Git-LFS pointer if another URL had one.
 
     Raises
     ------
@@ -72,19 +72,19 @@ def fetch_file(
                 )
         else:
             for leftover in staging.glob(f"{escape(file.name)}.{'[0-9a-f]' * 12}.part*"):
-                leftover.unlink()  # of a source that failed
+                leftover.unlink()  # left by a source that failed
             return url, file
     raise SourceError(
         f"could not be fetched: {'; '.join(failures)}",
         where=file.name,
-        hint="try again later (the download is kept), or name another source with --mirror",
+        hint="try again later (the download is kept), or give another source with --mirror",
     )
 
 
 def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
     import pooch
 
-    # The library logs each step, which progress and errors report here.
+    # Silence the library's log, because progress and errors report its steps here.
     pooch.get_logger().setLevel(logging.CRITICAL)
     downloader = _Downloader(file, staging, timeout, progress)
     known = f"sha256:{file.sha256}" if file.sha256 else None
@@ -92,9 +92,9 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
         try:
             pooch.retrieve(url, known, fname=file.name, path=staging, downloader=downloader)
         except ValueError as error:
-            # The bytes of an earlier request may be wrong: download again from zero, once.
+            # The bytes of an earlier request may be wrong, so download again from zero, once.
             if again or not downloader.resumed:
-                why = ", twice: the server resumes with wrong bytes" if downloader.resumed else ""
+                why = ", twice: the server resumes with the wrong bytes" if downloader.resumed else ""
                 raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}") from error
             downloader.resumed = False
         else:
@@ -113,11 +113,11 @@ class _Downloader:
     """Whether the last download contains bytes of an earlier request."""
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
-        """Download a URL, or all parts of one that ends in *, to `output_file`."""
+        """Download a URL, or all parts of a URL that ends in *, to `output_file`."""
         self.progress.stage(f"fetching {self.file.name}", total=self.file.bytes or self.file.about_bytes)
         if url.endswith("*"):
             partials = list(self._parts(url[:-1]))
-            with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch gives text
+            with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch passes a string
                 for partial in partials:
                     with partial.path.open("rb") as part:
                         shutil.copyfileobj(part, whole, 1 << 20)
@@ -154,7 +154,7 @@ class _Downloader:
         return partial
 
 
-# The record beside fetched files: their dataset, licence and checksums.
+# Keep a record next to the fetched files: their dataset, license and checksums.
 
 RECORD_NAME = "tracekit-dataset.json"
 
@@ -164,13 +164,13 @@ class FileRecord:
     """One fetched file."""
 
     url: str
-    """Where it came from, '' when it existed before the first run."""
+    """URL it came from, or '' if it existed before the first run."""
     bytes: int
     sha256: str
     checked: str
-    """What the SHA-256 was compared with: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    """Origin of the SHA-256 it was checked against: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
     fetched: str
-    """When it was fetched, or first found in the folder, in UTC."""
+    """Time at which it was fetched or first found in the folder, in UTC."""
 
 
 class DatasetRecord:
@@ -179,9 +179,9 @@ class DatasetRecord:
     Raises
     ------
     UsageError
-        The folder holds another dataset.
+        The folder contains another dataset.
     OutputError
-        Its record cannot be read.
+        The folder's record cannot be read.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
@@ -200,11 +200,11 @@ class DatasetRecord:
             ) from error
         if owner != dataset.name:
             raise UsageError(
-                f"already holds the dataset {owner}", where=folder, hint="use a separate folder for each dataset"
+                f"already contains the dataset {owner}", where=folder, hint="use a separate folder for each dataset"
             )
 
     def add(self, name: str, file: FileRecord, staging: Path) -> None:
-        """Add a file and write the record at once, by way of a folder on the same disk."""
+        """Add a file and write the record immediately, through a folder on the same disk."""
         self.files[name] = file
         facts: dict[str, Any] = {
             "dataset": self._dataset.name,
@@ -221,7 +221,7 @@ class DatasetRecord:
 
 
 STAGING_NAME = ".tracekit-fetch"
-"""Hidden folder inside the output for unfinished files; readers of raw logs skip it."""
+"""Hidden folder for unfinished files inside the output; readers of raw logs skip it."""
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ class FetchedFile:
     bytes: int
     sha256: str
     checked: str
-    """What the SHA-256 was compared with: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    """Origin of the SHA-256 it was checked against: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
     was_there: bool
-    """An earlier run had fetched it."""
+    """Whether an earlier run had already fetched it."""
 
 
 def fetch_dataset(
@@ -249,40 +249,41 @@ def fetch_dataset(
 ) -> list[FetchedFile]:
     """Fetch the files of a public trace.
 
-    A file is first downloaded into a hidden folder, checked, and then put in place; after an interruption the next run
-    resumes the download when the server allows it. An existing file is not fetched again when its SHA-256 is the known
-    one, or the one that an earlier run recorded.
+    Each file is downloaded into a hidden folder, checked, and then moved into place. After an interruption, the next
+    run resumes the download if the server allows it. An existing file is not fetched again if its SHA-256 matches the
+    known one, or the one that an earlier run recorded.
 
     Parameters
     ----------
     dataset : str or Dataset
-        Its name, or an entry of your own.
+        Name of the dataset, or your own entry.
     folder : path
-        The output folder; made when absent.
+        The output folder; created if it does not exist.
     only : sequence of str
-        Patterns such as '*.csv' for the names of the files to fetch; all by default.
+        Patterns, such as '*.csv', for the names of the files to fetch; by default all files.
     mirror : str, optional
-        Address of a folder that holds the files under their names; tried first.
+        URL of a folder with the files under their names; it is tried first.
     force : bool
-        Replace an existing file with other content.
+        Replace existing files whose content differs.
     timeout : float
-        Longest silence of a server [s]; one that sends less than 1 KiB a second for so long is too slow.
+        Longest silence of a server [s]; a server that sends less than 1 KiB per second for this long is too slow.
     progress : Progress, optional
-        Receives the steps.
+        Receives progress updates.
 
     Returns
     -------
     list of FetchedFile
-        In the order of the catalog.
+        The files in catalog order.
 
     Raises
     ------
     UsageError
-        No such dataset, no file fits `only`, the mirror is no address, or the folder holds another dataset.
+        The dataset does not exist, no file matches `only`, the mirror is not a URL, or the folder contains another
+        dataset.
     SourceError
         A file could not be fetched from any source.
     OutputError
-        The folder cannot be written, or holds another file of that name.
+        The folder cannot be written, or it contains a different file of the same name.
     """
     chosen = find_dataset(dataset) if isinstance(dataset, str) else dataset
     files, folder, progress = choose_files(chosen, only), Path(folder), progress or Progress()
@@ -301,14 +302,14 @@ def fetch_dataset(
 
 
 def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]:
-    """Return the files of a dataset whose names fit one of the patterns, all without patterns.
+    """Return the files of a dataset whose names match one of the patterns, or all files without patterns.
 
     Raises
     ------
     UsageError
-        A pattern fits none.
+        A pattern matches no file.
     OutputError
-        A file's name would lead out of the output folder.
+        A file name points outside the output folder.
     """
     for file in dataset.files:
         if Path(file.name).name != file.name or "\\" in file.name or file.name.startswith("."):
@@ -323,7 +324,7 @@ def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]
 def _already(
     file: RemoteFile, folder: Path, record: DatasetRecord, *, force: bool, progress: Progress
 ) -> FetchedFile | None:
-    """Return the file when it exists and is known to be complete."""
+    """Return the file if it exists and is known to be complete."""
     path, earlier = folder / file.name, record.files.get(file.name)
     if not path.exists():
         return None
@@ -378,7 +379,7 @@ def _sha256(path: Path, progress: Progress) -> str:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Make and lock the hidden folder for unfinished files; remove it when it is empty."""
+    """Make and lock the hidden folder for unfinished files; remove it if it is empty."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / STAGING_NAME
@@ -387,7 +388,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     staging.mkdir(exist_ok=True)
     with lock_folder(staging, shown=folder):
         for path in staging.iterdir():
-            # A killed run leaves the temporary file that pooch moves into place; older versions left a lock.
+            # A killed run leaves the temporary file that pooch moves into place; older versions also left a lock.
             if path.name.startswith("tmp") or path.name in (RECORD_NAME, "lock"):
                 path.unlink()
         try:
@@ -398,7 +399,7 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 
 def _leave(staging: Path, made: bool) -> None:
-    """Remove the hidden folder when it is empty, and then the output folder if it is empty and new."""
+    """Remove the hidden folder if it is empty, and then the output folder if it is empty and new."""
     if not any(staging.iterdir()):
         staging.rmdir()
         if made and not any(staging.parent.iterdir()):

@@ -1,6 +1,6 @@
-"""Traces as the input files of simulators: one module a target in `tracekit.export.targets`.
+"""Export Traces as input files of simulators, with one module per target in `tracekit.export.targets`.
 
-The package can be called: `tracekit.export(trace, "gavel", "philly.trace")` (see `tracekit.export.api.export`).
+You can call the package itself: `tracekit.export(trace, "gavel", "philly.trace")` (see `tracekit.export.api.export`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Export a Trace to a simulator, from Python."""
+"""Export a Trace to a simulator from Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _reading(trace: Trace) -> Iterator[None]:
-    """Raise one clear error when reading the Trace fails."""
+    """Raise a clear error if the Trace cannot be read."""
     import duckdb
 
     try:
@@ -44,18 +44,18 @@ def _reading(trace: Trace) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote."""
+    """The result of an export."""
 
     target: str
     """Name of the target."""
     files: tuple[Path, ...]
-    """The files; of several the main one is the last."""
+    """The files written; if there are several, the main file is last."""
     log: ExportLog
     """Jobs left out, fields filled in, choices made."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs were written."""
+        """Number of jobs written."""
         return self.log.written
 
 
@@ -73,32 +73,32 @@ def export(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write the jobs of a Trace as a simulator's own loader reads them.
+    """Write the jobs of a Trace in the format that a simulator's own loader reads.
 
     Parameters
     ----------
     trace : Trace, str or Path
         The Trace, or its folder.
     to : str
-        Name of the target, such as 'gavel'; `tracekit.export.interface.TARGETS` has all.
+        Name of the target, such as 'gavel'; `tracekit.export.interface.TARGETS` lists all of them.
     out : str or Path
-        The file, or for some targets the folder, to write.
+        The file to write, or for some targets the folder.
     options : mapping, optional
         Options of the target.
     machines : int, optional
-        Nodes of the cluster, in place of those of the Trace.
+        Number of nodes in the cluster, used instead of the nodes in the Trace.
     target_load : float, optional
-        Instead: as many nodes as give this load, the GPU time of the jobs over that of the cluster from the first to
-        the last submission.
+        Alternative to `machines`: use as many nodes as give this load, which is the jobs' GPU time divided by the
+        cluster's GPU time from the first to the last submission.
     shift_to : str, optional
-        Date, or date and time, of the first submission as the file writes it, such as '2020-04-01'; all other times
-        move along.
+        Date, or date and time, of the first submission in the file, such as '2020-04-01'; all other times shift by the
+        same amount.
     force : bool
         Replace an existing export.
     memory_limit : str, optional
-        Most memory for joins and sorting before they spill to disk, such as '2GB'.
+        Maximum memory, such as '2GB', that joins and sorts use before they spill to disk.
     progress : Progress, optional
-        Receives the sentences of the log as notes.
+        Receives the log's sentences as notes.
 
     Returns
     -------
@@ -107,7 +107,8 @@ def export(
     Raises
     ------
     UsageError
-        No such target or option, no job that the target takes, or it has no cluster or dates that could be others.
+        The target or an option does not exist, no job can be exported, or the format has no cluster or no dates to
+        change.
     TraceError
         The Trace cannot be read.
     OutputError
@@ -144,7 +145,7 @@ def export(
 
 
 def _size(target: Target, options: Options, machines: int | None, target_load: float | None) -> None:
-    """Note how large the cluster is to be."""
+    """Record the requested size of the cluster."""
     if machines is None and target_load is None:
         return
     named = "--machines" if machines is not None else "--target-load"
@@ -160,10 +161,10 @@ def _size(target: Target, options: Options, machines: int | None, target_load: f
 
 
 def _first_submission(target: Target, options: Options, shift_to: str) -> int:
-    """Return when the first submission is to be [us since 1970]."""
+    """Return the requested time of the first submission [us since 1970]."""
     if not target.dates:
         raise UsageError(
-            f"the format {target.name} has no dates: its times count from the first submission",
+            f"the format {target.name} has no dates, because its times count from the first submission",
             where="--shift-to",
             hint="leave it out",
         )

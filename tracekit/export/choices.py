@@ -1,4 +1,4 @@
-"""The choices of an export: the options that were given, and the log of what was left out, filled in or changed."""
+"""The choices of an export: the given options, and a log of everything left out, filled in or changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-CPU_JOBS = Option("gpu", "which jobs: only those that ask for GPUs, or all", ("gpu", "all"))
+CPU_JOBS = Option("gpu", "jobs to export: only those that request GPUs, or all", ("gpu", "all"))
 FRACTIONS = Option(
     "up",
-    "a part of a GPU becomes a whole one, or the job is left out: the simulator counts whole GPUs",
+    "round fractional GPUs up, or leave out the job, because the simulator counts whole GPUs",
     ("up", "leave-out"),
 )
-INCOMPLETE = Option("leave-out", "jobs that never ran, still run, or whose times are unknown", ("leave-out", "keep"))
-GUARD = Option("yes", "put a quote before a text that a spreadsheet would run as a formula", ("yes", "no"))
+INCOMPLETE = Option("leave-out", "jobs that never ran, are still running, or have unknown times", ("leave-out", "keep"))
+GUARD = Option("yes", "put a quote before text that a spreadsheet would run as a formula", ("yes", "no"))
 
 
 class Options:
@@ -30,22 +30,22 @@ class Options:
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = dict(values)
         self.machines: int | None = None
-        """Nodes of the cluster, where the export as a whole says how many."""
+        """Number of nodes in the cluster, if set by --machines."""
         self.target_load: float | None = None
-        """Load that the cluster is to have, where the export as a whole says it."""
+        """Load that the cluster should have, if set by --target-load."""
 
     @property
     def sized(self) -> bool:
-        """Whether the export as a whole says how large the cluster is."""
+        """Whether --machines or --target-load sets the size of the cluster."""
         return self.machines is not None or self.target_load is not None
 
     def text(self, name: str) -> str:
-        """Return a value that fits into one field of one line.
+        """Return a value that fits into a field on one line.
 
         Raises
         ------
         UsageError
-            It holds a line break or another character that is not printable.
+            The value contains a line break or another nonprintable character.
         """
         value = self.values[name]
         if not value.isprintable():
@@ -62,7 +62,7 @@ class Options:
         Raises
         ------
         UsageError
-            It is not a number, or outside the bounds.
+            The value is not a number, or it is out of bounds.
         """
         try:
             value = float(self.values[name])
@@ -80,17 +80,17 @@ class Options:
         Raises
         ------
         UsageError
-            It is not.
+            The value is not a number above 0.
         """
         return self.number(name, least=1e-9)
 
     def count(self, name: str, *, least: int = 0) -> int | None:
-        """Return a value as a whole number, None for an empty one.
+        """Return a value as a whole number, or None if it is empty.
 
         Raises
         ------
         UsageError
-            It is not, or is below `least`.
+            The value is not a whole number, or it is below `least`.
         """
         value = self.values[name]
         if not value:
@@ -102,60 +102,60 @@ class Options:
 
 @dataclass(frozen=True)
 class FilledField:
-    """A field that is unknown in the Trace, and the value that was written instead."""
+    """A field that the Trace does not have, and the value written instead."""
 
     field: str
     value: str
-    """What was written."""
+    """The value that was written."""
     jobs: int
-    """For how many jobs."""
+    """Number of jobs for which it was filled in."""
     option: str
-    """The option that changes it; empty when there is none."""
+    """The option that changes the value, or '' if there is none."""
 
     @property
     def sentence(self) -> str:
         """One sentence for the user."""
         change = f" (option {self.option})" if self.option else ""
         jobs = counted(self.jobs, "jobs")
-        return f"{self.field}: {self.value}, for {jobs} where the Trace does not have it{change}"
+        return f"{self.field}: {self.value}, for {jobs} without a value in the Trace{change}"
 
 
 @dataclass
 class ExportLog:
-    """What an export left out, filled in or changed; nothing of it happens in silence."""
+    """Everything that an export left out, filled in or changed, so that nothing happens silently."""
 
     jobs: int = 0
-    """Jobs of the Trace."""
+    """Number of jobs in the Trace."""
     written: int = 0
-    """Jobs that were written."""
+    """Number of jobs written."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Jobs that were not, by reason."""
+    """Number of jobs left out, by reason."""
     fills: list[FilledField] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
-    """What the simulator has to be told so that it reads the files as they are meant."""
+    """Settings that the simulator needs to read the files correctly."""
 
     def filled(self, name: str, value: str, jobs: int, option: str = "") -> None:
-        """Record that a field was filled in for some jobs; nothing is recorded for none."""
+        """Record that a field was filled in for some jobs; zero jobs are not recorded."""
         if jobs:
             self.fills.append(FilledField(name, value, jobs, option))
 
     def note(self, text: str) -> None:
-        """Record anything else, one sentence."""
+        """Record any other fact as one sentence."""
         self.notes.append(text)
 
     def setting(self, text: str) -> None:
-        """Record what the simulator has to be told, one sentence."""
+        """Record a setting that the simulator needs, as one sentence."""
         self.settings.append(text)
 
     def changed(self, jobs: int, what: str) -> None:
-        """Record what was changed in some jobs; nothing is recorded for none."""
+        """Record a change in some jobs; zero jobs are not recorded."""
         if jobs:
             self.notes.append(f"{counted(jobs, 'jobs')}: {what}")
 
     @property
     def sentences(self) -> list[str]:
-        """Everything as sentences: what was left out, what was filled in, then the notes."""
+        """The whole log as sentences: jobs left out, fields filled in, then notes."""
         out = [f"{counted(number, 'jobs')} left out: {reason}" for reason, number in self.left_out.items()]
         return out + [f.sentence for f in self.fills] + self.notes
 

@@ -1,6 +1,6 @@
-"""What a target is: the file that a loader reads, field by field, and what fills a field that the Trace lacks.
+"""The interface of a target: the file that a loader reads, field by field, and the fill value of missing fields.
 
-Everything that a module in `tracekit.export.targets` needs can be imported from here.
+Modules in `tracekit.export.targets` can import everything they need from here.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Field:
     """One field of a target's file."""
 
     name: str
-    """As the loader calls it."""
+    """Name that the loader uses."""
     meaning: str
-    """What it holds, with its unit."""
+    """Content, with its unit."""
     filled_from: str
-    """Columns of the Trace that it comes from, or what fills it."""
+    """Columns of the Trace that supply the value, or the value used instead."""
 
 
 class Target(ABC):
@@ -56,47 +56,47 @@ class Target(ABC):
     """
 
     name: ClassVar[str]
-    """What --to takes."""
+    """Name for --to."""
     title: ClassVar[str]
-    """Whose format it is."""
+    """Name of the format."""
     reads: ClassVar[str]
-    """What of the simulator reads the file, or with which option it is given."""
+    """Part of the simulator that reads the file, or the option that names it."""
     fields: ClassVar[tuple[Field, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     needs: ClassVar[str] = "submission, GPUs, run time"
-    """What has to be known of a job; other jobs are left out."""
+    """Facts that must be known about a job; other jobs are left out."""
     folder: ClassVar[bool] = False
     """Whether -o names a folder."""
     companions: ClassVar[Mapping[str, str]] = {}
-    """Files beside the main one: the end of their name, and what they hold."""
+    """Files next to the main file: their suffix and their content."""
     lost: ClassVar[str] = ""
-    """What of a Trace the format cannot hold."""
+    """Parts of a Trace that the format cannot represent."""
     machines: ClassVar[bool] = True
-    """Whether it needs a cluster, so that its size can be chosen."""
+    """Whether the format needs a cluster, so that you can choose its size."""
     dates: ClassVar[bool] = False
-    """Whether its times are dates, so that they can be shifted."""
+    """Whether the format's times are dates, so that you can shift them."""
     sources: ClassVar[tuple[str, ...]]
-    """Where the format is described."""
+    """Descriptions of the format."""
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are taken."""
+        """Return which jobs are exported."""
         return JobFilter.from_options(options)
 
     def check(self, options: Options) -> None:  # noqa: B027 -- most targets have nothing to check
-        """Refuse options that cannot be used, before anything is read.
+        """Reject invalid options before anything is read.
 
         Raises
         ------
         UsageError
-            An option cannot be used.
+            An option is invalid.
         """
 
     def timezone(self, options: Options) -> str:  # noqa: ARG002 -- for targets that write local times
-        """Return the zone of the dates in the file."""
+        """Return the time zone of the dates in the file."""
         return "UTC"
 
-    def beside(self, options: Options) -> tuple[str, ...]:  # noqa: ARG002 -- for targets that write them at times
-        """Return the ends of the names of the companions that will be written."""
+    def beside(self, options: Options) -> tuple[str, ...]:  # noqa: ARG002 -- for targets that write them only sometimes
+        """Return the suffixes of the companion files that will be written."""
         return tuple(self.companions)
 
     @abstractmethod
@@ -106,9 +106,9 @@ class Target(ABC):
         Parameters
         ----------
         jobs : JobSelection
-            The jobs to write, in order of submission.
+            The jobs to write, in submission order.
         log : ExportLog
-            Receives what was filled in, and every other choice.
+            Records the filled-in values and all other choices.
         """
 
     def fill_options(self, given: Mapping[str, str]) -> Options:

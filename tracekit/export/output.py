@@ -1,4 +1,4 @@
-"""The output files of an export, which appear under their names only when all of them are complete."""
+"""The output files of an export, which get their final names only when all of them are complete."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MARKER = "export.json"
-"""File in the folder of an export that says what was exported, and how."""
+"""File in the folder of an export that records what was exported, and how."""
 
 
 class Output:
-    """The files of one export, staged beside their place.
+    """The files of one export, staged next to their final location.
 
     Use it as a context: leaving it without `commit` removes everything.
 
@@ -32,9 +32,9 @@ class Output:
     folder : bool
         Whether it is a folder.
     companions : iterable of str
-        Ends of the names of files beside the main one, which must not exist either.
+        Suffixes of the files next to the main file; these files must not exist either.
     force : bool
-        Replace what an earlier export wrote.
+        Replace the files of an earlier export.
 
     Raises
     ------
@@ -53,12 +53,12 @@ class Output:
             with output_errors(self.target):
                 check_files(self.target, *(self._beside(end) for end in self._ends), force=force)
                 self.target.parent.mkdir(parents=True, exist_ok=True)
-        # Files are staged in a folder beside them, which never appears under its own name.
+        # A file is staged in a temporary folder next to it, which never gets a visible name.
         place = self.target if folder else self.target.with_name(f".{self.target.name[:200]}.export")
         self._staged_folder = StagedFolder(place, force=force, marker=MARKER, kind="an export")
         self.path = self._staged_folder.path
         self.scratch = self.path / ".scratch"
-        """A folder for intermediate files; it is removed before anything appears."""
+        """A folder for intermediate files; it is removed before the output appears."""
         with output_errors(self.target):
             self.scratch.mkdir()
 
@@ -75,15 +75,15 @@ class Output:
 
     @property
     def main(self) -> Path:
-        """Where the main file is written."""
+        """Path at which the main file is written."""
         return self._staged(self.target)
 
     def companion(self, end: str) -> Path:
-        """Return where the companion file whose name ends in `end` is written."""
+        """Return the path at which the companion file with the suffix `end` is written."""
         return self._staged(self._beside(end))
 
     def member(self, name: str) -> Path:
-        """Return where a file of the folder is written; its parent folders are made."""
+        """Return the path at which a file of the folder is written, and make its parent folders."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -95,14 +95,14 @@ class Output:
         return path
 
     def commit(self, facts: dict[str, Any]) -> list[Path]:
-        """Let the files appear and return them; the main file comes last.
+        """Move the files to their final names and return them, the main file last.
 
-        `facts` become export.json in a folder.
+        If the output is a folder, `facts` is written to export.json.
 
         Raises
         ------
         OutputError
-            Another run wrote one of them meanwhile and `force` was not given, or the place cannot be written.
+            Another run has written one of the files since and `force` is not set, or the output cannot be written.
         """
         shutil.rmtree(self.scratch, ignore_errors=True)
         with output_errors(self.target):

@@ -1,7 +1,7 @@
-"""The jobs of a Trace that an export writes, in order of submission and read in blocks, so that memory stays bounded.
+"""Select the jobs of a Trace for an export, in submission order and read in blocks, so that memory stays bounded.
 
-The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them; where
-none is known, its run_s, else end minus start. The replay uses the same definition.
+The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If none
+is known, it is the job's run_s, or else end minus start. The replay uses the same definition.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 _LONGEST_S = 100 * 365 * 86_400
-"""Longest run time that is believed [s]."""
+"""Longest run time accepted as plausible [s]."""
 
 _LARGEST = 1_000_000_000
-"""Most GPUs, cores or nodes that a request is believed for."""
+"""Largest number of GPUs, cores or nodes accepted as plausible in a request."""
 
 _NUMBERS = ("cpu_count", "memory_gib", "time_limit_s")
-"""Columns that targets write as they are."""
+"""Columns that targets write unchanged."""
 
 _TIMES = ("submit_time", "start_time", "end_time")
 
@@ -40,36 +40,36 @@ _BLOCK = 131_072
 
 _REASONS = {
     "no_submission": "their submission is unknown",
-    "no_size": "what they ask for ({size}) is unknown",
-    "too_large": "they ask for more than a billion ({size})",
-    "no_gpu": "they ask for no GPU (option jobs=all takes them too)",
-    "fraction": "they ask for a part of a GPU (option fractions)",
-    "open": "they still wait or run when the trace ends",
-    "no_work": "how long they ran is unknown, or they never did",
+    "no_size": "their request ({size}) is unknown",
+    "too_large": "they request more than a billion ({size})",
+    "no_gpu": "they request no GPU (option jobs=all includes them)",
+    "fraction": "they request a fraction of a GPU (option fractions)",
+    "open": "they are still waiting or running when the trace ends",
+    "no_work": "their run time is unknown, or they never ran",
     "negative": "they end before they start, or ran for more than 100 years",
 }
 
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs a target takes."""
+    """Which jobs a target exports."""
 
     cpu_jobs: bool = False
-    """Whether jobs without GPUs are taken too."""
+    """Whether jobs without GPUs are included."""
     incomplete: bool = False
-    """Whether jobs are taken whose submission or work is unknown."""
+    """Whether jobs with unknown submission or work are included."""
     fractions: str = "keep"
-    """What a request for a part of a GPU becomes: keep, up or leave-out."""
+    """How to handle a request for a fraction of a GPU: keep, up or leave-out."""
     size: str = "gpu_count"
-    """Column that says how much a job asks for: gpu_count, cpu_count or node_count."""
+    """Column with the size of a job's request: gpu_count, cpu_count or node_count."""
     dated: bool = False
-    """Whether every job needs its submission, even where others may be incomplete."""
+    """Whether each job needs a known submission, even if incomplete jobs are included."""
     keep_zero: bool = False
-    """Whether times of a trace without dates keep counting from its own zero, not from the first submission."""
+    """Whether times in a trace without dates count from its own zero instead of from the first submission."""
 
     @classmethod
     def from_options(cls, options: Options, **others: Any) -> JobFilter:
-        """Return the filter that the options jobs, incomplete and fractions ask for, with other fields by name."""
+        """Return the filter for the options jobs, incomplete and fractions, with other fields by name."""
         given = options.values
         return cls(
             cpu_jobs=given.get("jobs", "gpu") == "all",
@@ -81,28 +81,28 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class JobSelection:
-    """Jobs in order of submission, ties by job_id."""
+    """Jobs in submission order, with ties ordered by job_id."""
 
     con: duckdb.DuckDBPyConnection
-    """Has the tables of the Trace, and the jobs as the view `chosen`."""
+    """Connection with the tables of the Trace, and with the jobs as the view `chosen`."""
     file: Path
-    """Parquet with the jobs."""
+    """Parquet file with the jobs."""
     trace: Trace
-    """Where they come from."""
+    """Source of the jobs."""
     count: int
-    """How many there are."""
+    """Number of jobs."""
     origin_us: int
-    """What the times `submit_s` count from [us since 1970]."""
+    """Origin of the times `submit_s` [us since 1970]."""
     shift_us: int = 0
-    """By how much all times were moved [us]; those of other tables of the Trace were not."""
+    """Shift of all job times [us]; times in other tables of the Trace are not shifted."""
     time_base: str = "absolute"
-    """What the times are: absolute, shifted or relative."""
+    """Kind of the times: absolute, shifted or relative."""
 
     def blocks(self, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the jobs in blocks, with `n` (1..) and the columns named, all by default.
+        """Yield the jobs in blocks, with `n` (from 1) and the named columns, by default all.
 
-        The columns are those of the table jobs, and: submit_s, seconds from the first submission on [s]; wait_s, first
-        start minus submission [s]; work_s [s]; size, what it asks for in whole or part GPUs (or CPUs, or nodes).
+        The columns are those of the table jobs, and these: submit_s, time since the first submission [s]; wait_s, first
+        start minus submission [s]; work_s [s]; size, the request in whole or fractional GPUs (or CPUs, or nodes).
         """
         before = 1
         for frame in self.blocks_of(self.file, *columns):
@@ -110,7 +110,7 @@ class JobSelection:
             before += frame.height
 
     def blocks_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file that has one for each job, in the same blocks."""
+        """Yield the rows of a file with one row per job, in the same blocks."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(file) as parquet:
@@ -118,20 +118,20 @@ class JobSelection:
                 yield pl.DataFrame(batch)
 
     def rows(self, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; the jobs are the view `chosen`."""
+        """Return the rows of a query, in which the jobs are the view `chosen`."""
         return self.con.cursor().execute(query, parameters).fetchall()
 
     def distinct(self, column: str) -> list[str]:
-        """Return the different values of a text column, sorted by code points, without NULL."""
+        """Return the distinct values of a text column except NULL, sorted by code point."""
         rows = self.rows(f'SELECT DISTINCT "{column}" FROM chosen WHERE "{column}" IS NOT NULL')
         return sorted(str(row[0]) for row in rows)
 
     def unknown(self, column: str) -> int:
-        """Return for how many jobs a column is NULL."""
+        """Return the number of jobs for which a column is NULL."""
         return self.count_where(f'"{column}" IS NULL')
 
     def count_where(self, condition: str) -> int:
-        """Return how many jobs meet an SQL condition."""
+        """Return the number of jobs that meet an SQL condition."""
         return self.number(f"count(*) FILTER ({condition})")
 
     def number(self, expression: str) -> int:
@@ -140,7 +140,7 @@ class JobSelection:
 
     @cached_property
     def machines(self) -> tuple[int, int, int]:
-        """Nodes with GPUs, most GPUs on one of them, and GPUs of all, as the Trace lists them; zeros without a list."""
+        """Number of GPU nodes in the Trace, most GPUs per node, and total GPUs; zeros if it lists no nodes."""
         if not self.trace.has("nodes"):
             return 0, 0, 0
         nodes, most, gpus = self.rows(
@@ -151,7 +151,7 @@ class JobSelection:
 
     @cached_property
     def node_sizes(self) -> list[tuple[int, int]]:
-        """How many nodes with GPUs the Trace lists of each size, and the GPUs of each of them; the largest first."""
+        """Number of GPU nodes of each size in the Trace, and their GPUs per node, largest first."""
         if not self.trace.has("nodes"):
             return []
         return [
@@ -164,17 +164,17 @@ class JobSelection:
 
     @cached_property
     def peak(self) -> int:
-        """The most GPUs (or what else `size` counts) in use at once, rounded up."""
+        """Peak number of GPUs (or units of `size`) in use at once, rounded up."""
         return self.peak_by().get((), 0)
 
     def peak_by(self, *by: str) -> dict[tuple[str | None, ...], int]:
-        """Return the most GPUs (or what else `size` counts) in use at once, rounded up, by the values of some columns.
+        """Return the peak number of GPUs (or units of `size`) in use at once, rounded up, by some columns.
 
-        A job uses them from its recorded start to its end; one without a recorded start, from its submission on.
+        A job uses its GPUs from its recorded start to its end; without a recorded start, from its submission.
         """
         keys = [f'"{column}"' for column in by]
         listed = "".join(f", {key}" for key in keys)
-        # Thousandths of a GPU as whole numbers: a sum that does not depend on the order of rows.
+        # Count thousandths of a GPU as integers, so that the sum does not depend on the order of rows.
         milli = "CAST(round(size * 1000) AS BIGINT)"
         rows = self.rows(
             f"""
@@ -205,14 +205,14 @@ def select_jobs(
     log: ExportLog,
     first_at_us: int | None = None,
 ) -> JobSelection:
-    """Select the jobs that a target takes, and log how many of the others there are and why.
+    """Select the jobs that a target exports, and log the number of other jobs by reason.
 
-    With `first_at_us` all times move so that the first submission is then [us since 1970].
+    With `first_at_us`, all times shift so that the first submission is at that time [us since 1970].
 
     Raises
     ------
     UsageError
-        The Trace has no jobs, or none that the target takes.
+        The Trace has no jobs, or none that can be exported.
     """
     if not trace.has("jobs"):
         raise UsageError("the Trace has no table jobs", where=trace.path)
@@ -227,7 +227,7 @@ def select_jobs(
         why = "; ".join(f"{count:,}: {reason}" for reason, count in log.left_out.items())
         raise UsageError("no job can be exported" + (f" ({why})" if why else ""), where=trace.path)
     first_us = con.execute("SELECT min(epoch_us(submit_time)) FROM judged WHERE reason = ''").fetchall()[0][0]
-    # Whole seconds stay whole seconds.
+    # Whole seconds stay whole.
     origin_us = (first_us or 0) // 1_000_000 * 1_000_000
     if job_filter.keep_zero and trace.manifest.time_base == "relative" and first_at_us is None:
         origin_us = min(origin_us, 0)
@@ -245,7 +245,7 @@ def select_jobs(
     con.execute(f"CREATE OR REPLACE VIEW chosen AS SELECT * FROM read_parquet({sql_text(file)})")
     odd = " OR ".join(f"NOT ({_usable(name)})" for name in _NUMBERS)
     unusable = con.execute(f"SELECT count(*) FILTER ({odd}) FROM jobs").fetchall()[0][0]
-    log.changed(unusable, "cores, memory or time limit are not usable numbers, so they are unknown")
+    log.changed(unusable, "their cores, memory or time limit is not a usable number and counts as unknown")
     base = trace.manifest.time_base
     if first_at_us is not None:
         log.note("all times were moved by the same amount, so the dates differ from the log (--shift-to)")
@@ -253,24 +253,24 @@ def select_jobs(
     jobs = JobSelection(con, file, trace, log.written, origin_us + shift_us, shift_us, base)
     if job_filter.fractions == "up":
         changed = jobs.count_where(f'size <> "{job_filter.size}"')
-        log.changed(changed, "a part of a GPU became a whole one (option fractions)")
+        log.changed(changed, "a fraction of a GPU was rounded up to a whole GPU (option fractions)")
     return jobs
 
 
 def _usable(column: str) -> str:
-    """Return SQL that says whether a number can be written: not infinite, and not beyond any machine."""
+    """Return SQL that checks whether a number can be written: finite, and plausible for a machine."""
     return f"{column} * 0 = 0 AND abs({column}) < 1e12"
 
 
 def _micros(column: str) -> str:
-    """Return SQL for seconds as whole microseconds, clipped so that sums stay within 63 bits."""
+    """Return SQL that converts seconds to whole microseconds, clipped so that sums fit in 63 bits."""
     cut = f"least(greatest({column}, -{2 * _LONGEST_S}), {2 * _LONGEST_S})"
     return f"CASE WHEN {column} * 0 = 0 THEN CAST(round({cut} * 1e6) AS BIGINT) END"
 
 
 def _sized(trace: Trace, job_filter: JobFilter) -> str:
     asked = f'j."{job_filter.size}"::DOUBLE'
-    # Not isnan: by the statistics of a Parquet file, which leave NaN out, it may be taken for always false.
+    # Do not use isnan: Parquet statistics leave out NaN, so the optimizer may treat it as always false.
     size = f"CASE WHEN {asked} * 0 = 0 AND {asked} >= 0 THEN {asked} END"
     whole = f"CASE WHEN {size} <= {_LARGEST} THEN ceil({size}) ELSE {size} END"
     work = [_micros("j.run_s"), "epoch_us(j.end_time) - epoch_us(j.start_time)"]

@@ -1,4 +1,4 @@
-"""CSV files written block by block, and columns as the text that simulators read."""
+"""Write CSV files block by block, and format columns as text for simulators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, gua
     Parameters
     ----------
     guard : bool
-        Whether texts that begin like a formula get a quote in front.
+        Whether text that begins like a formula gets a leading quote.
     header : bool
         Whether the first line names the columns.
     """
@@ -37,17 +37,17 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, gua
 
 
 def whole_seconds(column: str) -> pl.Expr:
-    """Return seconds as whole ones, halves up."""
+    """Return seconds rounded to whole seconds, halves up."""
     return (pl.col(column) + 0.5).floor().cast(pl.Int64)
 
 
 def local_time(column: str, zone: str) -> pl.Expr:
-    """Return a time as YYYY-MM-DD HH:MM:SS on the clocks of a zone, parts of a second cut off."""
+    """Return a time as YYYY-MM-DD HH:MM:SS in a time zone, truncated to whole seconds."""
     return pl.col(column).dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def printable(text: str, most: int = 200) -> str:
-    r"""Return a text for a single line: characters that do not print are spelled out, blanks are merged.
+    r"""Return text as a single line: nonprintable characters are escaped, and blanks are merged.
 
     Examples
     --------

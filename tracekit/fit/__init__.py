@@ -1,6 +1,6 @@
-"""Fitted workloads: a Trace as a small model, and synthetic Traces drawn from it.
+"""Fit a Trace as a small workload model and draw synthetic Traces from it.
 
-The package can be called: `tracekit.fit(trace)` (see `tracekit.fit.scored.fit`).
+You can call the package itself: `tracekit.fit(trace)` (see `tracekit.fit.scored.fit`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fit a workload model to a Trace; `tracekit.fit.scored` also scores what can be generated from it."""
+"""Fit a workload model to a Trace; `tracekit.fit.scored` also scores the workloads generated from it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ MOST_ATTEMPTS = 50
 
 
 def fit_statuses(table: JobTable) -> dict[str, Any]:
-    """Return how jobs of each size class end, how many never ran, and how many attempts they took.
+    """Return how the jobs of each size class end, how many never ran, and how many attempts they took.
 
-    Only jobs that ended count in the shares; running and pending ones are in `unfinished`.
+    The shares include only jobs that ended; running and pending jobs are in `unfinished`.
     """
     open_ended = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
     ended = table.frame.filter(~open_ended)
@@ -70,10 +70,12 @@ def fit_statuses(table: JobTable) -> dict[str, Any]:
 
 
 def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
-    """Return run times to failure, by size class from 200 failures on, and how attempts share a job's time.
+    """Return the run times to failure and how a job's time is split among its attempts.
 
-    An attempt failed when its status is failed, timeout, node_fail or out_of_memory, or when that is unknown and
-    another attempt followed (the reading for Philly, which states one status a job).
+    A size class with at least 200 failures has its own entry.
+
+    An attempt failed if its status is failed, timeout, node_fail or out_of_memory, or if its status is unknown and
+    another attempt followed. The latter is needed for Philly, which records one status per job.
     """
     if not trace.has("attempts"):
         return {"run_time_to_failure": [], "split": None, "reason": "the Trace has no table attempts"}
@@ -110,7 +112,7 @@ def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
 
 
 def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
-    """Return how a job's run time is shared among its attempts: a symmetric Dirichlet distribution, by its variance."""
+    """Return a symmetric Dirichlet distribution, fitted by its variance, for splitting a run time among attempts."""
     whole = pl.col("run_s").sum().over("job_id")
     several = (
         attempts.with_columns(number=pl.len().over("job_id"), unsure=pl.col("run_s").is_null().any().over("job_id"))
@@ -121,7 +123,7 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
     if several.height < 20:
         return None
     number, share = several["number"].to_numpy().astype(float), several["share"].to_numpy()
-    # Var = (k - 1) / (k^2 (k a + 1)): solved for a with equal weights for all k.
+    # Var = (k - 1) / (k^2 (k a + 1)), solved for a with equal weights for all k.
     measured = float((((share - 1 / number) ** 2) * number**2 / (number - 1)).mean())
     mean_number = float(number.mean())
     concentration = max((1 / max(measured, 1e-6) - 1) / mean_number, 0.01)
@@ -129,12 +131,12 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
 
 
 def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, Any]:
-    """Return the GPU utilization by size class: of job_usage where the Trace has it, else of matched samples.
+    """Return GPU utilization by size class, from job_usage if the Trace has it, otherwise from matched samples.
 
     Raises
     ------
     UsageError
-        The quantiles of the samples need more than the memory limit, such as '2GB'; or that is not a size.
+        The quantiles of the samples need more memory than the limit, such as '2GB', or the limit is not a size.
     """
     import duckdb
 
@@ -191,12 +193,12 @@ def fit(
 ) -> WorkloadModel:
     """Return the workload model of a Trace, without scores; `tracekit.fit.scored.fit` explains the parameters.
 
-    With `drawn_only` only what jobs are drawn from is fitted, in less time.
+    With `drawn_only`, fit only the distributions that jobs are drawn from, which takes less time.
 
     Raises
     ------
     TraceError
-        There is no such Trace, or it has no table jobs.
+        The Trace does not exist or has no table jobs.
     UsageError
         The Trace has no job, or an option cannot be used.
     """
@@ -241,8 +243,8 @@ def fit(
     document["correlation"] = fit_correlation(table.frame)
     document["statuses"] = fit_statuses(table)
     document["cluster"] = fit_cluster(whole)
-    # L-BFGS-B has OpenBLAS solve systems of a handful of variables, which its threads make many times slower where
-    # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
+    # L-BFGS-B lets OpenBLAS solve systems with a handful of variables. If other programs run, OpenBLAS threads make
+    # this many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of CPUs.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
         fitted = fit_run_times(table, seed, effort)
@@ -257,10 +259,10 @@ def fit(
 
 
 def _notes(document: dict[str, Any]) -> list[str]:
-    """Return what could not be fitted, and what a reader should know about the rest."""
+    """Return notes on the parts that could not be fitted and on the limits of the others."""
     found = _source_notes(document["source"])
     if not document["run_times"]:
-        found.append("no run time could be fitted: no job has one")
+        found.append("no run times could be fitted, because no job has one")
     for entry in document["run_times"]:
         if entry["pooled_to"] is None and entry["chosen"] is None:
             key = ", ".join(f"{k} {entry[k]}" for k in ("gpu_class", "status", "vc") if entry[k] is not None)
@@ -272,11 +274,11 @@ def _notes(document: dict[str, Any]) -> list[str]:
         found.append(HOURS_UNKNOWN)
     sessions = arrivals.get("sessions")
     if sessions and sessions["by"] == "nobody":
-        found.append("sessions are those of the log as a whole: neither users nor VCs are known")
+        found.append("sessions span the whole log, because neither users nor VCs are known")
     coupled = arrivals["process"] == "sessions" and sessions["run_times"] is not None
     if document["correlation"]["correlation"] is None and not coupled:
         found.append(
-            "a synthetic Trace draws each run time without regard to the same user's job before: how they hang together"
+            "a synthetic Trace draws each run time independently of the user's previous job, because their correlation"
             f" is not known ({document['correlation']['reason']})"
         )
     if document["utilization"]["source"] is None:
@@ -289,10 +291,10 @@ def _source_notes(source: dict[str, Any]) -> list[str]:
     for kind in ("of negative run time", "of more than 100 years"):
         number = source[f"jobs_{kind.replace(' ', '_')}"]
         if number:
-            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} in no fit of run times")
+            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} left out of the run time fits")
     number = source["jobs_without_run_time"]
     if number:
-        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} in no fit of run times")
+        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} left out of the run time fits")
     return found
 
 

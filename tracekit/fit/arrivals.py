@@ -1,8 +1,8 @@
-"""Fit arrivals: a rate that follows the week, changes through the log, batches of one second, and bursts beyond these.
+"""Fit arrivals: a rate with a weekly profile that changes over the log, batches within one second, and bursts.
 
-Jobs of one second (or of one step, where the times of the log are coarser) are a batch, and batches are what arrives.
-How batches fall around the rate is told by a process (`tracekit.fit.process`), or by sessions of tenants
-(`tracekit.fit.sessions`), whichever gives the last part of the log back better (`tracekit.fit.arrivals`).
+Jobs submitted in the same second form a batch (in the same step, if the log's clock is coarser). The arrivals are these
+batches. The fluctuation of batches around the rate is described by a process (`tracekit.fit.process`) or by sessions of
+tenants (`tracekit.fit.sessions`), whichever reproduces the last part of the log better.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ if TYPE_CHECKING:
     from tracekit.fit.sessions import Sessions
 
 
-# Which tells better how batches fall around their rate: a process of its own, or sessions of tenants.
-#
-# Both are fitted to the first half of the batches, and drawn `DRAWS` times through the time of the second half. Of
-# each draw four figures are taken: the squared variation of the gaps in operational time, the dispersion of hourly
-# counts around the rate, the correlation of these counts with those of the hour before, and how often the next batch
-# is the same tenant's. The distance is the mean absolute difference from the second half of the log: of logarithms
-# for the first two. That of the least mean distance is taken.
+# Choose between a process and sessions of tenants as the model of how batches fluctuate around their rate.
+# Both are fitted to the first half of the batches and drawn `DRAWS` times over the time of the second half. Four
+# figures are computed for each draw: the squared variation of the gaps in operational time, the dispersion of hourly
+# counts around the rate, the correlation of these counts with those of the previous hour, and how often the next batch
+# belongs to the same tenant. The distance is the mean absolute difference from the second half of the log, with
+# logarithms for the first two figures. The model with the smaller mean distance is chosen.
 
 DRAWS = 20
-"""Draws of each process."""
+"""Draws per process."""
 _LEAST = 200
-"""Batches that a half needs."""
+"""Minimum number of batches in each half."""
 
 
 class Figures(NamedTuple):
-    """How batches fall around their rate."""
+    """Figures that describe how batches fluctuate around their rate."""
 
     variation_of_gaps: float
     dispersion_of_hourly_counts: float
@@ -52,18 +51,18 @@ class Figures(NamedTuple):
     next_of_same_tenant: float
 
     def distance(self, other: Figures) -> float:
-        """Return the mean absolute difference, of logarithms for variation and dispersion."""
+        """Return the mean absolute difference, using logarithms for variation and dispersion."""
         logs = np.abs(np.log(np.maximum(self[:2], 1e-9)) - np.log(np.maximum(other[:2], 1e-9)))
         return float((logs.sum() + np.abs(np.subtract(self[2:], other[2:])).sum()) / 4)
 
 
 def figures(times: Floats, tenant: Ints, clock: Clock) -> Figures:
-    """Return the figures of rising distinct times within a clock's window, and of who came."""
+    """Return the figures of distinct, increasing arrival times and their tenants within a clock's window."""
     gaps = clock.gaps(times)
     variation = float(gaps.var() / max(gaps.mean() ** 2, 1e-12)) if gaps.size > 1 else 0.0
     counts = np.bincount(np.searchsorted(clock.edges_s[1:-1], times, side="right"), minlength=clock.hits.size)
     due = np.maximum(clock.hits * (counts.sum() / clock.hits.sum()), 1e-9)
-    # An hour of hardly any rate would outweigh all others.
+    # An hour with a rate near zero would outweigh all others.
     fair = due >= 0.01 * due.mean()
     away = np.where(fair, (counts - due) / np.sqrt(due), 0.0)
     square = float(away @ away)
@@ -79,19 +78,19 @@ def compared(
     sessions: Sessions,
     starts: tuple[Floats, Clock, str],
 ) -> dict[str, Any] | None:
-    """Return the comparison for workload.json; None where a half has too few batches.
+    """Return the comparison for workload.json, or None if a half has too few batches.
 
     Parameters
     ----------
     times, clock : array, Clock
         Batches and their rate.
     process : str
-        The best process that is no sessions.
+        The best process other than sessions.
     sessions : Sessions
     starts : tuple
-        Distinct seconds in which sessions start, their rate, and their process.
+        Distinct seconds in which sessions start, the rate of these starts, and their process.
 
-    The draws are the same for the same batches: what is chosen does not depend on a seed.
+    The same batches always give the same draws, so the choice does not depend on a seed.
     """
     if times.size < 2 * _LEAST:
         return None
@@ -177,14 +176,14 @@ def _of_sessions(
 
 
 def _times(process: str, parameters: dict[str, float], clock: Clock, rng: np.random.Generator) -> Floats:
-    """Return arrivals of a process in the time of a clock [s]."""
+    """Return arrivals drawn from a process over a clock's window [s]."""
     total = np.concatenate([[0.0], clock.hits.cumsum()])
     found = operational_times(process, parameters, rng, int(total[-1] * 1.02) + 50, float(total[-1]))
     return np.interp(found, total, clock.edges_s)
 
 
 def _ticks(seconds: Floats, tenant: Ints, clock: Clock) -> tuple[Floats, Ints]:
-    """Return the steps of the clock in which something comes, within its window, and whose the first of each is."""
+    """Return the clock steps within the window that have an arrival, and the tenant of the first arrival in each."""
     inside = np.flatnonzero((seconds >= clock.edges_s[0]) & (seconds < clock.edges_s[-1]))
     inside = inside[np.argsort(seconds[inside], kind="stable")]
     times, first = np.unique(np.floor(seconds[inside] / clock.step_s) * clock.step_s, return_index=True)
@@ -192,22 +191,22 @@ def _ticks(seconds: Floats, tenant: Ints, clock: Clock) -> tuple[Floats, Ints]:
 
 
 HOURS_UNKNOWN = (
-    "the log does not state the hour of the day: the hours of the arrival rate are those of the Trace's own clock,"
-    " whose hour 0 need not be midnight"
+    "the log does not record the hour of the day, so the arrival rate uses the hours of the Trace's own clock,"
+    " whose hour 0 may not be midnight"
 )
-"""Note of a model whose log does not state the hour of the day."""
+"""Note for a model whose log does not record the hour of the day."""
 
 _BATCH_SIZES = 500
 
 
 def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Return what workload.json says about arrivals.
+    """Return the arrivals part of workload.json.
 
-    `jobs` are in order of submission; hours of the week are read in `timezone`.
+    `jobs` are in submission order; hours of the week are in `timezone`.
     """
     timed = jobs.filter(jobs["submit_us"].is_not_null())
     if timed.height < 2 or timed["submit_us"][0] == timed["submit_us"][-1]:
-        return {"jobs": timed.height, "process": None, "reason": "jobs of at least two times are needed"}
+        return {"jobs": timed.height, "process": None, "reason": "jobs with at least two submission times are needed"}
     seconds = timed["submit_us"].to_numpy() / 1e6
     days = (seconds[-1] - seconds[0]) / 86400
     if days > LONGEST_DAYS:
@@ -243,18 +242,18 @@ def _sessions(
     timezone: str,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the sessions of a log, and the process again where sessions are the better one."""
+    """Return the sessions of a log, and replace the process with sessions if they fit better."""
     times = np.unique(ticks)
     step = arrivals["step_s"]
     if arrivals["tests"] is None:
-        return {"sessions": None, "sessions_reason": "too few arrivals, or a clock too coarse, to tell sessions apart"}
+        return {"sessions": None, "sessions_reason": "too few arrivals, or too coarse a clock, to separate sessions"}
     sessions = find_sessions(timed, ticks, step, clock)
     if isinstance(sessions, str):
         return {"sessions": None, "sessions_reason": sessions}
     begins, several = np.unique(sessions.second[sessions.first], return_counts=True)
     hours = hours_between(int(times[0]), int(times[-1] + step), timezone)
     found = fit_rate(begins, hours)
-    # The window is that of all batches: its first and last steps hold jobs, if not starts.
+    # The window covers all batches; its first and last steps contain jobs, but not always session starts.
     own = Clock.of_window(float(times[0]), float(times[-1]) + step, step, found.rate, hours)
     starts = fit_process(begins, own, found.rate, rng)
     sizes, times_of = np.unique(several, return_counts=True)

@@ -1,4 +1,4 @@
-"""Arrival times drawn from a fitted process, batch by batch."""
+"""Draw arrival times from a fitted process, batch by batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 _LEAST_ABOVE = 0.02
-"""Share of gaps above `least` from which on rejection sampling is used."""
+"""Rejection sampling is used if at least this share of the gaps is above `least`."""
 
 
 def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
-    """Return the rate in an hour of mean profile at days since the beginning; beyond the log it stays as at its end.
+    """Return the rate in an hour of mean profile, at given days since the beginning.
 
-    `length` is that of the log [days]. A file of an earlier version has no pieces.
+    After the end of the log the rate stays at its last value. `length` is the length of the log [days]. Files of
+    earlier versions have no pieces.
     """
     pieces = rate.get("pieces") or []
     if pieces:
@@ -37,21 +38,21 @@ def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
 def draw_batches(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the submission second of every job, and the number of its batch.
+    """Return the submission second and the batch number of each job.
 
     Parameters
     ----------
     arrivals : dict
         The part of workload.json.
     jobs, days : optional
-        Number of jobs, or days; one of them is None.
+        Number of jobs or of days; the other is None.
     load : float
-        Factor on the rate. Bursts keep their number of arrivals, and are shorter by that factor.
+        Factor on the rate. Bursts keep their number of arrivals and become shorter by that factor.
 
     Raises
     ------
     UsageError
-        The span would be longer than 100 years, or hold more than `MOST_JOBS`.
+        The span would exceed 100 years or contain more than `MOST_JOBS` jobs.
     """
     rate, mean = arrivals["rate"], arrivals["batch"]["mean"]
     turns = [0.0, arrivals["days"], *(p["from_day"] for p in rate.get("pieces") or [])]
@@ -61,7 +62,7 @@ def draw_batches(
     hours, operational = _clock(arrivals, days, load)
     limit = float(operational[-1]) if days is not None else np.inf
     if days is not None and limit * mean > MOST_JOBS:
-        raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
+        raise UsageError(f"would give more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     wanted = int((jobs or 0) / mean) + 1 if jobs is not None else int(limit) + 1
     times = _operational_times(arrivals, rng, int(wanted * 1.02) + 50, limit)
     sizes = _sizes(arrivals["batch"], times.size, rng)
@@ -87,19 +88,19 @@ def _too_long() -> UsageError:
 def _clock(
     arrivals: dict[str, Any], days: float | None, load: float, *, until: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return hours since the beginning, and the expected arrivals up to each."""
+    """Return hours since the beginning, and the expected number of arrivals up to each."""
     rate = arrivals["rate"]
     first_hour = arrivals["start"] // HOUR_S * HOUR_S
     offset = (arrivals["start"] - first_hour) / HOUR_S
     if until is None and days is None:
-        return np.zeros(1), np.zeros(1)  # the span follows from the jobs
+        return np.zeros(1), np.zeros(1)  # the number of jobs determines the span
     number = 24 * 7 if days is None else int(np.ceil(days * 24 + offset))
     while True:
         if number > LONGEST_DAYS * 24:
             raise _too_long()
         whole = with_hours(int(first_hour), number, arrivals["timezone"])
         profile = np.asarray(rate["profile"], float)
-        # Beyond the days of the log the trend is unknown: the rate stays constant.
+        # After the end of the log the trend is unknown, so the rate stays constant.
         each = load * level_at(rate, arrivals["days"], whole.days) * profile[whole.of_week % profile.size]
         each[0] *= 1 - offset
         if days is not None:
@@ -111,7 +112,7 @@ def _clock(
 
 
 def _operational_times(arrivals: dict[str, Any], rng: np.random.Generator, number: int, limit: float) -> Floats:
-    """Return `number` arrivals of the fitted process, of mean rate 1, or all below a finite limit."""
+    """Return `number` arrivals of the fitted process at mean rate 1, or all arrivals below a finite limit."""
     process = arrivals["process"]
     parameters: dict[str, float] = next(
         (c["parameters"] for c in arrivals["candidates"] if c["process"] == process), {}
@@ -122,7 +123,7 @@ def _operational_times(arrivals: dict[str, Any], rng: np.random.Generator, numbe
 def operational_times(
     process: str, parameters: dict[str, float], rng: np.random.Generator, number: int, limit: float
 ) -> Floats:
-    """Return `number` arrivals of a process of mean rate 1, or all below a finite limit."""
+    """Return `number` arrivals of a process at mean rate 1, or all arrivals below a finite limit."""
     draw = {"poisson": _poisson, "gamma_renewal": _gamma, "mmpp": _modulated}[process]
     times = draw(rng, number, parameters)
     while np.isfinite(limit) and times[-1] < limit:
@@ -141,7 +142,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
     mean = a * scale * float(special.gammaincc(a + 1, least / scale)) / above
     gaps: Floats = np.empty(0)
     if above < _LEAST_ABOVE:
-        # Hardly any gap is above `least`: by the upper shares of those.
+        # Few gaps are above `least`, so invert their upper tail instead of rejecting.
         gaps = np.asarray(special.gammainccinv(a, above * rng.random(number)) * scale, float)
     else:
         while gaps.size < number:
@@ -153,7 +154,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
 
 
 def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
-    """Return arrivals of a process that starts in a random state of its stationary distribution."""
+    """Return arrivals of a process whose first state is drawn from its stationary distribution."""
     length = 1 / p["to_busy"], 1 / p["to_quiet"]
     rates = p["quiet_rate"], p["busy_rate"]
     mean = (length[0] * rates[0] + length[1] * rates[1]) / (length[0] + length[1])

@@ -1,4 +1,4 @@
-"""Fit all families to one sample, choose one, and measure how well it fits."""
+"""Fit all families to one sample, choose the best, and measure how well it fits."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
 
 
 # Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap.
-#
-# The residual u of every job is uniform on (0, 1) when the family is right: F(x) for an exact value, a random number
-# in (F(a), F(b)) for an interval, in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and
-# Smyth 1996). Both statistics compare the residuals with the uniform distribution. Since the parameters were fitted
-# to the same data, no table gives a p-value; the bootstrap draws samples from the fitted family, censors and rounds
-# them alike, fits them again, and counts how often they fit worse.
+# If the family is right, the residual u of each job is uniform on (0, 1): F(x) for an exact value, a random number in
+# (F(a), F(b)) for an interval, and one in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and
+# Smyth 1996). Both statistics compare the residuals with the uniform distribution. Because the parameters were fitted
+# to the same data, no table gives a p-value. The bootstrap draws samples from the fitted family, censors and rounds
+# them as the data were, fits them again, and counts how often they fit worse.
 
 GOODNESS_JOBS = 10_000
-"""Most jobs that the statistics use; of a larger sample a random part."""
+"""Maximum number of jobs that the statistics use; a larger sample is subsampled at random."""
 
 
 def residuals(family: Family, p: Floats, sample: Sample, rng: np.random.Generator) -> Floats:
-    """Return one residual a job, rising."""
+    """Return one residual per job, in increasing order."""
     exact = np.repeat(family.cdf(sample.exact, p), sample.exact_n.astype(np.int64))
     beyond = np.repeat(family.cdf(sample.right, p), sample.right_n.astype(np.int64))
     times = sample.interval_n.astype(np.int64)
@@ -53,7 +52,7 @@ def kolmogorov(u: Floats) -> float:
 
 
 def anderson_darling(u: Floats) -> float:
-    """Return the Anderson-Darling statistic of rising residuals."""
+    """Return the Anderson-Darling statistic of residuals in increasing order."""
     u = np.clip(u, 1e-12, 1 - 1e-12)
     odd = 2 * np.arange(1, u.size + 1) - 1
     return float(-u.size - (odd @ (np.log(u) + np.log1p(-u[::-1]))) / u.size)
@@ -64,17 +63,17 @@ class Bootstrap:
     """Parametric bootstrap of both statistics on a part of the sample."""
 
     jobs: int
-    """Size of the part."""
+    """Number of jobs in this part."""
     replicates: int
     p_ks: float
-    """Share of drawn samples that fit no better, by Kolmogorov-Smirnov; the observed one counts as drawn."""
+    """Share of drawn samples that fit no better by Kolmogorov-Smirnov; the observed sample counts as one of them."""
     p_ad: float
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Return `size` durations [s] after which observation ended, infinite where it did not.
+    """Return `size` durations [s] after which observation ended; infinite if it did not end.
 
-    Drawn from the Kaplan-Meier estimate of the censoring, in which an observed end is what cuts it short.
+    They are drawn from the Kaplan-Meier estimate of the censoring, in which an observed end counts as censored.
     """
     if not sample.right.size:
         return np.full(size, np.inf)
@@ -88,8 +87,8 @@ def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floa
 def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> Bootstrap:
     """Return how unusual the misfit of at most `jobs` of the sample's jobs would be if the family were right.
 
-    The family is fitted to the part, and to every drawn sample, by Newton steps from the parameters of the whole
-    sample, until a step would gain less than 0.05 of log-likelihood.
+    The family is fitted to this subsample and to each drawn sample by Newton steps, starting from the parameters of the
+    whole sample, until a step would gain less than 0.05 in log-likelihood.
     """
     family, theta = fitted.family, fitted.family.to_free(fitted.p)
     part = sample.draw(jobs, rng)
@@ -116,7 +115,7 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
 
 
 def _draw(fitted: Fitted, size: int, rng: np.random.Generator) -> Floats:
-    """Return durations of a family, exactly."""
+    """Return durations drawn exactly from a family."""
     family = fitted.family
     each = fitted.p.reshape(family.parts, -1)
     if family.parts == 1:
@@ -144,34 +143,33 @@ def _draw_part(name: str, p: Floats, size: int, rng: np.random.Generator) -> Flo
     return found
 
 
-# The tail of a distribution: a power law above some duration, by the method of Clauset.
-#
-# Above xmin the share that lasts longer than x is (x / xmin) ** -b; b is its maximum-likelihood estimate (Hill), in
-# which right-censored jobs count up to where they were observed. xmin is the candidate with the smallest
+# Fit the tail of a distribution: a power law above some duration, by Clauset's method.
+# Above xmin, the share that lasts longer than x is (x / xmin) ** -b, where b is the maximum-likelihood estimate (Hill);
+# right-censored jobs count up to the time they were observed. xmin is the candidate with the smallest
 # Kolmogorov-Smirnov distance between the Kaplan-Meier estimate and the fitted tail. Clauset, Shalizi and Newman, SIAM
 # Review 51 (2009).
 
 _CANDIDATES = 100
 _LEAST_ABOVE = 50
-"""Known ends that a tail needs."""
+"""Minimum number of known ends for a tail."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A power law above xmin; scipy's pareto(b, scale=xmin)."""
+    """A power law above xmin, scipy's pareto(b, scale=xmin)."""
 
     xmin: float
-    """Where the tail begins [s]."""
+    """Duration at which the tail begins [s]."""
     b: float
     error: float
     """Standard error of b."""
     above: int
-    """Jobs in the tail."""
+    """Number of jobs in the tail."""
     ks: float
 
 
 def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
-    """Return the best power-law tail in the upper half of the sample; None where fewer than 50 ends are there."""
+    """Return the best power-law tail in the upper half of the sample, or None if that half has fewer than 50 ends."""
     values, ends, cut = sample.in_order()
     counts = ends + cut
     from_here = ends[::-1].cumsum()[::-1]
@@ -201,10 +199,10 @@ def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
 
 
 def tail_p_value(sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> tuple[float, int] | None:
-    """Return the share of drawn samples whose tail fits no better, and the jobs it was taken over.
+    """Return the share of drawn samples whose tail fits no better, and the number of jobs used.
 
-    The body is drawn from the part's own durations below xmin, the tail from the power law; each drawn sample finds its
-    own xmin, as the part did.
+    Durations below xmin are drawn from the subsample itself, the tail from the power law. Each drawn sample finds its
+    own xmin, as the subsample did.
     """
     part = sample.draw(jobs, rng)
     tail = fit_tail(part, candidates=30)
@@ -231,30 +229,30 @@ LEVELS = (
     *(0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
     *(0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1),
 )
-"""Shares at which workload.json has the observed quantiles of a group."""
+"""Shares at which workload.json lists a group's observed quantiles."""
 
 _MISFIT = 0.03
-"""Kolmogorov-Smirnov distance above which no family fits well; quantiles 0.05 apart, and lines between, come nearer."""
+"""Kolmogorov-Smirnov distance above which no family fits well; interpolated quantiles 0.05 apart fit better."""
 _BY_CHANCE = 1.63
-"""Times 1 / sqrt(n): the distance that 1 of 100 samples of the right distribution exceeds (Kolmogorov)."""
+"""Multiplied by 1 / sqrt(n), the distance that 1 in 100 samples of the right distribution exceeds (Kolmogorov)."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work a fit puts into goodness."""
+    """How much work a fit spends on goodness of fit."""
 
     replicates: int = 99
-    """Samples that the bootstrap draws; 0 leaves it out."""
+    """Number of samples that the bootstrap draws; 0 skips it."""
     bootstrap_jobs: int = 500
-    """Most jobs that the bootstrap of a family is taken over."""
+    """Maximum number of jobs in the bootstrap of a family."""
     tail_jobs: int = 2_000
-    """Most jobs that the bootstrap of a tail is taken over."""
+    """Maximum number of jobs in the bootstrap of a tail."""
     drawn_only: bool = False
-    """Whether run times are fitted only by what jobs are drawn from: until the end, by size class and status."""
+    """Whether to fit only the run times that jobs are drawn from: until the end, by size class and status."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:
-    """Return the families that could be fitted, and why the others could not."""
+    """Return the families that could be fitted, and the reason for each that could not."""
     fitted, failed = [], {}
     for family in families:
         try:
@@ -265,7 +263,7 @@ def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitte
 
 
 def best(fitted: list[Fitted], criterion: str) -> Fitted:
-    """Return the fit with the least AIC or BIC; of equal ones the simpler, which comes first."""
+    """Return the fit with the lowest AIC or BIC; if two are equal, the simpler one, which comes first."""
     return min(fitted, key=lambda one: getattr(one, criterion))
 
 
@@ -279,10 +277,10 @@ def describe(
     p_tail: bool = False,
     p_value: bool = True,
 ) -> dict[str, Any]:
-    """Return everything that workload.json says about the distribution of one sample.
+    """Return everything that workload.json records about the distribution of one sample.
 
-    The family with the least BIC is chosen: among 11 families, some of them nested, AIC would choose a needless
-    parameter in one case of six, however large the sample.
+    The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
+    parameter in one case out of six, however large the sample.
 
     Parameters
     ----------
@@ -290,11 +288,11 @@ def describe(
     rng : Generator
     effort : Effort
     families : mapping
-        Those that are fitted, by name.
+        The families to fit, by name.
     bound_s : float, optional
-        The longest duration that is drawn [s]; a tail is fitted where it is given.
+        Longest duration that is drawn [s]; if given, a tail is fitted.
     p_tail, p_value : bool
-        Whether the bootstrap is done for the tail and for the chosen family.
+        Whether to run the bootstrap for the tail and for the chosen family.
     """
     fitted, failed = fit_families(sample, families.values())
     seen = {one.family.name: one for one in fitted}
@@ -342,7 +340,7 @@ def describe(
 
 
 def _poor(entry: dict[str, Any]) -> bool:
-    """Return whether the chosen family fits badly, by more than chance, and the quantiles reach the longest job."""
+    """Return whether the chosen family fits worse than chance allows and the quantiles reach the longest job."""
     ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
     return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 
@@ -363,16 +361,16 @@ def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, An
 
 
 def observed_quantiles(sample: Sample) -> list[list[float]] | None:
-    """Return [share, duration] by the Kaplan-Meier estimate, as far as it reaches; None where no end is known.
+    """Return [share, duration] pairs from the Kaplan-Meier estimate as far as it reaches, or None if no end is known.
 
-    A rounded value is the middle of its interval, 0 where the interval begins at 0.
+    A rounded value counts as the middle of its interval, or as 0 if the interval begins at 0.
     """
     if not sample.observed_n:
         return None
     values = np.concatenate([np.where(sample.low > 0, (sample.low + sample.high) / 2, 0.0), sample.exact, sample.right])
     ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
     counts = np.concatenate([sample.middles_n, sample.right_n])
-    order = np.lexsort((-ends, values))  # of equal durations, ends come before censored ones
+    order = np.lexsort((-ends, values))  # among equal durations, ends come before censored ones
     values, ends, counts = values[order], ends[order], counts[order]
     left = np.cumprod(1 - ends / counts[::-1].cumsum()[::-1])
     gone = np.where(left < 1e-12, 1.0, 1 - left)
@@ -384,7 +382,7 @@ def observed_quantiles(sample: Sample) -> list[list[float]] | None:
 def _tail(sample: Sample, rng: np.random.Generator, effort: Effort) -> dict[str, Any]:
     tail = fit_tail(sample)
     if tail is None:
-        return {"failed": "fewer than 50 ends, or 10 distinct ones, are in the upper half"}
+        return {"failed": "the upper half has fewer than 50 ends, or fewer than 10 distinct ones"}
     p = tail_p_value(sample, rng, jobs=effort.tail_jobs, replicates=effort.replicates) if effort.replicates else None
     return {
         "scipy": "pareto",

@@ -1,7 +1,7 @@
-"""The families of distributions of durations, in one registry for fitting, checking and drawing.
+"""Families of duration distributions, in one registry for fitting, checking and drawing.
 
-Parameters have the names of scipy, `loc` is 0, and every parameter is above 0. Those of a mixture end in the number of
-their part: weight_1, s_1, scale_1, weight_2, ...; the weights sum to 1 and parts are ordered by `scale`.
+Parameters have scipy's names, `loc` is 0, and every parameter is above 0. A mixture's parameters end in the number of
+their part: weight_1, s_1, scale_1, weight_2, ... The weights sum to 1, and the parts are ordered by `scale`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Family:
 
     name: str
     scipy: str
-    """Name in scipy.stats, of each part where it is a mixture."""
+    """Name in scipy.stats; for a mixture, the name of each part."""
     own: tuple[str, ...]
-    """Parameters of one part, scipy's names."""
+    """Parameters of one part, with scipy's names."""
     density: Callable[[Floats, Floats, Floats], Floats]
     survival: Callable[[Floats, Floats, Floats], Floats]
     parts: int = 1
@@ -40,7 +40,7 @@ class Family:
 
     @property
     def free(self) -> int:
-        """Number of parameters that a fit may choose: the weights of a mixture sum to 1."""
+        """Number of free parameters; a mixture has one less because its weights sum to 1."""
         return self.parts * (len(self.own) + 1) - 1 if self.parts > 1 else len(self.own)
 
     def named(self, p: Floats) -> dict[str, float]:
@@ -48,15 +48,15 @@ class Family:
         return dict(zip(self.parameters, map(float, p), strict=True))
 
     def vector(self, named: Mapping[str, float]) -> Floats:
-        """Return parameters by name as a vector."""
+        """Return named parameters as a vector."""
         return np.array([named[name] for name in self.parameters], float)
 
     def unit(self, name: str) -> str:
-        """Return the unit of a parameter: scales are seconds, all others pure numbers."""
+        """Return the unit of a parameter: seconds for scales, dimensionless for all others."""
         return "s" if name.startswith("scale") else "1"
 
     def to_free(self, p: Floats) -> Floats:
-        """Return unbounded coordinates: logs of parameters, log-ratios of weights to the last."""
+        """Return unbounded coordinates: logarithms of parameters, and log-ratios of weights to the last weight."""
         logs = np.log(p)
         if self.parts == 1:
             return logs
@@ -75,14 +75,14 @@ class Family:
         return np.concatenate([weights[..., None], rest], axis=-1).reshape(*shape, -1)
 
     def ordered(self, p: Floats) -> Floats:
-        """Return the parameters with the parts of a mixture in order of their scale."""
+        """Return the parameters with the parts of a mixture ordered by scale."""
         if self.parts == 1:
             return p
         each = p.reshape(self.parts, -1)
         return each[np.argsort(each[:, -1], kind="stable")].ravel()
 
     def problem(self, named: Mapping[str, Any]) -> str | None:
-        """Return why these are not parameters of the family, None when they are."""
+        """Return why these are not valid parameters of the family, or None if they are."""
         if set(named) != set(self.parameters):
             return f"{self.name} has the parameters {', '.join(self.parameters)}"
         for name, value in named.items():
@@ -108,16 +108,15 @@ class Family:
 
 
 # Log-density and log-survival of each family, in scipy's parameters with loc = 0.
-#
-# Plain NumPy, because a fit calls them hundreds of times; the tests compare each with scipy.stats. `x` are durations
-# above 0, `logx` their logarithms (an argument, because a fit computes them once), `p` the parameters in the order of
-# the family: numbers, or columns of numbers with one row of results each.
+# They use plain NumPy because a fit calls them hundreds of times; the tests compare each with scipy.stats. `x` holds
+# durations above 0 and `logx` their logarithms, which a fit computes once. `p` holds the parameters in the order of the
+# family: numbers, or columns of numbers with one row of results each.
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
 def _exp(x: Floats) -> Floats:
-    # A far-off trial value gives 0 density, not a warning.
+    # A trial value far from the optimum gives density 0 instead of a warning.
     return np.exp(np.minimum(x, 700.0))
 
 
@@ -168,7 +167,7 @@ def _gamma_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     y = x / p[1]
     upper = special.gammaincc(p[0], y)
     far = upper < 1e-290
-    # Beyond the smallest number: the leading term of the asymptotic series.
+    # Where the value underflows, use the leading term of the asymptotic series.
     series = (p[0] - 1) * np.log(np.maximum(y, 1e-300)) - y - special.gammaln(p[0])
     found: Floats = np.where(far, series, np.log(np.where(far, 1.0, upper)))
     return found
@@ -209,7 +208,7 @@ def _burr12_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
 def _mixture(part: Any, parts: int) -> Any:
     """Return the log of the weighted sum of `parts` copies of a formula.
 
-    The parameters are those of part 1 (its weight first), then those of part 2, and so on.
+    The parameters of part 1 come first, beginning with its weight, then those of part 2, and so on.
     """
 
     def mixed(x: Floats, logx: Floats, p: Floats) -> Floats:
@@ -250,16 +249,16 @@ def _registry() -> dict[str, Family]:
 
 
 FAMILIES = _registry()
-"""Every family by name, simple ones first."""
+"""All families by name, simplest first."""
 
 _GRID = 4096
 
 
 def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) -> Floats:
-    """Return the durations [s] at given normal scores of the distribution cut at `longest_s`.
+    """Return the durations [s] at given normal scores of the distribution truncated at `longest_s`.
 
-    A score z is the probability Phi(z). The quantile function is interpolated in a table of 4,096 durations, linear
-    between normal score and logarithm; the error is below 1e-4 of the duration, and 0.4 % at the cut.
+    A score z stands for the probability Phi(z). The quantile function is interpolated in a table of 4,096 durations,
+    linearly between normal score and logarithm. The error is below 1e-4 of the duration, and 0.4 % at the truncation.
     """
     p = np.asarray(p, float)
     low = np.log(1e-6)
@@ -267,7 +266,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     logsf = np.minimum(family.logsf(x, p), -1e-300)
     share = -np.expm1(logsf)
     whole = max(float(share[-1]), 1e-300)
-    # Below the median by the share below, above it by the share above, so that neither tail loses digits.
+    # Use the lower share below the median and the upper share above it, so that neither tail loses digits.
     below = np.maximum(share / whole, 1e-300)
     above = np.maximum((whole - share) / whole, 0.0)
     if whole > 0.5:

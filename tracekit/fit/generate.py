@@ -1,9 +1,9 @@
-"""Synthetic Traces: drawn from a fitted workload, from the days of a log, or one half from each.
+"""Generate synthetic Traces from a fitted workload, from the days of a log, or from a hybrid of both.
 
-A hybrid with the log's 'arrivals' resamples when which tenant submits, as blocks of days (`tracekit.fit.resample`);
-what is asked for, how it ends and how long it runs is drawn from the model. In one with its 'jobs', jobs come when the
-model has them come; they are jobs of the log, whole, in runs of successive ones, so that what a user's jobs have to do
-with each other stays.
+A hybrid with the log's 'arrivals' resamples the times at which each tenant submits, in blocks of days
+(`tracekit.fit.resample`), and draws requests, outcomes and run times from the model. A hybrid with the log's 'jobs'
+takes submission times from the model and whole jobs from the log, in runs of successive jobs, so that the relations
+among a user's jobs are kept.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 RATES = ("mean", "end", "fitted")
-"""Rates of arrivals that a model can be drawn with."""
+"""Arrival rates that a model can be drawn with."""
 METHODS = ("model", "resample", "hybrid")
 """Ways to make jobs."""
 HYBRIDS = ("arrivals", "jobs")
-"""What of a hybrid comes from the log."""
+"""The half of a hybrid that comes from the log."""
 _DAY_S = 86_400
 
 
-# Arrival times drawn from the fitted arrivals of a workload, at the rate that is asked for.
+# Draw arrival times from a workload's fitted arrivals at the requested rate.
 
 
 def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
-    """Return the part of workload.json with another rate: the mean one of the log, or that at its end, that stays.
+    """Return the arrivals part of workload.json with a constant rate: the log's mean rate, or the rate at its end.
 
-    The end is that of the trend, or the last piece. 'fitted' leaves the rate as it is.
+    The rate at the end is that of the last piece or of the end of the trend. 'fitted' leaves the rate unchanged.
     """
     if rate == "fitted":
         return arrivals
@@ -66,7 +66,7 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
         per_hour = pieces[-1]["per_hour"] if pieces else known["per_hour"] * float(np.exp(growth))
     elif known.get("mean_per_hour") is not None:
         per_hour = known["mean_per_hour"]
-    else:  # a file of an earlier version: the mean of the trend
+    else:  # a file of an earlier version has the mean of the trend
         per_hour = known["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
     flat = {"form": "constant", "per_hour": per_hour, "trend_per_day": 0.0, "pieces": []}
     return {**arrivals, "rate": {**known, **flat}}
@@ -75,10 +75,10 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
 def draw_arrivals(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the submission second of every job, and the number of its batch: jobs of one second, in sessions.
+    """Return the submission second and the batch number of each job; with sessions, a batch is the jobs of one second.
 
-    Parameters and errors are those of `draw_batches`. What the jobs of a session have in common is not drawn here but
-    by `tracekit.fit.session_draws.draw_sessions`.
+    Parameters and errors are those of `draw_batches`. The properties that the jobs of a session share are drawn by
+    `tracekit.fit.session_draws.draw_sessions`.
     """
     if arrivals["process"] != "sessions":
         return draw_batches(arrivals, rng, jobs=jobs, days=days, load=load)
@@ -86,21 +86,21 @@ def draw_arrivals(
     return seconds, np.unique(seconds, return_inverse=True)[1]
 
 
-# Jobs of which one half comes from the log and the other from a model.
+# Make hybrid jobs: one half comes from the log, the other from a model.
 
 
 def arrivals_of_log(
     trace: Trace, model: WorkloadModel, recipe: Recipe, rng: np.random.Generator
 ) -> tuple[Ints, DrawnTenants]:
-    """Return the submission second and the tenant of every job, from blocks of days of the log.
+    """Return the submission second and the tenant of each job, from blocks of days of the log.
 
-    A tenant asks for the size classes that the model has for it, or else for its VC, or else for all. The load of the
-    recipe is that with the run times and requests of the model.
+    A tenant requests the size classes that the model has for it, otherwise those of its VC, otherwise those of all
+    jobs. The recipe's load uses the run times and requests of the model.
 
     Raises
     ------
     UsageError
-        The Trace has no jobs that could be taken, or the new one would be too large, or the load cannot be had.
+        The Trace has no usable jobs, the new Trace would be too large, or the load cannot be reached.
     """
     log = read_log(trace)
     cluster = model.document["cluster"]
@@ -120,14 +120,14 @@ def arrivals_of_log(
 
 
 def _name(user: int, copy: int) -> str | None:
-    """Return the number of a user as its name, as resampled Traces have it."""
+    """Return a user's number as its name, as in resampled Traces."""
     if user < 0:
         return None
     return f"{NAMES['user']}{user + 1}" + (f".{copy + 1}" if copy else "")
 
 
 def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]) -> Floats:
-    """Return the shares of size classes of each tenant, the unknown size last (tenants, classes + 1)."""
+    """Return each tenant's shares of the size classes, with the unknown size last (tenants, classes + 1)."""
     listed = model.document["users"]["tenants"]
     known = {(t["user"], t["cluster"], t["vc"]): np.array(t["gpu_class_shares"], float) for t in listed}
     sums: dict[tuple[str | None, str | None] | None, Floats] = {}
@@ -146,14 +146,14 @@ def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str
 
 
 def jobs_of_log(trace: Trace, model: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
-    """Return a new Trace of jobs of the log that come when the model has them come.
+    """Return a new Trace of the log's jobs with submission times drawn from the model.
 
     Raises
     ------
     UsageError
-        The Trace has no jobs that could be taken, or the new one would have none or too many.
+        The Trace has no usable jobs, or the new Trace would have none or too many.
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     log = read_log(trace)
     rng = np.random.default_rng(recipe.seed)
@@ -181,16 +181,16 @@ def jobs_of_log(trace: Trace, model: WorkloadModel, recipe: Recipe, rate: str) -
 
 
 def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Ints:
-    """Return the places of jobs of the log: runs of successive ones, each from a random job on.
+    """Return the indices of jobs of the log: runs of successive jobs, each starting at a random job.
 
-    After the last job of the log comes its first, so that every job is as likely as any other (circular blocks).
+    After the last job of the log comes its first, so that all jobs are equally likely (circular blocks).
 
     Parameters
     ----------
     number : int
-        How many jobs.
+        Number of jobs.
     length : int
-        Jobs of a run.
+        Number of jobs per run.
     """
     first, known = int(log.first[0]), int(log.first[-1] - log.first[0])
     starts = rng.integers(known, size=-(-number // length))
@@ -200,7 +200,7 @@ def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator)
 
 @dataclass(frozen=True)
 class Way:
-    """How a synthetic Trace is made of a Trace."""
+    """How a synthetic Trace is made from a Trace."""
 
     method: str
     hybrid: str
@@ -210,12 +210,12 @@ class Way:
     def of(
         cls, model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
     ) -> Way:
-        """Return what was asked for, or scored best.
+        """Return the requested method, or the one that scored best.
 
         Raises
         ------
         UsageError
-            A rate is asked for, where arrivals are those of the log.
+            A rate was given, but the arrivals come from the log.
         """
         scores = (model.document.get("scores") if model is not None else None) or {}
         chosen = method or ("hybrid" if hybrid is not None else scores.get("best"))
@@ -258,44 +258,45 @@ def generate(
     out : str or Path
         Folder of the new Trace.
     jobs, days : optional
-        How many jobs, or how many days of them; exactly one of the two. The first job of a model has the time of the
-        log's first.
+        Number of jobs or of days; give exactly one. With a model, the first job has the submission time of the log's
+        first job.
     seed : int
         The same source, options and seed give the same tables.
     scale_load : float
-        Factor on the rate of arrivals.
+        Factor on the arrival rate.
     scale_gpus : float
-        Factor on the machines and quotas; whole machines, rounded over all kinds.
+        Factor on the machines and quotas; the number of machines is rounded over all kinds.
     method : {'model', 'resample', 'hybrid'}, optional
-        'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
-        `tracekit.fit.resample`), 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a Trace is
-        resampled, or made by the method that scored best where `model` has scores.
+        'model' draws every job from a model, 'resample' puts whole days of a Trace in another order (see
+        `tracekit.fit.resample`), and 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a
+        Trace is resampled; if `model` has scores, the method that scored best is used.
     model : WorkloadModel, str or Path, optional
-        Beside a Trace: its model, with the scores of the methods. Where a method needs one and there is none, it is
-        fitted.
+        With a Trace as source: its model, with the scores of the methods. If a method needs a model and none is given,
+        it is fitted.
     hybrid : {'arrivals', 'jobs'}, optional
-        What of a hybrid comes from the log; by default what scored better, or else its arrivals.
+        The half of a hybrid that comes from the log; by default the half that scored better, or the arrivals without
+        scores.
     rate : {'mean', 'end', 'fitted'}, optional
-        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends (its last piece,
-        or the end of its trend), or as fitted: through its pieces or along its trend, and then at the end's rate.
+        With a model: arrivals at the log's mean rate (the default), at the rate at its end (its last piece, or the end
+        of its trend), or as fitted (through its pieces or along its trend, then at the end's rate).
     load : float, optional
-        In place of `scale_load`: the arrivals are scaled so that the GPU-seconds that jobs ask for in a second, over
-        the GPUs of the cluster, are this number (`tracekit.fit.offered_load`; defined as for `export --target-load`).
-        The cluster is that of the model or Trace, machines or else quotas, times `scale_gpus`. Of a model the mean
-        GPU-seconds of a job are those of its distributions, with `rate='fitted'` over the days of the log; of a Trace
-        those of the days that are drawn from. One Trace's load differs from it by chance, the more the heavier the
-        tails.
+        Alternative to `scale_load`: scale the arrivals so that the requested GPU-seconds per second, divided by the
+        cluster's GPUs, equal this number (`tracekit.fit.offered_load`; defined as for `export --target-load`). The
+        cluster has the machines of the model or Trace (its quotas if machines are unknown), times `scale_gpus`. With a
+        model, a job's mean GPU-seconds come from its distributions (with `rate='fitted'`, over the days of the log);
+        with a Trace, from the days that are drawn from. The load of a single Trace differs from this by chance, and by
+        more if the tails are heavier.
     force : bool
-        Replace an earlier Trace.
+        Whether to replace an existing Trace.
     progress : Progress, optional
-        Receives the steps.
+        Receives progress updates.
 
     Raises
     ------
     UsageError
-        An option cannot be used, or the model has no arrivals or no run times.
+        An option is invalid, or the model has no arrivals or no run times.
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     progress = progress or Progress()
     recipe = Recipe(Path(out), jobs, days, seed, scale_load, scale_gpus, load, force, progress)
@@ -316,7 +317,7 @@ def generate(
     known = _model(source)
     best = (known.document.get("scores") or {}).get("best")
     if best not in (None, "model"):
-        progress.note(f"on the last part of the log '{best}' scored better than the model; it needs the Trace")
+        progress.note(f"'{best}' scored better than the model on the last part of the log, but it needs the Trace")
     return _from_model(known, recipe, rate or "mean")
 
 
@@ -328,7 +329,7 @@ def _from_trace(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: 
     if way.method == "resample":
         return resample(trace, recipe)
     if known is None:
-        # Resampling, which needs no fit, would wait for scipy's optimizers.
+        # Imported late, because resampling needs no fit and would wait for scipy's optimizers to load.
         from tracekit.fit.api import fit
 
         known = fit(trace, replicates=0, drawn_only=True, progress=recipe.progress)
@@ -340,12 +341,12 @@ def _from_trace(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: 
         return jobs_of_log(trace, known, recipe, way.rate or "mean")
     rng = np.random.default_rng(recipe.seed)
     drawn = _jobs_at(known, *arrivals_of_log(trace, known, recipe, rng), rng)
-    origin = f"synthetic: submissions of days of a log, all else drawn from a model of {known.origin}"
+    origin = f"synthetic: submissions from days of a log, everything else drawn from a model of {known.origin}"
     return write_drawn(known, recipe, drawn, rng, origin, recipe.options(method="hybrid", hybrid=way.hybrid))
 
 
 def _from_model(known: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
-    """Draw every job from a model: in sessions, or each batch for itself."""
+    """Draw every job from a model, in sessions or batch by batch."""
     _check(known)
     recipe.progress.stage("drawing jobs")
     rng = np.random.default_rng(recipe.seed)
@@ -368,16 +369,16 @@ def _from_model(known: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
 
 
 def _check(known: WorkloadModel) -> None:
-    """Refuse a model that no job can be drawn from."""
+    """Reject a model from which no job can be drawn."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
-        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit jobs of another time")
+        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit jobs from another period")
     if not known.document["statuses"]["groups"]:
-        raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
+        raise UsageError("the model has no job that ended", hint="fit a Trace in which jobs ended")
 
 
 def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
-    """Draw requests and outcomes for submissions: in the sessions that they are in, where the model has any."""
+    """Draw requests and outcomes for submissions, session by session if the model has sessions."""
     if known.document["arrivals"]["process"] == "sessions":
         return jobs_in_sessions(known, seconds, tenants, rng)
     request = draw_requests(known, tenants, rng)
@@ -392,21 +393,21 @@ def write_drawn(
     origin: str,
     options: dict[str, str],
 ) -> Trace:
-    """Draw the run times and attempts of jobs, and write the Trace.
+    """Draw the jobs' run times and attempts, and write the Trace.
 
     Parameters
     ----------
     drawn : DrawnJobs
-        At least one.
+        At least one job.
     origin : str
-        What they are drawn from, one sentence for the manifest.
+        One sentence for the manifest that names the source of the jobs.
     options : dict
-        For the manifest.
+        Options to record in the manifest.
 
     Raises
     ------
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     outcomes = drawn.outcomes
     if not known.run_times:
@@ -442,7 +443,7 @@ def write_drawn(
 def _frames(
     model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Return the tenants, the requests and the statuses, which jobs refer to by index."""
+    """Return the tenants, requests and statuses that jobs refer to by index."""
     tenants = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
     asked = {
         "gpu_count": pl.Float64,

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def pick(shares: Floats, u: Floats) -> Ints:
-    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
+    """Return, for each number in [0, 1), the index of the share whose cumulative interval contains it."""
     edges = shares.cumsum()
     found: Ints = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
     return found
 
 
 def originals(copied: Bools) -> Ints:
-    """Return the place of what each is a copy of: the last before it that is no copy, or its own."""
+    """Return the index of the original of each item: the last earlier item that is not a copy, or the item itself."""
     return np.maximum.accumulate(np.where(copied, 0, np.arange(copied.size)))
 
 
@@ -32,14 +32,14 @@ class Outcomes:
     """How each job ends."""
 
     group: Ints
-    """Place in `statuses.groups`."""
+    """Index in `statuses.groups`."""
     ran: Bools
     attempts: Ints
     """0 for a job that did not run."""
 
 
 def draw_outcomes(model: WorkloadModel, request: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return how each job ends, by the statuses of its size class."""
+    """Return how each job ends, drawn from the statuses of its size class."""
     return outcomes_of(model, draw_groups(model, request, rng), rng)
 
 
@@ -51,12 +51,12 @@ def draw_groups(
     failing: Bools | None = None,
     odds: Floats | None = None,
 ) -> Ints:
-    """Return the place of each job's status in `statuses.groups`, by the statuses of its size class.
+    """Return the index of each job's status in `statuses.groups`, drawn from the statuses of its size class.
 
     Parameters
     ----------
     failing : array (groups,), optional
-        Which groups are failures.
+        Whether each group is a failure.
     odds : array (jobs,), optional
         Factor on each job's probability of failure.
     """
@@ -68,12 +68,12 @@ def draw_groups(
     for i, name in enumerate(dict.fromkeys(sizes)):
         mine = np.flatnonzero(size_of == i)
         members = np.flatnonzero([g["gpu_class"] == name for g in groups])
-        if not members.size:  # every job of the class still ran
+        if not members.size:  # all jobs of the class were still running
             members = np.arange(len(groups))
         shares = np.array([groups[m]["jobs"] for m in members], float)
         u = rng.random(mine.size)
         if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
-            # Failures first, so that a number below their share is a failure; that share is stretched to each job's.
+            # Failures come first, so that a number below their share is a failure; each job's odds stretch that share.
             members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
             limit = np.clip(bad * odds[mine], 0.0, 1.0)
             u = np.where(
@@ -86,7 +86,7 @@ def draw_groups(
 
 
 def outcomes_of(model: WorkloadModel, group: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return how each job of a status group ends: whether it ran, and in how many attempts."""
+    """Return how each job of a status group ends, including whether it ran and its number of attempts."""
     groups = model.document["statuses"]["groups"]
     never = np.array([g["no_run_time_share"] for g in groups], float)
     ran = rng.random(group.size) >= never[group]
@@ -104,19 +104,19 @@ class DrawnTenants:
     """The tenant of each job."""
 
     index: Ints
-    """Place in the list of tenants."""
+    """Index in the list of tenants."""
     copied: Bools
-    """Whether the job has the tenant of the job before it, in the same batch."""
+    """Whether the job has the same tenant as the previous job of its batch."""
     names: list[tuple[str | None, str | None, str | None]]
     """User, cluster and VC of each tenant."""
     shares: Floats
-    """Share of the jobs of each tenant."""
+    """Each tenant's share of the jobs."""
     classes: Floats
-    """Shares of the size classes by tenant, the share of unknown size last."""
+    """Shares of the size classes by tenant, with the share of unknown size last."""
 
 
 def draw_tenants(model: WorkloadModel, batch: Ints, rng: np.random.Generator) -> DrawnTenants:
-    """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
+    """Return the tenant of each job; jobs of one batch share a tenant as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
     listed = users["tenants"]
     names = [(t["user"], t["cluster"], t["vc"]) for t in listed]
@@ -140,9 +140,9 @@ def draw_tenants(model: WorkloadModel, batch: Ints, rng: np.random.Generator) ->
 def draw_requests(
     model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator, *, repeats: float | None = None
 ) -> Ints:
-    """Return the place of each job's request in the list of requests.
+    """Return the index of each job's request in the list of requests.
 
-    A job of copied tenant repeats the request before with probability `repeats`, by default as in batches.
+    A job whose tenant is copied repeats the previous request with probability `repeats`, by default as in batches.
     """
     requests = model.document["sizes"]["requests"]
     order = [*model.document["users"]["gpu_classes"], None]
@@ -156,7 +156,7 @@ def draw_requests(
     for i, name in enumerate(order):
         mine = np.flatnonzero(size_class == i)
         members = np.flatnonzero([r["gpu_class"] == name for r in requests])
-        if not members.size:  # all of its requests were too rare to be listed
+        if not members.size:  # all of its requests are too rare to be listed
             members = np.arange(len(requests))
         found[mine] = members[pick(shares[members], rng.random(mine.size))]
     chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
@@ -172,11 +172,11 @@ def draw_run_times(
     *,
     scores: Floats | None = None,
 ) -> Floats:
-    """Return the run time of each job [s], NaN where it did not run.
+    """Return the run time of each job [s]; NaN if it did not run.
 
-    Each job has a normal score, correlated with that of the previous job of its user and shifted to the ranks of its
-    VC. The run time is the quantile of the fitted distribution of its group at that score. `scores` are those of jobs
-    drawn in sessions, which have theirs already; they are changed.
+    Each job has a normal score that is correlated with the score of its user's previous job and shifted to the ranks of
+    its VC. The run time is the quantile at that score of the distribution fitted to the job's group. Jobs drawn in
+    sessions already have scores; pass them as `scores`, which is modified.
     """
     if scores is None:
         scores = _scores_of_users(model, tenants, rng)
@@ -201,7 +201,7 @@ def draw_run_times(
 
 
 def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Floats:
-    """Return normal scores of which those of a user's successive jobs are correlated."""
+    """Return normal scores that are correlated between successive jobs of a user."""
     places: dict[str | None, int] = {}
     users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
     scores = rng.standard_normal(users.size)
@@ -211,20 +211,20 @@ def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random
         order = _sorted(users)
         noise = scores[order] * np.sqrt(1 - rho**2)
         noise[:1] /= np.sqrt(1 - rho**2)
-        # One chain runs through all users: the first job of each is correlated with another user's last, which no
-        # statistic of a user sees, and every score keeps its distribution.
+        # One chain runs through all users, so each user's first job is correlated with another user's last job. This
+        # changes no statistic of a user, and every score keeps its distribution.
         scores[order] = _chained(noise, rho)
     return scores
 
 
 def _sorted(numbers: Ints) -> Ints:
-    """Return the stable order of small whole numbers; 16 bits sort ten times faster."""
+    """Return the stable sort order of small integers; 16-bit integers sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
 
 
 def _chained(noise: Floats, rho: float) -> Floats:
-    """Return y with y[t] = noise[t] + rho * y[t - 1]: each round doubles how far back the sum of a value reaches."""
+    """Return y with y[t] = noise[t] + rho * y[t - 1]; each round doubles how far back a sum reaches."""
     found, step = noise.copy(), 1
     while step < found.size and abs(rho) ** step > 1e-17:
         found[step:] += rho**step * found[:-step]
@@ -236,10 +236,10 @@ _REACH = np.linspace(-8.0, 8.0, 801)
 
 
 def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Ints) -> None:
-    """Turn scores within a VC into scores among all jobs of the same size class, in place.
+    """Convert scores within a VC to scores among all jobs of the same size class, in place.
 
-    The jobs of a VC keep their ranks of the log. Since the VCs of one class do not cover the ranks as evenly as those
-    of all classes together, the scores of each class are then transformed to be normal again.
+    The jobs of a VC keep their ranks from the log. The VCs of one class cover the ranks less evenly than the VCs of all
+    classes together, so the scores of each class are then transformed to be normal again.
     """
     part = model.document["correlation"]
     if not part["vcs"]:
@@ -264,18 +264,18 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
 
 
 def through(values: Floats, known: Floats, placed: Floats) -> Floats:
-    """Return values mapped as `known` maps to `placed`; beyond the outermost, the distance to it is kept."""
+    """Return values mapped as `known` maps to `placed`; values outside keep their distance to the nearest end."""
     inside = np.clip(values, known[0], known[-1])
     found: Floats = np.interp(inside, known, placed) + (values - inside)
     return found
 
 
 def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
-    """Return the run times [s] that jobs of a size class and status have at normal scores."""
+    """Return the run times [s] of jobs of a size class and status at given normal scores."""
     entry = _entry(model, size, status)
     shape, ratio = model.shape(entry)
-    # Longer ones than the log has are drawn where jobs of the group and of its pool still ran; pooled groups of earlier
-    # versions do not say how many of theirs did.
+    # Run times longer than any in the log are drawn if jobs of the group and of its pool were still running. For pooled
+    # groups, files of earlier versions do not record how many jobs were.
     longest = min(
         longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])
         for one in (entry, shape)
@@ -288,7 +288,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:
-    """Return the entry of a size class and status, or of the first of class, status and all that exists."""
+    """Return the entry of a size class and status, or the first that exists of class, status and all jobs."""
     for key in ({"gpu_class": size, "status": status}, {"gpu_class": size}, {"status": status}):
         if all(v is not None for v in key.values()):
             entry = model.run_time("until_end", **key)

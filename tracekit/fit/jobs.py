@@ -1,8 +1,8 @@
-"""The jobs of a Trace as input of a fit.
+"""Read the jobs of a Trace as input for a fit.
 
-The run time of a job is the sum of the run times of its attempts, or its own run_s where that of an attempt is unknown,
-or end minus start. Gaps between attempts are queueing and do not count, so that the run time is the demand on a
-simulator. A job with a start and no end is right-censored at the end of the log.
+A job's run time is the sum of the run times of its attempts; if one is unknown, it is the job's run_s, or end minus
+start. Gaps between attempts are queueing and do not count, so the run time is the demand that a simulator needs. A job
+with a start but no end is right-censored at the end of the log.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes by GPUs, small to large."""
 
 STOPPED = ("cancelled", "timeout", "preempted", "node_fail")
-"""Statuses of jobs that were stopped and would have run longer."""
+"""Statuses of jobs that were stopped and would otherwise have run longer."""
 
 UNFINISHED = ("running", "pending")
 
 LONGEST_S = 100 * 365 * 86_400
-"""Longest run time that is believed [s], as in replays and exports."""
+"""Longest run time accepted as plausible [s], as in replays and exports."""
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """One row a job, in order of submission."""
+    """One row per job, in submission order."""
 
     frame: pl.DataFrame
     """submit_us (since 1970), cluster, vc, user, status, gpu_class, gpu_count, node_count, instance_count, cpu_count,
@@ -40,15 +40,15 @@ class JobTable:
     end_us: int | None
     """Last time in the log."""
     negative: int
-    """Jobs whose run time is below 0, which no fit uses."""
+    """Number of jobs with a run time below 0, which no fit uses."""
     too_long: int
-    """Jobs that ran for longer than `LONGEST_S`, by a damaged log; no fit uses them."""
+    """Number of jobs with a run time above `LONGEST_S`, from a damaged log, which no fit uses."""
     unknown: int
-    """Jobs without a run time, most of which never ran."""
+    """Number of jobs without a run time; most of them never ran."""
 
 
 def gpu_class(count: pl.Expr) -> pl.Expr:
-    """Return the size class of a GPU count; NULL where it is unknown."""
+    """Return the size class of a GPU count, or NULL if it is unknown."""
     return (
         pl.when(count == 0)
         .then(pl.lit("0"))
@@ -107,7 +107,7 @@ def read_jobs(trace: Trace) -> JobTable:
         "cpu_count",
         "memory_gib",
         pl.coalesce("attempts", "attempt_count").alias("attempt_count"),
-        # An unfinished job is not measured by its finished attempts.
+        # The finished attempts of an unfinished job do not give its run time.
         pl.when(~pl.col("status").is_in(UNFINISHED).fill_null(value=False))
         .then(pl.coalesce(whole, own))
         .alias("held_s"),

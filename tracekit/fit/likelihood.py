@@ -1,8 +1,8 @@
-"""Maximum likelihood of one family on one sample, with standard errors.
+"""Fit one family to one sample by maximum likelihood, with standard errors.
 
-The log-likelihood is the sum of log f(x) over exact values, log S(x) over right-censored ones, and log(F(b) - F(a))
-over intervals. It is maximized in unbounded coordinates: first on at most 400 grouped values, then on all
-values, until a Newton step would gain less than 1e-5.
+The log-likelihood is the sum of log f(x) over exact values, log S(x) over right-censored values, and log(F(b) - F(a))
+over intervals. It is maximized in unbounded coordinates, first on at most 400 grouped values, then on all values until
+a Newton step would gain less than 1e-5.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def minimize(
     gradient: bool = False,
     **options: float,
 ) -> tuple[float, Floats]:
-    """Return the least value that is found from a starting point, and where it is.
+    """Return the smallest value found from a starting point, and its coordinates.
 
     Parameters
     ----------
     fall : callable
-        Function of an array of coordinates; where `gradient` says so it returns its value and its gradient.
+        Function of an array of coordinates. If `gradient` is set, it returns its value and its gradient.
     begin : array
         Starting point, within the bounds.
     bounds : sequence of tuple
@@ -42,23 +42,23 @@ def minimize(
     **options : float
         Options of scipy.optimize.minimize(method="L-BFGS-B").
     """
-    # Imported here: it takes a third of a second, and pages that show a fit made elsewhere import this package too.
+    # Imported here because it takes a third of a second, and pages that only show an existing fit import this package.
     from scipy import optimize
 
-    descend: Any = optimize.minimize  # scipy's types want a constant for `jac`
+    descend: Any = optimize.minimize  # scipy's types require a constant for `jac`
     found = descend(fall, begin, jac=gradient, method="L-BFGS-B", bounds=bounds, options=options)
     return float(found.fun), np.asarray(found.x, float)
 
 
-# Starting values of a fit: from moments of the logarithms, and by EM for mixtures.
+# Find starting values for a fit: from moments of the logarithms, and by EM for mixtures.
 
 _EM_VALUES = 300
-"""Grouped values that EM uses."""
+"""Number of grouped values that EM uses."""
 _EM_ROUNDS = 25
 
 
 def starts(family: Family, sample: Sample) -> list[Floats]:
-    """Return starting points (parameter vectors), likely ones first."""
+    """Return starting points (parameter vectors), most promising first."""
     if family.parts > 1:
         few = sample.coarse(_EM_VALUES)
         return [em(family, few, cut) for cut in _cuts(family.parts)]
@@ -66,7 +66,7 @@ def starts(family: Family, sample: Sample) -> list[Floats]:
 
 
 def _moments(sample: Sample) -> tuple[float, float, float, float]:
-    """Return mean and standard deviation of the logarithms, the mean, and total time over the number of known ends."""
+    """Return the logarithms' mean and standard deviation, the mean, and the total time per known end."""
     values = np.maximum(np.concatenate([sample.middles, sample.right]), 1e-6)
     counts = np.concatenate([sample.middles_n, sample.right_n])
     logs = np.log(values)
@@ -100,7 +100,7 @@ def _by_moments(name: str, mean: float, spread: float, average: float, shared: f
 
 
 def _cuts(parts: int) -> list[tuple[float, ...]]:
-    """Return shares of the jobs at which EM first cuts them into parts."""
+    """Return the shares at which EM first splits the jobs into parts."""
     if parts == 2:
         return [(0.5,), (0.15,), (0.85,)]
     return [(1 / 3, 2 / 3), (0.1, 0.5), (0.5, 0.9)]
@@ -109,7 +109,7 @@ def _cuts(parts: int) -> list[tuple[float, ...]]:
 def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
     """Return the parameters of a mixture after some rounds of expectation and maximization.
 
-    A right-censored value counts with the mean, and mean square, of the part beyond it; an interval with its middle.
+    A right-censored value counts with the mean and mean square of each part beyond it, an interval with its middle.
     """
     seen, seen_n = np.maximum(sample.middles, 1e-6), sample.middles_n
     order = np.argsort(seen, kind="stable")
@@ -138,7 +138,7 @@ def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
 
 
 def _memberships(logs: Floats) -> Floats:
-    """Return the share of each part in each value, from log weight plus log density."""
+    """Return each part's share in each value, from log weight plus log density."""
     if not logs.size:
         return logs
     found: Floats = np.exp(logs - logs.max(axis=0))
@@ -182,25 +182,25 @@ def _lognormal_round(p: Floats, seen: Floats, seen_n: Floats, sample: Sample) ->
 
 
 _GROUPED = 400
-"""Grouped values of the first maximization."""
+"""Number of grouped values in the first maximization."""
 _GROUPED_ERRORS = 1_000
-"""Grouped values of the information matrix of a large sample."""
+"""Number of grouped values for the information matrix of a large sample."""
 _EXACT_HESSIAN = 20_000
-"""Up to this many distinct values the information matrix is that of every value, else that of the grouped ones."""
+"""Up to this many distinct values, the information matrix uses each value; otherwise it uses grouped values."""
 _STEP = 1e-5
-"""Step of the forward differences of a gradient; they shift a maximum by half of it, far below any standard error."""
+"""Forward-difference step of a gradient; it shifts a maximum by half a step, far below any standard error."""
 _ROOM = 32_000
-"""Values computed at once: more do not fit the cache of the processor, and take up to five times longer."""
+"""Values computed at once; more would not fit the CPU cache and take up to five times longer."""
 _LEAST = 1e-300
 """Smallest share of jobs in an interval."""
 _LEAP = 2.0
-"""Longest step of a coordinate."""
+"""Longest step in a coordinate."""
 _POINT = 0.0201
 """Spread of logarithms below which a part of a mixture is one duration."""
 _FIRST_STEPS, _STEPS = 12, 100
 _FAR = 60.0
 _EDGE = 14.0
-"""Shapes beyond exp(14), about a million, or below its inverse mean that the family tends to another one."""
+"""A shape above exp(14), about a million, or below its inverse means that the family tends to another family."""
 
 
 class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the user
@@ -209,18 +209,18 @@ class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the use
 
 @dataclass(frozen=True)
 class Fitted:
-    """A family with its most likely parameters."""
+    """A family with its maximum-likelihood parameters."""
 
     family: Family
     p: Floats
     errors: Floats | None
-    """Standard errors of `p`; None where the likelihood is flat."""
+    """Standard errors of `p`; None if the likelihood is flat."""
     log_likelihood: float
     n: int
 
     @property
     def aic(self) -> float:
-        """2 k - 2 log L, k the number of free parameters."""
+        """2 k - 2 log L, where k is the number of free parameters."""
         return 2 * self.family.free - 2 * self.log_likelihood
 
     @property
@@ -236,7 +236,7 @@ class Likelihood:
         self._family = family
         self._exact, self._log_exact = sample.exact, np.log(np.maximum(sample.exact, 1e-300))
         self._right = sample.right.size
-        # Neighbouring intervals share an edge: the survival is computed once at each.
+        # Neighboring intervals share an edge, so compute the survival once per edge.
         edges = np.unique(np.concatenate([sample.low, sample.high]))
         self._ends = np.concatenate([sample.right, edges])
         self._log_ends = np.log(np.maximum(self._ends, 1e-300))
@@ -246,8 +246,8 @@ class Likelihood:
         self.counts = np.concatenate([sample.exact_n, sample.right_n, sample.interval_n])
 
     def each(self, theta: Floats) -> Floats:
-        """Return the log-likelihood of one job at each distinct value, a row for each row of `theta`."""
-        # Far-off trial points overflow; no warning is needed.
+        """Return the log-likelihood of one job at each distinct value, with one row for each row of `theta`."""
+        # Trial points far from the optimum overflow; no warning is needed.
         with np.errstate(all="ignore"):
             p = self._family.from_free(np.clip(theta, -_FAR, _FAR))
             if theta.ndim == 2:
@@ -264,7 +264,7 @@ class Likelihood:
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        # A sum, not a product of vectors: its digits do not depend on the number of processors.
+        # Use a sum instead of a dot product, so that the digits do not depend on the number of CPUs.
         return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
@@ -274,12 +274,12 @@ class Likelihood:
         return np.concatenate(parts)
 
     def fall(self, theta: Floats) -> tuple[float, Floats]:
-        """Return minus the log-likelihood and minus its gradient, by forward differences."""
+        """Return the negative log-likelihood and its gradient, by forward differences."""
         found = -self.totals(np.concatenate([theta[None], theta + np.eye(theta.size) * _STEP]))
         return float(found[0]), (found[1:] - found[0]) / _STEP
 
     def information(self, theta: Floats) -> Floats:
-        """Return minus the second derivatives, by central differences."""
+        """Return the negative second derivatives, by central differences."""
         size, step = theta.size, 1e-3
         moved = np.eye(size) * step
         first, second = np.tril_indices(size, -1)
@@ -299,10 +299,10 @@ def maximize(family: Family, sample: Sample) -> Fitted:
     Raises
     ------
     FitFailure
-        The sample is too small or has one value, or the likelihood has no maximum inside the family.
+        The sample is too small or has a single value, or the likelihood has no maximum inside the family.
     """
     if sample.observed_n < max(10, 3 * family.free):
-        raise FitFailure(f"{sample.observed_n} durations are known to the end, {max(10, 3 * family.free)} are needed")
+        raise FitFailure(f"{sample.observed_n} durations have a known end, {max(10, 3 * family.free)} are needed")
     distinct = np.unique(sample.middles).size
     if distinct < 2:
         raise FitFailure("all durations are the same")
@@ -326,8 +326,8 @@ def maximize(family: Family, sample: Sample) -> Fitted:
 def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     """Return the highest point found on grouped values.
 
-    Mixtures take a few steps from each EM result and climb on from the best alone, unless a part shrinks to one
-    duration on the way.
+    For mixtures, take a few steps from each EM result and continue only from the best, unless one of its parts shrinks
+    to one duration.
     """
     limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
     bounds = _bounds(family, limit)
@@ -355,7 +355,7 @@ def _shrunk(family: Family, theta: Floats) -> bool:
 
 
 def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
-    """Return where to look: mixtures may not shrink a part to a point."""
+    """Return the search bounds; they keep a mixture from shrinking a part to a point."""
     found: list[tuple[float, float]] = [(-12.0, 12.0)] * (family.parts - 1)
     for name in family.own * family.parts:
         if name == "scale":
@@ -368,12 +368,12 @@ def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
 
 
 def climb(likelihood: Likelihood, theta: Floats, information: Floats, *, steps: int = 20, gain: float = 1e-5) -> Floats:
-    """Return a better point, by Newton steps with a fixed information matrix, halved until the likelihood rises.
+    """Return a better point, using Newton steps with a fixed information matrix, halved until the likelihood rises.
 
-    It ends after `steps`, or when the next step would gain less than `gain` of log-likelihood.
+    Stop after `steps`, or when the next step would gain less than `gain` in log-likelihood.
     """
     values, vectors = np.linalg.eigh(information)
-    # In a direction in which the matrix is flat or negative, steps stay small.
+    # Steps stay small in directions where the matrix is flat or negative.
     values = np.maximum(np.abs(values), 1e-8 * np.abs(values).max() + 1e-12)
     depth, slope = likelihood.fall(theta)
     for _ in range(steps):
@@ -397,7 +397,7 @@ def _check_inside(family: Family, p: Floats, sample: Sample) -> None:
     longest = max(sample.middles.max(), sample.right.max(initial=0.0))
     for name, value in named.items():
         if name.startswith("weight") and value * sample.n < 5:
-            raise FitFailure(f"a part holds less than 5 jobs ({name} = {value:.2g})")
+            raise FitFailure(f"a part has fewer than 5 jobs ({name} = {value:.2g})")
         if name.startswith("scale") and value > 1e5 * longest:
             raise FitFailure(f"no maximum inside the family: {name} grows without bound")
         if name.startswith("scale") and value < 1e-6:
@@ -411,7 +411,7 @@ def _check_inside(family: Family, p: Floats, sample: Sample) -> None:
 
 
 def _check_identified(family: Family, p: Floats, errors: Floats | None) -> None:
-    """Refuse a large shape that the data do not determine: the family then tends to another one."""
+    """Reject a large shape that the data do not determine, because the family then tends to another family."""
     if errors is None or family.parts > 1:
         return
     for name, value, error in zip(family.parameters, p, errors, strict=True):

@@ -1,4 +1,4 @@
-"""The jobs of a log that a synthetic Trace can take as they are, day by day, with their attempts."""
+"""The jobs of a log that a synthetic Trace can reuse unchanged, day by day, with their attempts."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ if TYPE_CHECKING:
 DAY_US = 86_400_000_000
 """A day [us]."""
 NAMES = {"user": "u", "account": "a", "group": "g"}
-"""Columns whose names become numbers, and the letter in front."""
+"""Columns whose names become numbers, with the letter put in front."""
 KEPT = (
     *("cluster", "vc", "workload", "status", "gpu_count", "cpu_count", "memory_gib", "gpu_model", "node_count"),
     *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
 )
-"""Columns of jobs that stay as they are."""
+"""Columns of jobs that stay unchanged."""
 WEEK = 7
 _LONGEST_BLOCK = 28
-"""Most days of a block."""
+"""Maximum number of days in a block."""
 _LEAST_DAYS = 9
-"""Days of a log from which on the first and the last, which it may hold in part, are left out."""
+"""From this many days on, a log's first and last days, which may be incomplete, are left out."""
 _OF_ATTEMPTS = ("attempt", "run_s", "gpu_count", "node_count", "status")
 
 
 @dataclass(frozen=True)
 class LogJobs:
-    """The jobs of the log that can be taken, day by day."""
+    """The usable jobs of a log, day by day."""
 
     jobs: pl.DataFrame
-    """As the Trace has them, also those that are not taken: job_id, run_s, numbers for names (user_number and so on, -1
-    where there is none), and what stays as it is."""
+    """All jobs of the Trace, including those not taken: job_id, run_s, numbers for names (such as user_number; -1
+    without a name), and the unchanged columns."""
     row: Ints
-    """Row of each job that is taken, in order of submission by the clock of the log (n,)."""
+    """Row of each job that is taken, in submission order by the log's clock (n,)."""
     local_us: Ints
-    """Its submission [us since 1970] (n,)."""
+    """Submission of each job that is taken [us since 1970] (n,)."""
     first: Ints
-    """Place of the first job of each day in that order, and the number of jobs at the end (days + 1,)."""
+    """Index of each day's first job in that order, followed by the number of jobs (days + 1,)."""
     begin_us: int
     """Local midnight of the first day [us since 1970]."""
     length: int
-    """Days of a block: as long as days hang together in jobs or in GPU-hours, whichever is longer."""
+    """Days per block: the range over which days are correlated in jobs or in GPU-hours, whichever is longer."""
     notes: tuple[str, ...]
 
     @property
     def days(self) -> int:
-        """How many there are."""
+        """Number of days."""
         return self.first.size - 1
 
     @property
     def per_day(self) -> float:
-        """Mean number of jobs a day.
+        """Mean number of jobs per day.
 
         Raises
         ------
         UsageError
-            There is none on a whole day.
+            No job was submitted on a whole day.
         """
         if self.first[-1] == self.first[0]:
             raise UsageError("the log has no whole day with jobs", hint="resample a longer log")
@@ -75,12 +75,12 @@ class LogJobs:
 
 
 def read_log(trace: Trace) -> LogJobs:
-    """Return the jobs of a log, without those that still ran or waited at its end, or have no submission.
+    """Return the jobs of a log, except those without a submission and those running or waiting at its end.
 
     Raises
     ------
     UsageError
-        There is none, or they span too many days.
+        The log has no such jobs, or they span too many days.
     """
     columns = [name for name in KEPT if name in _filled(trace)]
     jobs = _judged(trace).select("job_id", *columns, *NAMES, "run_s", "submit_time", "local_us", "usable").collect()
@@ -88,11 +88,15 @@ def read_log(trace: Trace) -> LogJobs:
     if not row.size:
         raise _nothing(trace)
     left_out = jobs.height - row.size
-    notes = [f"{counted(left_out, 'jobs')} of the log left out: no submission, or not ended"] if left_out else []
-    # Numbers are sorted and rows are not: a frame of strings would take ten times as long.
+    notes = (
+        [f"{counted(left_out, 'jobs')} of the log left out, because they have no submission or no end"]
+        if left_out
+        else []
+    )
+    # Sort the numbers instead of the rows, because a frame of strings would take ten times as long.
     row = row[np.argsort(jobs["submit_time"].dt.epoch("us").to_numpy()[row], kind="stable")]
     local_us = jobs["local_us"].to_numpy()[row]
-    if (np.diff(local_us) < 0).any():  # where clocks go back
+    if (np.diff(local_us) < 0).any():  # the clocks were set back
         order = np.argsort(local_us, kind="stable")
         row, local_us = row[order], local_us[order]
     jobs = jobs.drop("usable", "submit_time", "local_us").with_columns(
@@ -102,9 +106,9 @@ def read_log(trace: Trace) -> LogJobs:
     begin, number = _whole_days(int(day[0]), int(day[-1]))
     first = np.searchsorted(day, begin + np.arange(number + 1))
     if number < day[-1] - day[0] + 1:
-        notes.append("the first and the last day of the log, which may be parts of days, are not taken")
+        notes.append("the log's first and last days are left out, because they may be incomplete")
     if number < 14:
-        notes.append("less than two weeks: days do not keep their weekday")
+        notes.append("the log has less than two weeks, so days do not keep their weekday")
     hours = (jobs["run_s"] * jobs["gpu_count"] / 3600).fill_null(0.0).to_numpy()[row]
     daily = np.maximum(np.diff(np.concatenate([[0.0], hours.cumsum()])[first]), 0.0)
     length = max(block_length(np.diff(first).astype(float)), block_length(daily))
@@ -112,15 +116,15 @@ def read_log(trace: Trace) -> LogJobs:
 
 
 def block_length(daily: Floats) -> int:
-    """Return how many days a block needs: the first lag at which the autocorrelation is within chance.
+    """Return the number of days per block: the first lag at which the autocorrelation is within chance.
 
-    The logarithm of 1 + the daily figure is taken, less the mean of its weekday where there are three weeks or more;
-    chance is 2 / sqrt(days). At most a quarter of the log, and 28 days.
+    The autocorrelation is that of log(1 + the daily figure), minus the mean of its weekday if the log has three weeks
+    or more. Chance is 2 / sqrt(days). A block is at most a quarter of the log and at most 28 days.
 
     Parameters
     ----------
     daily : array (n,)
-        What came on each day, such as jobs.
+        Daily figure, such as the number of jobs.
     """
     number = daily.size
     most = min(_LONGEST_BLOCK, max(1, number // 4))
@@ -137,12 +141,12 @@ def block_length(daily: Floats) -> int:
 
 
 def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
-    """Return local midnight of the first day of a log [us since 1970], and how many jobs `read_log` takes on each.
+    """Return local midnight of a log's first day [us since 1970] and how many jobs `read_log` takes on each day.
 
     Raises
     ------
     UsageError
-        There is none, or they span too many days.
+        The log has no such jobs, or they span too many days.
     """
     counts = (
         _judged(trace)
@@ -162,15 +166,15 @@ def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
 
 
 def _filled(trace: Trace) -> frozenset[str]:
-    """Return the columns of jobs that hold any value, and those that are needed; empty ones would take much memory."""
+    """Return the needed columns of jobs and those with any value; empty columns would take much memory."""
     with trace.database() as database, database.connect() as con:
         return filled_columns(con, "jobs", trace.files("jobs")) | {"cluster", "vc", "gpu_count"}
 
 
 def _judged(trace: Trace) -> pl.LazyFrame:
-    """Return the jobs with their run time [s], their submission by the clock of the log, and whether they are taken.
+    """Return the jobs with their run time [s], their submission by the log's clock, and whether they are taken.
 
-    Those that still ran or waited at the end of the log are not, nor those without a submission.
+    Jobs without a submission are not taken, nor are jobs running or waiting at the end of the log.
     """
     own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
     unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
@@ -186,21 +190,21 @@ def _nothing(trace: Trace) -> UsageError:
 
 
 def _whole_days(first: int, last: int) -> tuple[int, int]:
-    """Return the first day that is taken, and how many are: of nine or more not those at the ends.
+    """Return the first day that is taken and the number of days; with nine or more, the days at the ends are left out.
 
     Raises
     ------
     UsageError
-        They are too many.
+        The log has too many days.
     """
     number = last - first + 1
     if number > LONGEST_DAYS:
-        raise UsageError(f"the log spans {number:,} days", hint="choose jobs of a shorter time")
+        raise UsageError(f"the log spans {number:,} days", hint="choose jobs from a shorter period")
     return (first + 1, number - 2) if number >= _LEAST_DAYS else (first, number)
 
 
 def _numbers(names: pl.Series, counts: pl.Series) -> pl.Series:
-    """Return a number for each name, 0 for that of the most jobs that count, -1 where it is unknown or of none."""
+    """Return a number for each name: 0 for the most counted jobs, -1 for an unknown name or one without jobs."""
     order = names.filter(counts).drop_nulls().value_counts(sort=False)
     order = order.sort("count", names.name, descending=[True, False])
     number = pl.int_range(order.height, dtype=pl.Int64)
@@ -215,11 +219,11 @@ class LogAttempts:
     """The attempts of the jobs of a log."""
 
     rows: pl.DataFrame | None
-    """In the order of the jobs; None where the log has none."""
+    """The attempts in job order; None if the log has no attempts."""
     first: Ints
-    """Place of the first of each job."""
+    """Index of each job's first attempt."""
     count: Ints
-    """How many each job has."""
+    """Number of attempts of each job."""
 
 
 def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
@@ -241,9 +245,9 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
 
 
 def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
-    """Return the place of each attempt's job where every job has attempts and both tables have one order, else None.
+    """Return the index of each attempt's job if every job has attempts and both tables have one order, otherwise None.
 
-    That is what most formats write, and found far sooner than by looking up every job.
+    Most formats write the tables this way, and this is much faster than looking up each job.
     """
     begins = (of_attempts != of_attempts.shift()).fill_null(value=True)
     named = of_attempts.filter(begins)

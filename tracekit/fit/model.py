@@ -1,7 +1,7 @@
-"""The fitted workload of a Trace, workload.json: write, read and check it, and show it as tables for people.
+"""The fitted workload of a Trace, workload.json: write it, read it, check it, and show it as tables.
 
-schemas/workload-1.json is the contract; this module adds what a JSON Schema cannot say (domains of parameters, shares
-that sum to 1, a chosen family that was fitted).
+schemas/workload-1.json is the contract. This module adds the checks that a JSON Schema cannot express: parameter
+domains, shares that sum to 1, and a chosen family that was fitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
-"""Version of workload.json; a change that breaks a reader raises it."""
+"""Version of workload.json, raised by each change that breaks a reader."""
 DIGITS = 10
 """Significant digits of every number in workload.json."""
 
@@ -76,39 +76,40 @@ class WorkloadModel:
 
     @property
     def origin(self) -> str:
-        """What the model was fitted to, in words."""
+        """Description of the jobs that the model was fitted to."""
         source = self.document["source"]
         return f"{source['jobs']:,} jobs of format {source['format']}"
 
     @property
     def run_times(self) -> list[dict[str, Any]]:
-        """One entry a group of jobs, in order of workload.json."""
+        """One entry per group of jobs, in the order of workload.json."""
         found: list[dict[str, Any]] = self.document["run_times"]
         return found
 
     def run_time(self, measure: str = "until_end", **key: str | None) -> dict[str, Any] | None:
-        """Return the entry of one group, None where there is none.
+        """Return the entry of one group, or None if the model has none.
 
         Parameters
         ----------
         measure : {"until_end", "demand"}
-            Run time whatever ended the job, or the run time without cancellations and kills.
+            The run time regardless of how the job ended, or the run time the job would have had without cancellation or
+            kill.
         **key
-            gpu_class, status, cluster, vc; those left out are those of all.
+            gpu_class, status, cluster, vc; a key left out means all.
         """
         wanted = {"measure": measure, **dict.fromkeys(("gpu_class", "status", "cluster", "vc")), **key}
         return next((e for e in self.run_times if all(e[k] == v for k, v in wanted.items())), None)
 
     @property
     def whole(self) -> dict[str, Any]:
-        """The run times of all jobs, whatever ended them."""
+        """The run times of all jobs, regardless of how they ended."""
         found = self.run_time()
         if found is None:
             raise UsageError("the model has no run times", hint="fit a Trace whose jobs ran")
         return found
 
     def shape(self, entry: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        """Return the fit that a group takes, its own or that of the pool it is in, and the factor on its durations."""
+        """Return the fit that a group uses, its own or its pool's, and the factor on its durations."""
         name = entry["pooled_to"]
         if name is None:
             return entry, 1.0
@@ -119,18 +120,18 @@ class WorkloadModel:
         return found or self.whole, entry["median_ratio"] or 1.0
 
     def to_json(self) -> bytes:
-        """Return workload.json's bytes: numbers of 10 significant digits, keys in a fixed order."""
+        """Return the bytes of workload.json, with 10 significant digits per number and keys in a fixed order."""
         return orjson.dumps(rounded(self.document), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def write(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write workload.json whole or not at all.
+        """Write workload.json completely or not at all.
 
         Raises
         ------
         UsageError
-            `read` would refuse the file.
+            `read` would reject the file.
         OutputError
-            The file exists and `force` is not given, or the place cannot be written.
+            The file exists and `force` is not set, or it cannot be written.
         """
         target = Path(path)
         check_files(target, force=force)
@@ -151,7 +152,7 @@ class WorkloadModel:
         Raises
         ------
         UsageError
-            The file cannot be read, is of another version, lacks a part, or holds parameters outside their domain.
+            The file cannot be read, has another version, lacks a part, or contains parameters outside their domain.
         """
         place = Path(path)
         try:
@@ -164,18 +165,20 @@ class WorkloadModel:
 
     @classmethod
     def checked(cls, document: Any, where: Path | None = None) -> WorkloadModel:
-        """Return the model of a document, or say what is wrong with it.
+        """Return the model in a document, or raise an error that says what is wrong with it.
 
         Raises
         ------
         UsageError
-            As `read`.
+            As in `read`.
         """
         if not isinstance(document, dict) or document.get("format") != "tracekit-workload":
             raise UsageError("is not a workload model", where=where, hint=_HINT)
         if document.get("version") != VERSION:
             raise UsageError(
-                f"has version {document.get('version')}, this tracekit reads {VERSION}", where=where, hint="fit again"
+                f"has version {document.get('version')}, but tracekit reads {VERSION}",
+                where=where,
+                hint="fit again",
             )
         for problem in _problems(document):
             raise UsageError(problem, where=where, hint="fit again, or correct the file")
@@ -183,7 +186,7 @@ class WorkloadModel:
 
 
 def rounded(value: Any) -> Any:
-    """Return a document with every number cut to 10 significant digits."""
+    """Return a document with every number rounded to 10 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -194,14 +197,14 @@ def rounded(value: Any) -> Any:
 
 
 def _pool(document: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the pool of size classes that a group takes its shape from, None where it is not in the file."""
+    """Return the pool of size classes that a group takes its shape from, or None if the file does not have it."""
     key = (entry["measure"], entry.get("pooled_status", entry["status"]), entry.get("pooled_classes"))
     pools = document.get("run_time_pools", [])
     return next((p for p in pools if (p["measure"], p["status"], p["gpu_classes"]) == key), None)
 
 
 def _problems(document: dict[str, Any]) -> Iterator[str]:
-    """Yield problems, at least the first of each kind."""
+    """Yield problems, including at least the first of each kind."""
     import jsonschema
 
     schema = orjson.loads((resources.folder("schemas") / f"workload-{VERSION}.json").read_bytes())
@@ -248,7 +251,7 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
     process = arrivals["process"]
     if process is None:
         if "reason" not in arrivals:
-            yield "arrivals: 'reason' is missing, which says why there is no process"
+            yield "arrivals: there is no process, and 'reason', which explains why, is missing"
         return
     for part in ("rate", "batch", "start", "days", "step_s", "timezone"):
         if part not in arrivals:
@@ -266,7 +269,7 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
 def _bad_sessions(arrivals: dict[str, Any]) -> Iterator[str]:
     sessions = arrivals.get("sessions")
     if sessions is None:
-        yield "arrivals: the process is 'sessions', and there are none"
+        yield "arrivals: the process is 'sessions', but the sessions are missing"
         return
     starts = sessions["starts"]
     yield from _bad_pieces(starts["rate"])
@@ -282,7 +285,7 @@ def _bad_pieces(rate: dict[str, Any]) -> Iterator[str]:
     edges = [0.0, *(p["to_day"] for p in pieces)]
     joined = all(p["from_day"] == before for p, before in zip(pieces, edges, strict=False))
     if not joined or any(late <= early for early, late in itertools.pairwise(edges)):
-        yield "arrivals/rate: each piece begins where the one before ends, the first on day 0"
+        yield "arrivals/rate: each piece must begin where the previous piece ends, and the first on day 0"
 
 
 def _bad_process(process: str, candidates: list[dict[str, Any]]) -> Iterator[str]:
@@ -313,7 +316,7 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
-    """Yield lists whose lengths differ, or that repeat an entry."""
+    """Yield a problem for each list that has the wrong length or repeats an entry."""
     arrivals, correlation = document["arrivals"], document["correlation"]
     pairs = [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
     pairs += [("correlation/vcs", v["scores"], correlation["levels"]) for v in correlation["vcs"]]
@@ -328,7 +331,7 @@ def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
         yield "cluster/capacity: a VC is named twice"
 
 
-# The run times of a model, and the scores of generators, as tables for people.
+# Show a model's run times and the generators' scores as tables.
 
 WORKLOADS = {
     "model": "model",
@@ -338,16 +341,16 @@ WORKLOADS = {
     "poisson_jobs": "jobs one by one (naive)",
     "poisson_lognormal": "jobs one by one, lognormal (naive)",
 }
-"""What scored workloads are called in tables."""
+"""Names of scored workloads in tables."""
 SCORED_FIGURES = (
     *("gap_distribution", "gap_variation", "hourly_variation", "gpu_hours_per_day", "size_mix", "run_time_p99_s"),
     *("wait_fifo_mean_s", "wait_easy_mean_s", "wait_srtf_mean_s"),
 )
-"""Rows of `tracekit.fit.scores` that a short table has as columns."""
+"""Rows of `tracekit.fit.scores` that a short table shows as columns."""
 
 
 def summary_rows(model: WorkloadModel) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows: every group of run times with its chosen family, both criteria, and its goodness."""
+    """Return headers and rows: each group of run times with its family, both criteria and goodness of fit."""
     headers = ["run time of", "measure", "jobs", "censored", "family", "least AIC", "AIC", "BIC", "KS", "A-D", "p (KS)"]
     rows: list[list[object]] = []
     for entry in model.run_times:
@@ -372,9 +375,9 @@ def summary_rows(model: WorkloadModel) -> tuple[list[str], list[list[object]]]:
 
 
 def score_rows(model: WorkloadModel) -> list[dict[str, Any]]:
-    """Return the scores as a short table: the held-out log, each generator and baseline, and blocks of the log.
+    """Return the scores as a short table of the held-out log, each generator and baseline, and blocks of the log.
 
-    Values are medians over seeds; empty where nothing was scored.
+    Values are medians over seeds. The table is empty if nothing was scored.
     """
     scores = model.document.get("scores") or {"reason": "not scored"}
     if scores["reason"] is not None:
@@ -400,8 +403,8 @@ def score_rows(model: WorkloadModel) -> list[dict[str, Any]]:
 
 
 def score_words(model: WorkloadModel) -> str:
-    """Return what was scored how, or why nothing was, one sentence without its full stop."""
-    scores = model.document.get("scores") or {"reason": "the model is of an earlier version"}
+    """Return one sentence, without its full stop, on how the generators scored or why they were not scored."""
+    scores = model.document.get("scores") or {"reason": "the model has an earlier version"}
     if scores["reason"] is not None:
         return f"generators were not scored: {scores['reason']}"
     learned, held = scores["learned"], scores["held_out"]

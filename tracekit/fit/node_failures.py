@@ -1,10 +1,10 @@
-"""Failures of machines: how long one works until it fails, by cause, and how long it is then away.
+"""Failures of machines: how long a machine works until it fails, by cause, and how long it is then away.
 
-An event of the table node_events is a failure when its state is down, or drained with a cause that is a fault.
-Maintenance is none, whatever the state, nor is a node that works though not as it should, nor one drained for no cause
-that is known. Each cause is a process of its own on every node: its clock starts with the log, or when the node is
-back from the last failure by that cause, and is cut off at the end of the log; nodes that never failed count with the
-whole log. How old nodes are when the log begins is unknown, and taken as 0.
+An event in the table node_events is a failure if its state is down, or if its state is drained and its cause is a
+fault. Maintenance is not a failure in any state, nor is a node that works in a degraded way, nor a node drained for an
+unknown cause. On each node, each cause is a separate process: its clock starts when the log begins or when the node
+returns from the last failure with that cause, and is censored at the end of the log. Nodes that never failed count with
+the whole log. The age of nodes when the log begins is unknown and taken as 0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 LEAST_FAILURES = 20
-"""Failures that a cause needs for a fit of its own; rarer ones are fitted together."""
+"""Minimum number of failures for a separate fit of a cause; rarer causes are fitted together."""
 
-# Two exponentials are failures that come back, as after a repair that did not hold, beside new ones.
+# Two exponentials model new failures and recurring ones, such as those after a repair that did not hold.
 _UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min", "hyperexpon_2")}
 _AWAY = {"lognorm": FAMILIES["lognorm"]}
 _NONE = "the Trace has no table node_events"
@@ -37,7 +37,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Window:
-    """The nodes, and the time in which their failures are seen [us since 1970]."""
+    """The nodes, and the period in which their failures are observed [us since 1970]."""
 
     nodes: int
     begin: int
@@ -46,11 +46,11 @@ class Window:
 
 @dataclass(frozen=True)
 class FailureLog:
-    """The events of nodes, and which of them are failures."""
+    """Node events, and which of them are failures."""
 
     events: pl.DataFrame
-    """node_id, state, cause (`unknown` where the log has none), since and until [us since 1970], until NULL while it
-    goes on; planned: maintenance; failed: a failure."""
+    """node_id, state, cause (`unknown` if the log has none), since and until [us since 1970; until is NULL while the
+    event continues], planned (maintenance), and failed (a failure)."""
     window: Window
 
     @classmethod
@@ -80,16 +80,16 @@ class FailureLog:
         return self.events.filter("failed")
 
     def before(self, cut: int) -> FailureLog:
-        """Return what was known at a time [us since 1970]: what goes on then has no end."""
+        """Return what was known at a time [us since 1970]; an event that continues then has no end."""
         known = self.events.filter(pl.col("since") < cut)
         ended = known.with_columns(until=pl.when(pl.col("until") <= cut).then("until"))
         return FailureLog(ended, Window(self.window.nodes, self.window.begin, cut))
 
 
 def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
-    """Return the times to failure and the times away, of all causes together and of each cause.
+    """Return the times to failure and the times away, for all causes together and for each cause.
 
-    `groups` is None, with a reason, where the Trace does not tell failures.
+    `groups` is None, with a reason, if the Trace does not record failures.
     """
     if not trace.has("node_events"):
         return {"groups": None, "reason": _NONE}
@@ -97,7 +97,7 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
 
 
 def fit_failure_log(log: FailureLog, seed: int, effort: Effort) -> dict[str, Any]:
-    """Return what `fit_node_failures` does, of events at hand."""
+    """Return the same as `fit_node_failures`, from events that are already loaded."""
     events, window, failures = log.events, log.window, log.failures
     found: dict[str, Any] = {
         "events": events.height,
@@ -143,7 +143,7 @@ def _group(name: str, events: pl.DataFrame, window: Window, seed: int, effort: E
     down = Sample.make(_seconds(away), _seconds(spans.filter("open")))
     times = describe(up, seeded(seed, f"node up {name}"), effort, families=_UNTIL_FAILURE, p_value=False)
     if times["chosen"] is not None:
-        # The longest times are those of nodes that did not fail in the log: quantiles would end there.
+        # The longest times belong to nodes that did not fail in the log, so quantiles would end there.
         times["drawn_from"] = "family"
     return {
         "group": name,
@@ -160,7 +160,7 @@ def _group(name: str, events: pl.DataFrame, window: Window, seed: int, effort: E
 
 
 def times_away(events: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Return the times away, those of a node that overlap or touch as one; `open` goes on beyond the log."""
+    """Return the times away, merging a node's overlapping or touching times; `open` ones go on beyond the log."""
     ended = events.with_columns(open=pl.col("until").is_null(), until=pl.col("until").fill_null(window.end))
     ordered = ended.sort("node_id", "since", "until", "state", "cause")
     before = pl.col("until").cum_max().shift(1).over("node_id")
@@ -183,9 +183,9 @@ def _seconds(spans: pl.DataFrame) -> Any:
 
 
 def _times_between(spans: pl.DataFrame, window: Window) -> tuple[Any, Any]:
-    """Return the times to failure that ended in one [s], and those that the end of the log cut off."""
+    """Return the times that ended in a failure [s], and the times cut off by the end of the log."""
     before = spans.with_columns(back=pl.col("until").shift(1).over("node_id").fill_null(window.begin))
-    # What already failed when the log began says nothing on how long it had worked.
+    # For a node that was already down when the log began, the time it had worked is unknown.
     seen = before.filter(pl.col("since") > window.begin)
     ended = (seen["since"] - seen["back"]).to_numpy() / 1e6
     last = spans.group_by("node_id", maintain_order=True).agg(pl.col("until").max(), pl.col("open").any())

@@ -1,8 +1,8 @@
-"""The load that jobs offer to a cluster, and the factor on the arrivals that makes it what is asked for.
+"""Compute the load that jobs offer to a cluster, and the factor on the arrivals that gives a requested load.
 
-The offered load is the GPU-seconds that jobs ask for in a second, over the GPUs of the cluster: arrivals a second,
-times the mean of GPUs times run time of a job. Jobs of unknown size or run time ask for nothing. From the first
-submission to the last it is what `export --target-load` means. Above 1 the queue grows without end.
+The offered load is the requested GPU-seconds per second, divided by the cluster's GPUs: arrivals per second times the
+mean of a job's GPUs times run time. Jobs of unknown size or run time count as 0. From the first submission to the last,
+this is the load of `export --target-load`. Above 1 the queue grows without limit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 _LEVELS = 20_000
-"""Run times of equal probability of which a mean is taken; the last is divided further."""
+"""Number of equally likely run times to average; the last is divided further."""
 
 
 def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
-    """Return the GPUs of `fit_cluster`'s machines, or of its quotas where machines are unknown; 0 where both are."""
+    """Return the GPUs of `fit_cluster`'s machines; if these are unknown, of its quotas; if both are unknown, 0."""
     counts = node_table(cluster, scale_gpus)["gpu_count"]
     if counts.is_empty() or counts.null_count():
         counts = capacity_table(cluster, 0, scale_gpus)["gpu_count"]
@@ -41,22 +41,22 @@ def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
 
 
 def with_load(recipe: Recipe, gpu_seconds_per_s: Callable[[], float], cluster: Mapping[str, Any], what: str) -> Recipe:
-    """Return the recipe with the factor on the arrivals at which they offer its load; as it is where it has none.
+    """Return the recipe with the factor on the arrivals that gives its load; unchanged if it has no load.
 
     Parameters
     ----------
     recipe : Recipe
     gpu_seconds_per_s : callable
-        Returns what is asked for in a second at a factor of 1 [GPU*s/s].
+        Returns the requested GPU time per second at a factor of 1 [GPU*s/s].
     cluster : mapping
         From `fit_cluster`, before `recipe.scale_gpus`.
     what : str
-        Whose cluster it is, for errors.
+        Name of the cluster's source, for error messages.
 
     Raises
     ------
     UsageError
-        The load is no number above 0, there is a factor already, the cluster is unknown, or jobs ask for no GPU time.
+        The load is not above 0, the recipe already has a factor, the cluster is unknown, or jobs request no GPU time.
     """
     load = recipe.load
     if load is None:
@@ -69,14 +69,14 @@ def with_load(recipe: Recipe, gpu_seconds_per_s: Callable[[], float], cluster: M
     gpus = cluster_gpus(cluster, recipe.scale_gpus)
     if not gpus:
         hint = "add machines or quotas to the Trace before the fit, or use --scale-load"
-        raise UsageError(f"{what} has no cluster, so the load is undefined", where="--load", hint=hint)
+        raise UsageError(f"{what} does not describe a cluster, so the load is undefined", where="--load", hint=hint)
     if not asked > 0:
         raise UsageError(f"the jobs of {what} have no known GPU time", where="--load", hint="use --scale-load")
     return replace(recipe, scale_load=load * gpus / asked)
 
 
 def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
-    """Return the mean number of jobs an hour at a rate without changes, or over the log where it has them."""
+    """Return the mean number of jobs per hour: at a constant rate, or over the log if the rate changes."""
     if arrivals["process"] == "sessions":
         sessions = arrivals["sessions"]
         return jobs_per_hour(sessions["starts"]) * float(sessions["size"]["mean"])
@@ -87,31 +87,31 @@ def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
 
 
 def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Ints, Floats] | None, days: int) -> float:
-    """Return what the jobs of some days ask for [GPU].
+    """Return the GPU-seconds per second that the jobs of some days request [GPU].
 
     Parameters
     ----------
     gpus, run_s : Series (n,)
-        What each job asks for, and its run time [s], null where unknown.
+        GPUs that each job requests, and its run time [s], null if unknown.
     attempts : (array (n,), array), optional
-        Number of attempts of each job, and the run time of each in order of the jobs [s]. Their sum counts where it is
-        known: it has no gaps in it.
+        Number of attempts of each job, and the run time of each attempt in job order [s]. If known, their sum is used,
+        because it contains no gaps.
     days : int
     """
     held = run_s.fill_null(0.0).to_numpy()
     if attempts is not None:
         count, each = attempts
-        # A sum is NaN where an attempt's run time is unknown.
+        # A sum is NaN if an attempt's run time is unknown.
         whole = np.bincount(np.repeat(np.arange(held.size), count), each[: count.sum()], held.size)
         held = np.where((count > 0) & (whole >= 0), whole, held)
     return float(held @ gpus.fill_null(0.0).to_numpy()) / (days * 86_400)
 
 
 def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
-    """Return the mean of GPUs times run time of the jobs that a model draws [GPU*s].
+    """Return the mean GPUs times run time of the jobs that a model draws [GPU*s].
 
-    Requests and statuses are drawn by size class; given these, a run time depends on the class and status only, so that
-    the mean is a sum over both. The mean run time is that of the quantiles that are drawn, cut at the longest.
+    Requests and statuses are drawn by size class. Given these, a run time depends only on the class and status, so the
+    mean is a sum over both. The mean run time is that of the drawn quantiles, truncated at the longest run time.
     """
     document = model.document
     if not model.run_times:
@@ -142,7 +142,7 @@ def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
 
 
 def _scores() -> tuple[Floats, Floats]:
-    """Return normal scores and the probability of each; they become denser in the upper tail, where the time is."""
+    """Return normal scores and their probabilities, finer in the upper tail, which holds most of the time."""
     body = (np.arange(_LEVELS - 1) + 0.5) / _LEVELS
     edges = np.geomspace(1 / _LEVELS, 1e-12, _LEVELS // 20)
     middle = np.sqrt(edges[:-1] * edges[1:])

@@ -1,14 +1,14 @@
-"""Fit the process of arrivals around a known rate: Poisson, gamma renewal, or modulated.
+"""Fit the arrival process around a known rate: Poisson, gamma renewal, or modulated.
 
-With the fitted rate the gaps between batches are converted to operational time, in which a Poisson process has
-exponential gaps of mean 1. Poisson is rejected when hourly counts vary more, or gaps more or less, than those of 99 %
-of simulated Poisson processes observed through the same clock; then a gamma renewal process and a two-state
-Markov-modulated Poisson process are fitted to the same gaps, and the one with the least BIC is chosen.
+The fitted rate converts the gaps between batches to operational time, in which a Poisson process has exponential gaps
+with mean 1. Poisson is rejected if hourly counts vary more, or gaps vary more or less, than those of 99 % of simulated
+Poisson processes observed through the same clock. Then a gamma renewal process and a two-state Markov-modulated Poisson
+process are fitted to the same gaps, and the process with the lowest BIC is chosen.
 
-Of a step (tick) of its clock a log shows only whether anything arrived in it. The fitted rate is that of such ticks:
-where a share q of them is hit, -ln(1 - q) events arrive in a tick of a Poisson process. In ticks, gaps and hourly
-counts vary less than those of a Poisson process, and the less the more ticks are hit. A statistic is therefore compared
-with that of simulated processes observed through the same clock.
+For each step (tick) of its clock, a log shows only whether anything arrived. The fitted rate counts ticks with an
+arrival: if a share q of the ticks is hit, a Poisson process has -ln(1 - q) events per tick. Measured in ticks, gaps and
+hourly counts vary less than in a Poisson process; the more ticks are hit, the less they vary. Each statistic is
+therefore compared with that of simulated processes observed through the same clock.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ if TYPE_CHECKING:
 
 
 DRAWS = 999
-"""Processes simulated for a p-value; as few as 250 where there are many hours or gaps."""
+"""Number of processes simulated for a p-value; as few as 250 if there are many hours or gaps."""
 _LEAST_DRAWS = 250
 _MOST = 5_000_000
 """Approximate number of random numbers for a p-value."""
 _MOST_HIT = 0.999
-"""Largest share of the ticks of an hour that is taken as hit: with all of them the rate would be infinite."""
+"""Maximum share of an hour's ticks that counts as hit; if all were hit, the rate would be infinite."""
 
 
 class IndependenceResult(NamedTuple):
-    """A statistic of the log, compared with that of independent arrivals."""
+    """A statistic of the log, compared with the same statistic of independent arrivals."""
 
     value: float
     independent: float
-    """Median of the simulated processes; 0 where they cannot vary."""
+    """Median over the simulated processes; 0 if they cannot vary."""
     p: float
     draws: int
 
     @property
     def ratio(self) -> float | None:
-        """Variation of the log over that of independent arrivals."""
+        """Variation of the log divided by that of independent arrivals."""
         return self.value / self.independent if self.independent > 0 else None
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The fitted rate of ticks with an arrival, and of the events behind them, through the hours of a window."""
+    """The fitted rates of ticks with an arrival and of the underlying events, for each hour of a window."""
 
     step_s: float
     edges_s: Floats
-    """Ends of the hours, the first and the last those of the window, in seconds since 1970 UTC."""
+    """Edges of the hours, in seconds since 1970 UTC; the first and last are the ends of the window."""
     cells: Ints
-    """Which factor of the profile each hour has."""
+    """Index of each hour's factor in the profile."""
     hits: Floats
-    """Expected ticks with an arrival in each hour."""
+    """Expected number of ticks with an arrival in each hour."""
     ticks: Floats
-    """Ticks in each hour."""
+    """Number of ticks in each hour."""
 
     @classmethod
     def make(cls, times: Floats, step: float, rate: Rate, hours: Hours) -> Clock:
-        """Return the clock of a rate fitted to `times`, the rising beginnings [s] of ticks of `step` seconds."""
+        """Return the clock of a rate fitted to `times`, the increasing start times [s] of ticks of `step` seconds."""
         return cls.of_window(float(times[0]), float(times[-1] + step), step, rate, hours)
 
     @classmethod
     def of_window(cls, begin_s: float, end_s: float, step: float, rate: Rate, hours: Hours) -> Clock:
-        """Return the clock of a rate through a window [s since 1970], of which `hours` are the hours."""
+        """Return the clock of a rate over a window [s since 1970] that consists of `hours`."""
         edges = hours.start_s + HOUR_S * np.arange(hours.of_week.size + 1, dtype=float)
         edges[0], edges[-1] = begin_s, end_s
         return cls(step, edges, hours.of_week % rate.profile.size, rate.expected(hours), np.diff(edges) / step)
@@ -87,18 +87,19 @@ class Clock:
 
     @property
     def room(self) -> float:
-        """Squared variation of the gaps of a Poisson process: share of ticks that are not hit, where batches come.
+        """Squared variation of the gaps of a Poisson process: the share of ticks without a hit at the times of batches.
 
-        Of ticks hit with chance q a gap is k ticks long with chance q (1 - q)^(k - 1): its squared variation is 1 - q.
+        If ticks are hit with probability q, a gap is k ticks long with probability q (1 - q)^(k - 1), so its squared
+        variation is 1 - q.
         """
         return 1 - float((self.hits @ self.shares) / self.hits.sum())
 
     def gaps(self, times: Floats) -> Floats:
-        """Return the expected hit ticks between successive times."""
+        """Return the expected number of hit ticks between successive times."""
         return np.diff(np.interp(times, self.edges_s, _cumulated(self.hits)))
 
     def between(self, begin_s: float, end_s: float) -> Clock:
-        """Return the clock of a part of the window."""
+        """Return the clock for a part of the window."""
         first = int(np.searchsorted(self.edges_s, begin_s, side="right")) - 1
         last = int(np.searchsorted(self.edges_s, end_s))
         edges = self.edges_s[first : last + 1].copy()
@@ -111,9 +112,10 @@ class Clock:
 def counts_test(
     dispersion: float, clock: Clock, factors: int, fitted: int, rng: np.random.Generator
 ) -> IndependenceResult:
-    """Test whether hourly counts are more dispersed than those of a Poisson process, whose rate is fitted to each draw.
+    """Test whether hourly counts are more dispersed than those of a Poisson process.
 
-    `dispersion` is that of Pearson, `factors` of the profile, `fitted` the numbers that were fitted to the counts.
+    The rate is fitted again to each draw. `dispersion` is Pearson's, `factors` is the number of factors in the profile,
+    and `fitted` is the number of parameters fitted to the counts.
     """
     order = np.argsort(clock.cells, kind="stable")
     cells = clock.cells[order]
@@ -136,7 +138,8 @@ def counts_test(
 def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generator) -> IndependenceResult:
     """Test whether gaps vary more or less than those of a Poisson process observed in ticks (two-sided).
 
-    `times` are the beginnings of successive ticks with an arrival [s], `factors` those of the profile.
+    `times` are the start times of successive ticks with an arrival [s]; `factors` is the number of factors in the
+    profile.
     """
     part = clock.between(times[0], times[-1] + clock.step_s)
     outside = np.bincount(clock.cells, clock.hits, factors) - np.bincount(part.cells, part.hits, factors)
@@ -150,7 +153,7 @@ def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generato
         seconds = np.interp(drawn[: np.searchsorted(drawn, events[-1])], events, part.edges_s)
         ticks = np.floor(seconds / part.step_s)
         hit = ticks[np.flatnonzero(np.diff(ticks, prepend=-1.0))] * part.step_s
-        # As for the log, the rate of a draw is fitted to its own hits.
+        # As with the log, each draw's rate is fitted to its own hits.
         hours = np.searchsorted(part.edges_s[1:-1], hit, side="right")
         counts = np.bincount(part.cells, np.bincount(hours, minlength=part.hits.size), factors) + rng.poisson(outside)
         fitted = replace(part, hits=part.hits * ((counts + 1) / (per_cell + 1))[part.cells])
@@ -162,7 +165,7 @@ def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generato
 
 
 def _variation(gaps: Floats) -> float:
-    """Return the squared variation: variance over squared mean."""
+    """Return the squared variation, the variance divided by the squared mean."""
     return float(gaps.var() / gaps.mean() ** 2) if gaps.size > 1 else 0.0
 
 
@@ -174,12 +177,11 @@ def _cumulated(each: Floats) -> Floats:
     return np.concatenate([[0.0], each.cumsum()])
 
 
-# Fit arrivals that are not Poisson even at a known rate: gamma renewal and a two-state modulated Poisson process.
-#
-# Both are in operational time, in which the fitted rate is 1 everywhere: a gap is the expected number of arrivals
-# between two arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals of one tick
-# of the log's clock are one batch, so that no gap is shorter than half a tick: the gamma distribution is that of the
-# gaps above it. A two-state Markov-modulated Poisson process changes between a quiet and a busy rate.
+# Fit arrivals that are not Poisson even around a known rate: gamma renewal and two-state modulated Poisson.
+# Both are in operational time, in which the fitted rate is 1 everywhere and a gap is the expected number of arrivals
+# between two arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals in the same
+# tick of the log's clock form one batch, so no gap is shorter than half a tick, and the gamma distribution describes
+# the gaps above that. A two-state Markov-modulated Poisson process switches between a quiet and a busy rate.
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class Modulated:
     quiet_rate: float
     busy_rate: float
     to_busy: float
-    """Changes from quiet to busy per unit of quiet operational time."""
+    """Switches from quiet to busy per unit of quiet operational time."""
     to_quiet: float
 
     @property
@@ -199,18 +201,18 @@ class Modulated:
 
 
 def gamma_log_likelihood(gaps: Floats, a: float, scale: float, least: float) -> float:
-    """Return the log-likelihood of gaps under the part of gamma(a, scale) above `least`."""
+    """Return the log-likelihood of gaps under gamma(a, scale) truncated below `least`."""
     one = special.gammaln(a) + a * np.log(scale) + np.log(max(float(special.gammaincc(a, least / scale)), 1e-300))
     return float((a - 1) * np.log(gaps).sum() - gaps.sum() / scale - gaps.size * one)
 
 
 def fit_gamma(gaps: Floats, least: float) -> tuple[float, float, float]:
-    """Return shape and scale of the most likely gamma renewal process, and the log-likelihood.
+    """Return the shape and scale of the most likely gamma renewal process, and its log-likelihood.
 
     Parameters
     ----------
     gaps : array
-        In operational time, all above `least`.
+        Gaps in operational time, all above `least`.
     least : float
         Half a tick of the log's clock, in operational time.
     """
@@ -228,8 +230,8 @@ def fit_gamma(gaps: Floats, least: float) -> tuple[float, float, float]:
 def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
     """Return the exact log-likelihood of gaps between arrivals of a stationary process.
 
-    A gap x multiplies the vector of states by exp((Q - R) x) R, with Q the changes and R the rates; the products are
-    taken in pairs, so that n gaps take log2(n) steps.
+    A gap x multiplies the state vector by exp((Q - R) x) R, where Q holds the transition rates and R the arrival rates.
+    The products are taken in pairs, so n gaps take log2(n) steps.
     """
     a, b, quiet, busy = process.to_busy, process.to_quiet, process.quiet_rate, process.busy_rate
     first, last = -(a + quiet), -(b + busy)
@@ -251,14 +253,14 @@ def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
             return -np.inf
         total += float(np.log(size).sum())
         steps = steps / size
-    # The state at an arrival is weighted by the arrivals in that state.
+    # The state at an arrival is weighted by the arrival rate in that state.
     states = np.array([b * quiet, a * busy])
     found = float((states / states.sum()) @ steps[0].sum(axis=1))
     return total + float(np.log(found)) if found > 0 else -np.inf
 
 
 def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
-    """Return the most likely two-state process of mean rate 1 and its log-likelihood; None where none is found."""
+    """Return the most likely two-state process of mean rate 1 and its log-likelihood, or None if none is found."""
 
     def fall(theta: Floats) -> float:
         found = modulated_log_likelihood(gaps, _modulated(theta))
@@ -266,7 +268,7 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
 
     best = None
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
-    # A first step may end in a corner where both states are alike; short stays need a starting point of their own.
+    # The first descent may end in a corner where both states are equal; short stays need a separate starting point.
     for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
         found = minimize(fall, np.array(start), bounds, maxiter=40)
         if best is None or found[0] < best[0]:
@@ -276,14 +278,14 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
     return _modulated(best[1]), -best[0]
 
 
-# Standard errors of the parameters of an arrival process, from the observed information of its gaps.
+# Compute the standard errors of an arrival process's parameters from the observed information of its gaps.
 
 _STEP = 1e-3
-"""Step of the second differences, in logarithms and log odds."""
+"""Step of the second differences, in logarithms and log-odds."""
 
 
 def gamma_errors(gaps: Floats, a: float, scale: float, least: float) -> dict[str, float] | None:
-    """Return the standard errors of a gamma renewal process, None where the likelihood has no inner maximum."""
+    """Return the standard errors of a gamma renewal process, or None if the likelihood has no interior maximum."""
 
     def named(theta: Floats) -> dict[str, float]:
         return {"a": float(np.exp(theta[0])), "scale": float(np.exp(theta[1]))}
@@ -295,7 +297,7 @@ def gamma_errors(gaps: Floats, a: float, scale: float, least: float) -> dict[str
 
 
 def modulated_errors(gaps: Floats, process: Modulated) -> dict[str, float] | None:
-    """Return the standard errors of a two-state process, of which three numbers are free: its mean rate is 1."""
+    """Return the standard errors of a two-state process; it has three free parameters because its mean rate is 1."""
 
     def named(theta: Floats) -> dict[str, float]:
         return asdict(_modulated(theta))
@@ -319,7 +321,7 @@ def _modulated(theta: Floats) -> Modulated:
 def _errors(
     likelihood: Callable[[Floats], float], named: Callable[[Floats], dict[str, float]], theta: Floats
 ) -> dict[str, float] | None:
-    """Return the errors of named parameters by the delta method; None where the information is not positive."""
+    """Return the delta-method standard errors of named parameters, or None if the information is not positive."""
     moved = np.eye(theta.size) * _STEP
     information = np.empty((theta.size, theta.size))
     for i, one in enumerate(moved):
@@ -339,39 +341,39 @@ def _errors(
 
 
 PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP", "sessions": "sessions"}
-"""Names of the processes in text."""
+"""Names of the processes as used in text."""
 
 LEVEL = 0.01
 """p-value below which Poisson is rejected."""
 GAPS = 20_000
-"""Most successive gaps that the processes are fitted to."""
+"""Maximum number of successive gaps that the processes are fitted to."""
 _LEAST = 20
-"""Arrivals that a process needs."""
+"""Minimum number of arrivals for a process."""
 _LEAST_ROOM = 0.05
-"""Least share of steps without a batch, in the hours with batches, that the tests need."""
+"""Minimum share of steps without a batch, in hours with batches, for the tests."""
 
 
 def fit_process(times: Floats, clock: Clock, rate: Rate, rng: np.random.Generator) -> dict[str, Any]:
-    """Return process, why, tests and candidates of workload.json.
+    """Return the keys process, why, tests and candidates of workload.json.
 
     Parameters
     ----------
     times : array (n,)
-        Rising beginnings of the steps in which something arrived [s since 1970].
+        Increasing start times of the steps with an arrival [s since 1970].
     clock : Clock
-        The fitted rate, by step.
+        The fitted rate per step.
     rate : Rate
         The same rate.
     rng : Generator
-        For the tests.
+        Random numbers for the tests.
     """
     if times.size < _LEAST:
-        why = f"{times.size} arrivals cannot distinguish the processes, {_LEAST} are needed"
+        why = f"{times.size} arrivals are too few to distinguish the processes; {_LEAST} are needed"
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
     if clock.room < _LEAST_ROOM:
         why = (
-            f"the log's clock goes in steps of {duration(clock.step_s)}, and where batches come only"
-            f" {percent(clock.room)} of them are without one: that does not distinguish bursts from independent"
+            f"the log's clock has steps of {duration(clock.step_s)}, and at the times of batches only"
+            f" {percent(clock.room)} of them have no batch, too few to distinguish bursts from independent"
             " arrivals"
         )
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
@@ -402,8 +404,8 @@ def fit_process(times: Floats, clock: Clock, rate: Rate, rng: np.random.Generato
     best = min(others, key=lambda c: float(c["bic"]))
     shown = ", ".join(f"{PROCESS_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
     why = (
-        f"Poisson is rejected by these tests: {evidence}; of the other processes {PROCESS_WORDS[best['process']]} has"
-        f" the least BIC ({shown})"
+        f"Poisson is rejected by these tests: {evidence}; of the other processes, {PROCESS_WORDS[best['process']]} has"
+        f" the lowest BIC ({shown})"
     )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
 
@@ -413,7 +415,7 @@ def _times(outcome: IndependenceResult) -> str:
 
 
 def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
-    """Return the processes fitted to gaps of mean 1, Poisson among them for comparison."""
+    """Return the processes fitted to gaps of mean 1, with Poisson included for comparison."""
     size = float(np.log(gaps.size))
     found: list[dict[str, Any]] = [_candidate("poisson", {}, {}, -float(gaps.sum()), size)]
     a, scale, likelihood = fit_gamma(gaps, least)
@@ -441,7 +443,7 @@ def _candidate(
 
 
 def parameters_of(process: str, times: Floats, clock: Clock) -> dict[str, float] | None:
-    """Return the parameters of one process, fitted to a part of the arrivals; None where no fit is found."""
+    """Return the parameters of one process fitted to a part of the arrivals, or None if no fit is found."""
     if process == "poisson":
         return {}
     gaps = clock.gaps(_middle(times))
@@ -456,11 +458,11 @@ def parameters_of(process: str, times: Floats, clock: Clock) -> dict[str, float]
 
 
 def _middle(times: Floats) -> Floats:
-    """Return the arrivals in the middle, at most so many that gaps between them are `GAPS`."""
+    """Return the middle arrivals, at most as many as have `GAPS` gaps between them."""
     first = max(0, (times.size - 1 - GAPS) // 2)
     return times[first : first + GAPS + 1]
 
 
 def _least_gap(clock: Clock, gaps: Floats) -> float:
-    """Return half a step of the clock in operational time, below which no gap is."""
+    """Return half a clock step in operational time; no gap is shorter."""
     return min(float(clock.hits.sum() / clock.ticks.sum()), float(gaps.min())) / 2

@@ -1,13 +1,14 @@
-"""The rate of arrivals by hour of the week or of the day, or constant, on a level that may change through the log.
+"""The arrival rate by hour of the week or of the day, or constant, with a level that may change over the log.
 
-The expected number in an hour is level(days since the beginning) * profile[hour]. The profile's cell is (arrivals + 1)
-/ (expected + 1): an hour of the week without arrivals keeps a small rate. The level is constant, grows exponentially,
-or is a constant in each of several pieces between change points.
+The expected number of arrivals in an hour is level(days since the beginning) * profile[hour]. Each cell of the profile
+is (arrivals + 1) / (expected + 1), so an hour of the week without arrivals keeps a small rate. The level is constant,
+grows exponentially, or is constant in each of several pieces between change points.
 
-The counts of days (of weeks, in a log of more than a year) are split into pieces of one rate each, at most as many as
-chance does not make. The forms of the level are compared by BIC; a piece more has two parameters, its rate and its
-beginning. The log-likelihood in it is divided by the dispersion of counts: that of hours, or that of days where it is
-larger, each around the rate that it is least around. Bursts alone, which make counts vary, make no change point then.
+The daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each, and only as
+many pieces are allowed as chance does not explain. The forms of the level are compared by BIC; each additional piece
+adds two parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts: that
+of hours, or that of days if larger, each around the rate that makes it smallest. Bursts alone, which make counts vary,
+therefore produce no change point.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 HOUR_S = 3600
 CELLS = {"constant": 1, "hour_of_day": 24, "hour_of_week": 168}
 LEAST_DAYS = {"constant": 0, "hour_of_day": 2, "hour_of_week": 14}
-"""Days of arrivals that a profile needs."""
+"""Days of arrivals needed for a profile."""
 _ROUNDS = 50
 
 
@@ -38,18 +39,18 @@ class Hours:
     start_s: int
     """Beginning of the first hour, seconds since 1970 UTC."""
     of_week: Ints
-    """Hour of the local week of each hour, 0 is Monday 00:00 to 01:00."""
+    """Each hour's index in the local week; 0 is Monday 00:00 to 01:00."""
     open_s: Floats
-    """How much of each hour is inside the window [s]."""
+    """Part of each hour that is inside the window [s]."""
 
     @property
     def days(self) -> Floats:
-        """Days from the beginning of the first hour to that of each."""
+        """Days from the beginning of the first hour to the beginning of each hour."""
         return np.arange(self.of_week.size) / 24
 
 
 class Piece(NamedTuple):
-    """A part of the log in which the level of the rate is one number."""
+    """A part of the log with a constant level of the rate."""
 
     from_day: float
     """Days since the beginning of the log's first hour."""
@@ -57,7 +58,7 @@ class Piece(NamedTuple):
     per_hour: float
     """Arrivals in an hour of mean profile."""
     standard_error: float
-    """Of `per_hour`, widened by the dispersion of counts."""
+    """Standard error of `per_hour`, widened by the dispersion of counts."""
 
 
 @dataclass(frozen=True)
@@ -72,41 +73,41 @@ class Rate:
     profile: Floats
     """24 or 168 factors with mean 1, or a single 1."""
     profile_errors: Floats
-    """Standard error of each factor, widened alike; that of a single 1 is 0."""
+    """Standard error of each factor, widened by the dispersion of counts; 0 for a single 1."""
     trend_per_day: float
-    """Growth of the logarithm; 0 where the form is not exponential."""
+    """Growth of the logarithm; 0 if the form is not exponential."""
     trend_error: float | None
-    """Standard error, widened by the dispersion of hourly counts; None where the form is not exponential."""
+    """Standard error, widened by the dispersion of hourly counts; None if the form is not exponential."""
     pieces: tuple[Piece, ...]
-    """Those of a piecewise level."""
+    """Pieces of a piecewise level."""
     dispersion: float
-    """Pearson's chi-square of hourly counts by degree of freedom; 1 is Poisson."""
+    """Pearson's chi-square of hourly counts per degree of freedom; 1 for Poisson."""
     log_likelihood: float
 
     @property
     def fitted(self) -> int:
-        """Numbers that were fitted to the counts: the factors, and what the level has beyond one number."""
+        """Number of parameters fitted to the counts: the factors, plus those of the level beyond its first."""
         return self.profile.size + {"constant": 0, "exponential": 1, "piecewise": 2 * len(self.pieces) - 2}[self.form]
 
     def level(self, days: Floats) -> Floats:
-        """Return the rate in an hour of mean profile at days since the beginning; it stays beyond the last piece."""
+        """Return the rate in an hour of mean profile at days since the beginning; the last piece's rate continues."""
         if self.pieces:
             ends = np.array([p.to_day for p in self.pieces[:-1]])
             return np.array([p.per_hour for p in self.pieces])[np.searchsorted(ends, days, side="right")]
         return self.per_hour * np.exp(self.trend_per_day * days)
 
     def expected(self, hours: Hours) -> Floats:
-        """Return the expected arrivals in each hour."""
+        """Return the expected number of arrivals in each hour."""
         cells = hours.of_week % self.profile.size
         return self.level(hours.days) * self.profile[cells] * hours.open_s / HOUR_S
 
     def mean_per_hour(self, hours: Hours) -> float:
-        """Return the rate without a trend that has as many arrivals in these hours."""
+        """Return the constant rate that gives the same number of arrivals in these hours."""
         flat = self.profile[hours.of_week % self.profile.size] * hours.open_s / HOUR_S
         return float(self.expected(hours).sum() / flat.sum())
 
     def widened(self, dispersion: float) -> Rate:
-        """Return the rate with standard errors for another dispersion of counts, where that is larger."""
+        """Return the rate with standard errors for another dispersion of counts, if that is larger."""
         factor = float(np.sqrt(max(dispersion, 1.0) / max(self.dispersion, 1.0)))
         if factor <= 1:
             return self
@@ -127,7 +128,7 @@ def hours_between(first_s: int, last_s: int, timezone: str) -> Hours:
 
 
 def with_hours(start_s: int, number: int, timezone: str) -> Hours:
-    """Return `number` whole hours from a time on."""
+    """Return `number` whole hours, starting at a given time."""
     times = pl.Series((start_s + HOUR_S * np.arange(number, dtype=np.int64)) * 1000).cast(pl.Datetime("ms", "UTC"))
     local = times.dt.convert_time_zone(timezone)
     week = (local.dt.weekday().cast(pl.Int64) - 1) * 24 + local.dt.hour().cast(pl.Int64)
@@ -135,9 +136,9 @@ def with_hours(start_s: int, number: int, timezone: str) -> Hours:
 
 
 def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
-    """Return the mean number of arrivals in each hour of the week, None for an hour that the window never holds whole.
+    """Return the mean number of arrivals in each hour of the week; None for hours never complete in the window.
 
-    Incomplete hours are left out: the window begins with an arrival, so that the rest of that hour would count more.
+    Incomplete hours are left out. The window begins with an arrival, so the rest of that hour would count too much.
     """
     whole = hours.open_s >= HOUR_S
     number = np.bincount(hours.of_week[whole], minlength=CELLS["hour_of_week"])
@@ -146,13 +147,13 @@ def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
 
 
 def hourly_counts(arrivals_s: Floats, hours: Hours) -> Floats:
-    """Return the arrivals in each hour of a window."""
+    """Return the number of arrivals in each hour of a window."""
     place = ((arrivals_s - hours.start_s) // HOUR_S).astype(np.int64)
     return np.bincount(np.clip(place, 0, hours.of_week.size - 1), minlength=hours.of_week.size).astype(float)
 
 
 def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats | None = None) -> Rate:
-    """Return the most likely rate of a kind of profile and a form of its level.
+    """Return the most likely rate for a kind of profile and a form of level.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
         Arrivals in each hour.
     hours : Hours
     edges : array (pieces + 1,), optional
-        Where pieces begin and end, in hours since the beginning; of a piecewise level.
+        Edges of the pieces of a piecewise level, in hours since the beginning.
     """
     cells = hours.of_week % CELLS[kind]
     opened = hours.open_s / HOUR_S
@@ -172,7 +173,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
     profile, slope = _alternate(form, counts, hours, cells, member)
     levels = _levels(counts, member, profile[cells] * opened) if form == "piecewise" else np.ones(1)
     growth = levels[member] * np.exp(slope * hours.days) * opened
-    # The cells were drawn a little towards the mean: scaling restores the total.
+    # The cells were shrunk slightly toward the mean; scaling restores the total.
     per_hour = counts.sum() / float((growth * profile[cells]).sum())
     whole = per_hour * growth * profile[cells]
     of_level = {"constant": 0, "exponential": 1, "piecewise": 2 * levels.size - 2}[form]
@@ -198,7 +199,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
 
 
 def _alternate(form: str, counts: Floats, hours: Hours, cells: Ints, member: Ints) -> tuple[Floats, float]:
-    """Return the profile, with mean 1, and the slope: profile and level are fitted in turn until neither moves."""
+    """Return the profile, with mean 1, and the slope; both are fitted in turn until neither changes."""
     opened = hours.open_s / HOUR_S
     slope, moved = 0.0, 0.0
     profile = np.ones(int(cells.max()) + 1)
@@ -219,57 +220,56 @@ def _alternate(form: str, counts: Floats, hours: Hours, cells: Ints, member: Int
 
 
 def _slope_step(counts: Floats, whole: Floats, days: Floats) -> float:
-    """Return a Newton step of the growth of the logarithm, with `whole` expected in each hour."""
+    """Return a Newton step for the growth of the logarithm, with `whole` arrivals expected in each hour."""
     centred = days - (whole @ days) / whole.sum()
     return float(((counts - whole) @ centred) / max(whole @ centred**2, 1e-9))
 
 
 def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
-    """Return arrivals over exposure of each piece; half an arrival in one without any, whose rate would be 0."""
+    """Return arrivals over exposure for each piece; half an arrival stands for none, so that no rate is 0."""
     found: Floats = np.maximum(np.bincount(member, counts), 0.5) / np.bincount(member, exposure)
     return found
 
 
-# Change points in the counts of successive days: where they may be, and whether chance alone makes such ones.
-#
-# `best_cuts` finds for every number of pieces the cuts of the largest Poisson likelihood, by dynamic programming
-# (Jackson et al., 2005, "An algorithm for optimal partitioning of data on an interval"). Counts of a workload vary
-# much more than Poisson counts, and days of bursts would be pieces of their own. `pieces_beyond_chance` therefore
-# counts only those that chance does not make: an arc of a piece is compared with the rest of the piece, and with the
-# arcs that the same days have in random order (circular binary segmentation: Olshen et al., 2004, Biostatistics
-# 5(4)). Blocks of days are put in random order, so that bursts of a day or two stay what they are.
+# Find change points in the counts of successive days, and test whether chance alone could produce them.
+# `best_cuts` finds, for each number of pieces, the cuts with the largest Poisson likelihood by dynamic programming
+# (Jackson et al., 2005, "An algorithm for optimal partitioning of data on an interval"). Workload counts vary much more
+# than Poisson counts, so days with bursts would become separate pieces. `pieces_beyond_chance` therefore counts only
+# pieces that chance does not explain: it compares an arc of a piece with the rest of the piece, and with the arcs of
+# the same days in random order (circular binary segmentation: Olshen et al., 2004, Biostatistics 5(4)). Blocks of days
+# are shuffled, so that bursts of a day or two stay intact.
 
 BLOCK = 3
-"""Units of a block, and of the shortest piece."""
+"""Number of units in a block, and in the shortest piece."""
 DRAWS = 199
-"""Random orders of the blocks."""
+"""Number of random orders of the blocks."""
 LEVEL = 0.05
-"""p-value above which a piece is left whole; BIC decides beside it."""
+"""p-value above which a piece is not split; BIC decides as well."""
 _FIRST = 39
-"""Orders after which a test ends that cannot reach the level any more."""
+"""Number of orders after which a test ends if it can no longer reach the level."""
 _MOST_PIECES = 16
 
 
 class ChangeTest(NamedTuple):
-    """What random orders say about the pieces of a log."""
+    """The result of testing a log's pieces against random orders."""
 
     pieces: int
-    """Number of pieces that chance does not make; 1 where none changes."""
+    """Number of pieces that chance does not explain; 1 if the rate does not change."""
     p: float | None
-    """p-value of the strongest arc of the whole log; None where it has too few blocks."""
+    """p-value of the strongest arc of the whole log; None if the log has too few blocks."""
 
 
 def best_cuts(counts: Floats, exposure: Floats, least: int, most: int) -> list[Ints]:
-    """Return for 2, 3, ... `most` pieces where to cut so that the Poisson likelihood is largest.
+    """Return the cuts with the largest Poisson likelihood for 2, 3, ... `most` pieces.
 
     Parameters
     ----------
     counts, exposure : array (n,)
-        Arrivals in each unit, and what they are proportional to within a piece, above 0.
+        Arrivals in each unit, and the exposure to which they are proportional within a piece, above 0.
     least : int
-        Units of the shortest piece.
+        Number of units in the shortest piece.
     most : int
-        Pieces; fewer where the units do not suffice.
+        Maximum number of pieces; fewer if there are too few units.
 
     Returns
     -------
@@ -301,14 +301,14 @@ def best_cuts(counts: Floats, exposure: Floats, least: int, most: int) -> list[I
 
 
 def pieces_beyond_chance(counts: Floats, exposure: Floats) -> ChangeTest:
-    """Return how many pieces the counts of successive units have that random orders of their blocks do not make.
+    """Return the number of pieces in the counts of successive units that random orders of their blocks do not explain.
 
-    The orders are the same for the same counts.
+    The same counts always give the same orders.
 
     Parameters
     ----------
     counts, exposure : array (n,)
-        As for `best_cuts`.
+        As in `best_cuts`.
     """
     rng = np.random.default_rng(counts.size)
     waiting, pieces = [(0, counts.size)], 1
@@ -327,7 +327,7 @@ def pieces_beyond_chance(counts: Floats, exposure: Floats) -> ChangeTest:
 
 
 def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -> tuple[float | None, int, int]:
-    """Return the p-value of the arc that differs most from the rest, where it begins and where it ends."""
+    """Return the p-value, the beginning and the end of the arc that differs most from the rest."""
     number = counts.size
     block = np.arange(number) // BLOCK
     if number < 2 * BLOCK or counts.sum() <= 0:
@@ -337,7 +337,7 @@ def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -
     for draws in (_FIRST, DRAWS - _FIRST):
         keys = rng.random((draws, int(block[-1]) + 1))[:, block]
         order = np.argsort(keys, axis=1, kind="stable")
-        # A block in random order may be its own arc again, to the digits that sums are exact to.
+        # A random order may reproduce the same arc, up to rounding in the sums.
         above += int((_gains(counts[order], exposure[order])[0] >= gain[0] * (1 - 1e-12)).sum())
         drawn += draws
         if (1 + above) / (1 + DRAWS) > LEVEL:
@@ -346,14 +346,14 @@ def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -
 
 
 def _gains(counts: Floats, exposure: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return for each row the log-likelihood that its best arc gains over one rate, its begin and its end."""
+    """Return, for each row, its best arc's log-likelihood gain over a single rate, its beginning and its end."""
     rows, number = counts.shape
     total, exposed = _running(counts), _running(exposure)
     whole, over = total[:, -1:], exposed[:, -1:]
     best = np.full(rows, -np.inf)
     begins, ends = np.zeros(rows, np.int64), np.full(rows, number)
     for begin in (0, *range(BLOCK, number - BLOCK + 1)):
-        # What is left before and behind an arc is nothing, or a piece itself.
+        # The rest before or after an arc is either empty or long enough to be a piece.
         end = np.array([e for e in range(begin + BLOCK, number + 1) if e == number or e <= number - BLOCK])
         end = end[(end < number) | (begin > 0)]
         if not end.size:
@@ -377,35 +377,35 @@ def _running(each: Floats) -> Floats:
 _DAY = 24
 _WEEK = 7
 _LEAST_CHANGING_DAYS = 14
-"""Days of a log that a trend or a change point needs."""
+"""Minimum number of days in a log for a trend or a change point."""
 _MOST_UNITS = 366
-"""Days from which on weeks are counted, and so on: the work grows with the square."""
+"""Number of days from which weeks are counted instead, and so on, because the work grows with the square."""
 
 
 class RateFit(NamedTuple):
-    """The chosen rate, and what it was compared with."""
+    """The chosen rate, and the alternatives it was compared with."""
 
     rate: Rate
     kinds: dict[str, float]
     """BIC of each kind of profile, with the chosen form of the level."""
     forms: list[dict[str, Any]]
-    """Each form of the level that was tried: form, pieces, parameters, bic, behind (BIC above the least)."""
+    """Each form of level that was tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
     dispersion: float
-    """That by which the log-likelihoods of the forms were divided."""
+    """Dispersion by which the log-likelihoods of the forms were divided."""
     unit_days: int
-    """Change points lie between such units."""
+    """Length of a unit [days]; change points lie between units."""
     test: ChangeTest
 
 
 def fit_rate(arrivals_s: Floats, hours: Hours) -> RateFit:
-    """Return the rate of the least BIC: first the form of its level, with the richest profile, then the profile.
+    """Return the rate with the lowest BIC: choose the form of level with the richest profile, then the profile.
 
     Parameters
     ----------
     arrivals_s : array (n,)
-        Rising times [s since 1970].
+        Arrival times in increasing order [s since 1970].
     hours : Hours
-        Those of the log.
+        Hours of the log.
     """
     counts = hourly_counts(arrivals_s, hours)
     days = float(hours.open_s.sum() / 86400)
@@ -437,9 +437,9 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> RateFit:
 
 
 def rate_entry(fit: RateFit, hours: Hours, arrivals: int) -> dict[str, Any]:
-    """Return what workload.json says about a rate of so many arrivals.
+    """Return the entry in workload.json for a rate fitted to a number of arrivals.
 
-    Standard errors are those of counts of the stated dispersion: a rate of n arrivals has rate * sqrt(dispersion / n).
+    Standard errors assume counts with the stated dispersion: a rate from n arrivals has rate * sqrt(dispersion / n).
     """
     rate = fit.rate
     mean = rate.mean_per_hour(hours)
@@ -473,9 +473,10 @@ def rate_entry(fit: RateFit, hours: Hours, arrivals: int) -> dict[str, Any]:
 
 
 def unit_dispersion(counts: Floats, rate: Rate, hours: Hours, unit_days: int) -> float | None:
-    """Return Pearson's chi-square of the counts of days by degree of freedom; None where these are fewer than half.
+    """Return Pearson's chi-square of daily counts per degree of freedom.
 
-    Bursts of hours make the counts of hours depend on each other: those of days then vary by more than those of hours.
+    Bursts that last hours make hourly counts depend on each other, so daily counts are more dispersed. The result is
+    None if fewer than half of the units are degrees of freedom.
     """
     of_unit = _units(counts.size, unit_days)
     seen, due = (np.bincount(of_unit, x) for x in (counts, rate.expected(hours)))
@@ -484,7 +485,7 @@ def unit_dispersion(counts: Floats, rate: Rate, hours: Hours, unit_days: int) ->
 
 
 def _of_level(rate: Rate) -> int:
-    """Return the parameters of the level, those of the profile apart."""
+    """Return the number of parameters of the level, without those of the profile."""
     return rate.fitted - rate.profile.size + 1
 
 
@@ -501,19 +502,19 @@ def _form(rate: Rate, bic: float, behind: float) -> dict[str, Any]:
 
 
 def _unit_days(days: float) -> int:
-    """Return how many days are counted together."""
+    """Return the number of days that are counted together."""
     return 1 if days <= _MOST_UNITS else _WEEK * int(np.ceil(days / _WEEK / _MOST_UNITS))
 
 
 def _units(number: int, unit_days: int) -> Ints:
-    """Return the unit of each hour; what is left at the end belongs to the last."""
+    """Return the unit of each hour; an incomplete unit at the end belongs to the last one."""
     width = unit_days * _DAY
     found: Ints = np.minimum(np.arange(number) // width, max(number // width - 1, 0))
     return found
 
 
 def _by_unit(counts: Floats, hours: Hours, rate: Rate, unit_days: int) -> tuple[Floats, Floats]:
-    """Return the arrivals of each unit, and its hours weighed by the profile."""
+    """Return the arrivals of each unit, and its hours weighted by the profile."""
     of_unit = _units(counts.size, unit_days)
     flat = rate.profile[hours.of_week % rate.profile.size] * hours.open_s / HOUR_S
     return np.bincount(of_unit, counts).astype(float), np.bincount(of_unit, flat).astype(float)

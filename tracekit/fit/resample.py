@@ -1,15 +1,15 @@
-"""Synthetic Traces from the days of a log: whole days in another order, with their jobs as they were.
+"""Generate synthetic Traces from the days of a log: whole days in another order, with their jobs unchanged.
 
-Days are taken in blocks, on the weekdays on which they were, from near their place in the log: the local block
-bootstrap of Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). What days of a block have to do with
-each other stays, and so does the slow course of the load. Blocks from anywhere (Kuensch 1989) would break a month of
-high load into pieces, and a queue that took weeks to grow in the log would never be there. A block is as long as days
-of the log hang together (`tracekit.fit.log_jobs`).
+Days are taken in blocks that keep their weekdays and stay near their position in the log: the local block bootstrap of
+Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). This keeps the dependence between the days of a
+block and the slow changes of the load. Blocks from anywhere (Kuensch 1989) would break up a month of high load, and a
+queue that took weeks to grow in the log would never appear. A block is as long as days of the log are correlated
+(`tracekit.fit.log_jobs`).
 
-A job keeps its time of day, its tenant, what it asked for, how it ended and how long it ran, so that all that jobs of a
-day have to do with each other is there: users that submit ten jobs alike, bursts, long jobs at night. Users, accounts
-and groups get numbers for names, the largest first. A larger load is several such logs over each other, whose users are
-not the same; a smaller one leaves out users for whole days.
+A job keeps its time of day, its tenant, its request, its outcome and its run time. This keeps all relations among the
+jobs of a day: users who submit ten identical jobs, bursts, long jobs at night. Users, accounts and groups get numbers
+as names, starting with the largest. A higher load overlays several such logs with different users; a lower load leaves
+out users for whole days.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ if TYPE_CHECKING:
 _CAPABILITIES = (
     *("arrivals", "run_time", "gpu_count", "node_count", "tenants", "users", "statuses", "hour_of_day", "retries"),
 )
-"""What a synthetic Trace of jobs of a log has where the log has it."""
+"""Capabilities that a synthetic Trace of a log's jobs takes over from the log."""
 _LEAST_WEEKS = 2
-"""Days of each weekday that a log needs for its weekdays to be kept."""
+"""Minimum number of weeks in a log for weekdays to be kept."""
 _REACH_DAYS = 7
-"""How far from its place a block may come from [days]. On the Philly jobs of autumn 2017, waits in replays are as in
-the log with one week, and differ by more with each further one."""
+"""How far a block may come from its position in the log [days]. On the Philly jobs of autumn 2017, one week reproduces
+the log's waits in replays, and each additional week increases the difference."""
 
 
 @dataclass(frozen=True)
 class TakenJobs:
-    """Jobs of a log that come again, in order of their new submissions; each array of shape (n,)."""
+    """Jobs of a log that are reused, in the order of their new submissions; each array has shape (n,)."""
 
     place: Ints
-    """Place in the log."""
+    """Index in the log."""
     copy: Ints
-    """Which of several logs over each other it is in."""
+    """Which of several overlaid logs the job is in."""
     submit: pl.Series
     """New submission, UTC."""
 
 
 def resample(trace: Trace, recipe: Recipe) -> Trace:
-    """Return a new Trace made of days of a log.
+    """Return a new Trace made from the days of a log.
 
     Raises
     ------
     UsageError
-        The Trace has no jobs that could be taken, or the new one would be too large.
+        The Trace has no usable jobs, or the new Trace would be too large.
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     recipe.progress.stage("reading the log")
     log = read_log(trace)
@@ -79,7 +79,7 @@ def resample(trace: Trace, recipe: Recipe) -> Trace:
 
 
 def asked_by(log: LogJobs, attempts: LogAttempts) -> float:
-    """Return the GPU-seconds that the jobs of the log's days ask for in a second [GPU]."""
+    """Return the GPU-seconds per second that the jobs of the log's days request [GPU]."""
     rows = log.row[int(log.first[0]) : int(log.first[-1])]
     held = None
     if attempts.rows is not None:
@@ -91,17 +91,17 @@ def asked_by(log: LogJobs, attempts: LogAttempts) -> float:
 
 
 def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator) -> TakenJobs:
-    """Return the jobs of days of a log, drawn in blocks.
+    """Return the jobs of a log's days, drawn in blocks.
 
     Raises
     ------
     UsageError
-        There would be none, or too many.
+        There would be no jobs, or too many.
     """
     place, copy, local_us = _drawn(log, recipe, rng)
     check_any(place.size)
     submit = _utc(local_us, zone)
-    # Where clocks go forward, an hour that there is not moves behind others.
+    # When clocks are set forward, the skipped hour moves after others, so sort again.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
     return TakenJobs(place[order], copy[order], submit[order])
 
@@ -109,19 +109,19 @@ def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator
 def write_taken(
     trace: Trace, log: LogJobs, taken: TakenJobs, recipe: Recipe, origin: str, options: dict[str, str]
 ) -> Trace:
-    """Write a Trace of jobs of a log at new times, with their attempts.
+    """Write a Trace of a log's jobs at new times, with their attempts.
 
     Parameters
     ----------
     origin : str
-        What it is made of, one sentence.
+        One sentence that names the source of the jobs.
     options : dict
-        For the manifest.
+        Options to record in the manifest.
 
     Raises
     ------
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     recipe.progress.stage("writing the Trace")
     attempts = attempts_of(trace, log.jobs)
@@ -162,15 +162,15 @@ def write_taken(
 
 
 def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Return for every new job its place in the log, which of several logs over each other it is in, its local time."""
+    """Return for each new job its index in the log, which of the overlaid logs it is in, and its local time."""
     per_day = log.per_day
     asked = recipe.days if recipe.days is not None else (recipe.jobs or 0) / per_day / recipe.scale_load
     if asked > LONGEST_DAYS:
         raise UsageError(f"would span more than {LONGEST_DAYS:,.0f} days", hint="ask for fewer jobs or days")
     if asked * per_day * recipe.scale_load > MOST_JOBS * 1.2:
-        raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
+        raise UsageError(f"would give more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     number = max(1, int(np.ceil(asked)))
-    # More days are asked for where the first ones hold fewer jobs than are wanted.
+    # Draw more days if the first ones have fewer jobs than requested.
     longest = number if recipe.jobs is None else int(LONGEST_DAYS)
     due = course(number, log.days, rng, longest=longest)
     found = _days(log, due[:number], 0, recipe.scale_load, rng)
@@ -191,7 +191,7 @@ def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints
 
 
 def _days(log: LogJobs, due: Ints, begin: int, load: float, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Return jobs of new days, in order of their local time; `begin` is the number of the first of them."""
+    """Return the jobs of new days, in order of their local time; `begin` is the number of the first new day."""
     parts = []
     whole = int(load)
     for copy in range(whole + (load > whole)):
@@ -210,7 +210,7 @@ def _days(log: LogJobs, due: Ints, begin: int, load: float, rng: np.random.Gener
 
 
 def _thinned(log: LogJobs, place: Ints, day: Ints, share: float, rng: np.random.Generator) -> Ints:
-    """Return which jobs stay so that a share of them does: all of a user's on a day, or none; single unknown ones."""
+    """Return a share of the jobs, keeping all or none of a user's jobs per day; unknown users' jobs are kept singly."""
     user = log.jobs["user_number"].to_numpy()[log.row[place]]
     user = np.where(user < 0, -1 - np.arange(user.size), user)
     _, group = np.unique(np.column_stack([day, user]), axis=0, return_inverse=True)
@@ -219,7 +219,7 @@ def _thinned(log: LogJobs, place: Ints, day: Ints, share: float, rng: np.random.
 
 
 def _utc(local_us: Ints, zone: str) -> pl.Series:
-    """Return local times in UTC; an hour that clocks leave out is the next one, of two alike the first is meant."""
+    """Convert local times to UTC; a skipped hour becomes the next, and a repeated hour means the first of the two."""
     frame = pl.DataFrame({"at": pl.Series(local_us).cast(pl.Datetime("us"))})
 
     def at(shift: str) -> pl.Expr:
@@ -231,7 +231,7 @@ def _utc(local_us: Ints, zone: str) -> pl.Series:
 
 
 def _renamed(name: str, copy: Ints) -> pl.Expr:
-    """Return numbers for names; those of a log that lies over the first have its number behind them."""
+    """Return numbers as names; names from an overlaid log end in that log's number."""
     number = pl.col(f"{name}_number")
     behind = pl.Series(copy)
     text = pl.lit(NAMES[name]) + (number + 1).cast(pl.String)
@@ -239,25 +239,26 @@ def _renamed(name: str, copy: Ints) -> pl.Expr:
     return pl.when(number >= 0).then(pl.when(pl.lit(behind) > 0).then(text + again).otherwise(text)).alias(name)
 
 
-# Which days of the log a new one is made of.
+# Choose the days of the log that make up a new one.
 
 
 def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -> Ints:
-    """Return the day of the log that is due on each new day, weekdays kept.
+    """Return the day of the log that is due on each new day, keeping weekdays.
 
-    As many days as the log has are the log from its first day on; fewer are its last ones, up to the last week that
-    leaves room for them, since what comes next is most like what came last. Beyond the end, the log is passed through
-    again, each time from a random week on to its end and from its beginning up to that week, so that every day is due
-    as often as any other and passes are not in step. A log of less than two weeks does not keep its weekdays.
+    If as many days are requested as the log has, the course is the log from its first day. If fewer are requested, it
+    is the last days of the log, starting in the last week that leaves room for them, because the near future resembles
+    the recent past. Beyond the end, the course passes through the log again, each time from a random week to its end
+    and then from its beginning to that week, so that all days are due equally often and passes are not in step. A log
+    of less than two weeks does not keep its weekdays.
 
     Parameters
     ----------
     number : int
-        New days that are asked for, which decide where the course begins.
+        Number of new days requested, which determines where the course begins.
     known : int
-        Days of the log.
+        Number of days in the log.
     longest : int
-        Days of the course, at least `number`.
+        Number of days in the course, at least `number`.
     """
     step = _step(known)
     begin = max(known - number, 0) // step * step
@@ -268,27 +269,27 @@ def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -
         begin = first + step * int(rng.integers((known - 1 - first) // step + 1))
         pieces.append(np.arange(begin, known))
         size += known - begin
-        # The rest of the pass, whose length keeps the weekdays of what follows.
+        # The rest of the pass; its length keeps the weekdays of the days that follow.
         pieces.append(np.arange(size % step, begin))
         size += pieces[-1].size
     return np.concatenate(pieces)[:longest]
 
 
 def drawn_days(due: Ints, known: int, length: int, rng: np.random.Generator) -> Ints:
-    """Return which day of the log each new day is, block by block.
+    """Return which day of the log each new day comes from, block by block.
 
-    A block begins on the day that is due, or a week before or after it, all alike likely where the log has them; in a
-    log of less than two weeks on any day up to a week off. It ends early where the log does, and where the course
-    jumps.
+    A block begins on the day that is due, or a week before or after it, with equal probability if the log has these
+    days. In a log of less than two weeks it begins on any day up to a week away. A block ends early where the log ends
+    or the course jumps.
 
     Parameters
     ----------
     due : array (n,)
         The day of the log that is due on each new day, see `course`.
     known : int
-        Days of the log.
+        Number of days in the log.
     length : int
-        Days of a block.
+        Number of days in a block.
     """
     step, reach = _step(known), _REACH_DAYS // _step(known)
     found = np.empty(due.size, np.int64)
@@ -306,5 +307,5 @@ def drawn_days(due: Ints, known: int, length: int, rng: np.random.Generator) -> 
 
 
 def _step(known: int) -> int:
-    """Return the days by which a block may be moved: whole weeks, where the log has two."""
+    """Return the step in days by which a block may be moved: a whole week if the log has two weeks."""
     return WEEK if known >= _LEAST_WEEKS * WEEK else 1

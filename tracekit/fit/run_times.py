@@ -1,13 +1,13 @@
-"""Run times by group: all jobs, size class, virtual cluster, and how they ended.
+"""Fit run times by group: all jobs, size class, virtual cluster, and status.
 
-The same durations have two measures. `demand` is how long jobs run when nothing stops them: jobs that were
-cancelled, timed out, were preempted, lost their node or still run are right-censored. `until_end` is how long jobs
-held their resources, whatever ended them; only jobs that still run are right-censored. A group of less than 200 jobs
-has no fit of its own but is pooled: it takes the shape of the first of these that there is, moved to its own median
-where at least 20 of its durations are known to the end.
+Durations are fitted by two measures. `demand` is how long jobs run if nothing stops them: jobs that were cancelled,
+timed out, were preempted, lost their node or are still running are right-censored. `until_end` is how long jobs kept
+their resources, regardless of how they ended; only jobs still running are right-censored. A group with fewer than 200
+jobs is pooled instead of fitted separately: it takes the shape of the first of these that exists, shifted to the
+group's own median if at least 20 of its durations have a known end.
 
-- size class, also by status: the jobs of the same status in its class and those beside it (`neighbours`)
-- class by status: its class, the jobs of its class and those beside it whatever their status, its status
+- size class, also by status: the jobs of the same status in its class and the neighboring classes (`neighbours`)
+- class by status: its class; the jobs of any status in its class and the neighboring classes; its status
 - any: all jobs
 """
 
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
     from tracekit.fit.jobs import JobTable
 
 
-# Which size classes a class of few jobs is pooled with: those beside it.
+# A size class with few jobs is pooled with its neighboring classes.
 
 _WITH_GPUS = CLASSES[1:]
-"""Jobs without GPUs are of another kind, and neighbours of none."""
+"""Jobs without GPUs differ in kind, so their class has no neighbors."""
 
 
 def neighbours(jobs: Mapping[str, int], name: str, least: int) -> list[str] | None:
-    """Return the size classes from the first to the last that are pooled, small to large.
+    """Return the size classes that are pooled, small to large.
 
-    Beginning with the class itself, the next smaller or the next larger class with jobs is added, whichever has fewer
-    jobs (the smaller one of equal ones), so that the class keeps as large a part as it can, until there are enough.
+    Starting with the class itself, add the next smaller or next larger class with jobs, whichever has fewer jobs (the
+    smaller class if equal), until there are enough. This keeps the class's own share of the pool as large as possible.
 
     Parameters
     ----------
     jobs : mapping
         Number of jobs of each size class.
     name : str
-        The class of few jobs.
+        The class with few jobs.
     least : int
-        Jobs that are enough.
+        Number of jobs that is enough.
 
     Returns
     -------
     list or None
-        None where all classes with GPUs have too few, or the class is that of jobs without GPUs.
+        None if all classes with GPUs together have too few jobs, or if the class is that of jobs without GPUs.
     """
     there = [c for c in _WITH_GPUS if jobs.get(c)]
     if name not in there:
@@ -75,10 +75,10 @@ def neighbours(jobs: Mapping[str, int], name: str, least: int) -> list[str] | No
 
 
 LEAST_JOBS = 200
-"""Jobs that a group needs for a fit of its own."""
+"""Minimum number of jobs for a separate fit of a group."""
 
 LEAST_KNOWN = 20
-"""Durations known to the end that a pooled group needs for its own median, and a size class for its quantiles."""
+"""Minimum number of known ends for a pooled group's own median, and for a size class's quantiles."""
 _KEYS = ("gpu_class", "status", "cluster", "vc")
 _ALL: dict[str, str | None] = dict.fromkeys(_KEYS)
 
@@ -89,7 +89,7 @@ class _Group:
     key: dict[str, str | None]
     jobs: pl.DataFrame
     classes: tuple[str, ...] = ()
-    """Of a pool of several size classes."""
+    """Size classes of a pool; only for a pool of several."""
 
     @property
     def head(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class _Group:
 
     @property
     def name(self) -> str:
-        """What tells the group apart from the others."""
+        """The keys that distinguish the group from the others."""
         return str(tuple(self.head.values()))
 
     @property
@@ -110,14 +110,14 @@ class _Group:
 
     @property
     def seen(self) -> pl.Expr:
-        """Which durations are known to the end."""
+        """Expression for whether the end of a duration is known."""
         if self.measure == "until_end":
             return pl.col("known")
         return pl.col("known") & ~pl.col("status").is_in(STOPPED).fill_null(value=False)
 
 
 def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the fit of every group of jobs, and of every pool of size classes that small ones take theirs from."""
+    """Return the fit of each group of jobs, and of each pool that supplies the shape for small size classes."""
     known = table.frame.filter(pl.col("held_s").is_not_null()).select(
         "held_s", "known", "cluster", "vc", "status", "gpu_class"
     )
@@ -132,7 +132,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     shared = _pools(groups)
     pools = list({pool.name: pool for pool in shared.values()}.values())
-    # One after the other: the arrays are short, so that threads would mostly wait for each other.
+    # Fit them one after the other; the arrays are short, so threads would mostly wait for each other.
     done = [_fit(group, resolution, longest_s, seed, effort) for group in [*big, *pools]]
     fits = {group.name: fit for group, fit in zip([*big, *pools], done, strict=True)}
     found = [fits.get(group.name) or _pooled(group, fits, shared, resolution) for group in groups]
@@ -140,7 +140,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
 
 
 def _pools(groups: list[_Group]) -> dict[str, _Group]:
-    """Return the pool of neighbouring size classes that each small group takes its shape from, by the group's name."""
+    """Return, by group name, the pool of neighboring size classes that each small group takes its shape from."""
     sets: dict[tuple[str, str | None], dict[str, _Group]] = {}
     for group in groups:
         size = group.key["gpu_class"]
@@ -210,7 +210,7 @@ def _pooled(
     own = None
     if seen.size >= LEAST_KNOWN:
         own = observed_quantiles(Sample.make(seen, right, resolution_s=resolution))
-    # Both medians include censored jobs, or a group that was often stopped would look short.
+    # Both medians include censored jobs; otherwise a group whose jobs are often stopped would look short.
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}
@@ -223,10 +223,10 @@ def _pooled(
 
 
 def _median(quantiles: list[list[float]] | None) -> float:
-    """Return the duration at a half, 0 where the quantiles do not reach it."""
+    """Return the median duration, or 0 if the quantiles do not reach it."""
     return next((value for level, value in quantiles or [] if level == 0.5), 0.0)
 
 
 def seeded(seed: int, word: str) -> np.random.Generator:
-    """Return a stream of random numbers of its own for each word."""
+    """Return a separate random number stream for each word."""
     return np.random.default_rng([seed, zlib.crc32(word.encode())])

@@ -1,4 +1,4 @@
-"""Durations for a likelihood: exact, interval-censored or right-censored, with equal ones counted together."""
+"""Durations for a likelihood: exact, interval-censored or right-censored, with equal values grouped."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
-"""Roundings that are recognized [s]; the last is that of a Trace."""
+"""Rounding steps that are recognized [s]; the last is the resolution of a Trace."""
 
 _EXACT_FROM = 100
-"""Values of at least so many rounding steps count as exact: the density is flat over one step."""
+"""Values of at least this many rounding steps count as exact, because the density is flat over one step."""
 
 
 def resolution_of(values: Floats) -> float:
-    """Return the coarsest of `RESOLUTIONS_S` of which every value is a multiple [s]."""
+    """Return the coarsest of `RESOLUTIONS_S` that divides every value [s]."""
     for step in RESOLUTIONS_S[:-1]:
         scaled = values / step
-        # A constant, or a handful of values, says nothing about rounding beyond the second.
+        # A constant or a handful of values does not reveal rounding coarser than a second.
         coarse = step > 1
         if coarse and np.unique(values).size < 20:
             continue
@@ -37,20 +37,20 @@ def resolution_of(values: Floats) -> float:
 class Sample:
     """Durations [s] of one group of jobs.
 
-    A value v rounded to steps of r lies in [v - r/2, v + r/2), cut at 0; from 100 steps on it counts as exact, which
-    changes a log-likelihood by less than 1e-4 of a job's part. Interval-censored values are those intervals, a
-    left-censored value is an interval from 0.
+    A value v rounded to steps of r lies in [v - r/2, v + r/2), truncated at 0. From 100 steps on it counts as exact,
+    which changes a log-likelihood by less than 1e-4 of one job's contribution. Interval-censored values are these
+    intervals; a left-censored value is an interval that begins at 0.
     """
 
     exact: Floats
-    """Distinct exact values, rising."""
+    """Distinct exact values in increasing order."""
     exact_n: Floats
-    """How often each occurs."""
+    """Number of occurrences of each value."""
     right: Floats
-    """Distinct values of which only 'longer than' is known, rising."""
+    """Distinct lower bounds of right-censored values in increasing order."""
     right_n: Floats
     low: Floats
-    """Lower ends of distinct intervals."""
+    """Lower bounds of distinct intervals."""
     high: Floats
     interval_n: Floats
     resolution_s: float
@@ -72,16 +72,16 @@ class Sample:
         observed, right : array
             Durations of at least 0; those in `right` are lower bounds.
         low, high : array
-            Further intervals; low 0 is left-censored.
+            Bounds of further intervals; an interval with low 0 is left-censored.
         resolution_s : float, optional
-            Step that `observed` was rounded to; found from the values when left out.
+            Rounding step of `observed`; by default it is detected from the values.
         """
         seen = np.asarray(observed, float)
         step = resolution_of(seen) if resolution_s is None else resolution_s
         values, counts = np.unique(seen, return_counts=True)
         small = values < _EXACT_FROM * step
         bound, bound_n = np.unique(np.asarray(right, float), return_counts=True)
-        known = bound > 0  # longer than nothing says nothing
+        known = bound > 0  # 'longer than 0' carries no information
         lows = np.concatenate([np.maximum(values[small] - step / 2, 0), np.asarray(low, float)])
         highs = np.concatenate([values[small] + step / 2, np.asarray(high, float)])
         return cls(
@@ -97,7 +97,7 @@ class Sample:
 
     @property
     def observed_n(self) -> int:
-        """Durations whose end is known, intervals included."""
+        """Number of durations with a known end, including intervals."""
         return int(self.exact_n.sum() + self.interval_n.sum())
 
     @property
@@ -112,16 +112,16 @@ class Sample:
 
     @property
     def middles(self) -> Floats:
-        """Observed values, an interval by its middle, distinct and rising within each kind [s]."""
+        """Observed values, with intervals as their middle, distinct and increasing within each kind [s]."""
         return np.concatenate([(self.low + self.high) / 2, self.exact])
 
     @property
     def middles_n(self) -> Floats:
-        """How often each of `middles` occurs."""
+        """Number of occurrences of each of `middles`."""
         return np.concatenate([self.interval_n, self.exact_n])
 
     def in_order(self) -> tuple[Floats, Floats, Floats]:
-        """Return all values rising [s], how many end at each, and how many are known to be longer; ends come first."""
+        """Return all values in increasing order [s], how many end at each, and how many last longer; ends first."""
         values = np.concatenate([self.middles, self.right])
         ends = np.concatenate([self.middles_n, np.zeros(self.right.size)])
         cut = np.concatenate([np.zeros(self.middles.size), self.right_n])
@@ -129,13 +129,13 @@ class Sample:
         return values[order], ends[order], cut[order]
 
     def coarse(self, size: int) -> Sample:
-        """Return the sample with about `size` grouped values, for starting points only."""
+        """Return the sample with about `size` grouped values, to be used for starting points only."""
         exact, exact_n = _grouped(self.exact, self.exact_n, size)
         right, right_n = _grouped(self.right, self.right_n, size)
         return Sample(exact, exact_n, right, right_n, self.low, self.high, self.interval_n, self.resolution_s)
 
     def draw(self, size: int, rng: np.random.Generator) -> Sample:
-        """Return a random part of the sample without replacement, or the sample itself when it is not larger."""
+        """Return a random subsample without replacement, or the sample itself if it is not larger."""
         if self.n <= size:
             return self
         counts = np.concatenate([self.exact_n, self.right_n, self.interval_n]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Fit a workload model to a Trace and score what can be generated from both, from Python."""
+"""Fit a workload model to a Trace and score the generators from Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SCORED_SEEDS = 5
-"""Workloads of each generator that are judged, by default."""
+"""Default number of workloads per generator that are judged."""
 
 
 @explain_damage()
@@ -35,39 +35,40 @@ def fit(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
-    """Fit a workload model to a Trace, and score the generators on its last part.
+    """Fit a workload model to a Trace and score the generators on its last part.
 
     Parameters
     ----------
     trace : Trace, str or Path
         The Trace or its folder.
     seed : int
-        For goodness and bootstrap; parameters do not depend on it.
+        Seed for goodness of fit and bootstrap; parameters do not depend on it.
     replicates : int
-        Samples that each bootstrap draws; 0 leaves the p-values out.
+        Number of samples that each bootstrap draws; 0 skips the p-values.
     scores : int
-        Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
-        out.
+        Number of workloads per generator that are drawn and judged (see `tracekit.fit.scores.table`); 0 skips the
+        scores.
     shared : Ledger, optional
-        The folder in which shards draw and judge workloads together, or gathers them (docs/howto/shards.md).
+        The folder in which shards draw and judge workloads together, or from which they are gathered (see
+        docs/howto/shards.md).
     memory_limit : str, optional
-        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
+        Maximum memory, such as '2GB', that DuckDB may use for usage measurements before it spills to disk.
     progress : Progress, optional
-        Receives the steps.
+        Receives progress updates.
 
     Returns
     -------
     WorkloadModel
-        The same for the same Trace and seed, to the byte.
+        The same Trace and seed give the same model, byte for byte.
 
     Raises
     ------
     TraceError
-        There is no such Trace, or it has no table jobs.
+        The Trace does not exist or has no table jobs.
     UsageError
-        The Trace has no job, or an option cannot be used.
+        The Trace has no jobs, or an option is invalid.
     UnfinishedError
-        `shared` only gathers, and workloads are missing.
+        `shared` only gathers, but workloads are missing.
 
     Examples
     --------
@@ -91,7 +92,7 @@ def fit(
 def make_scores(
     trace: Trace | str | Path, shared: Ledger, *, scores: int = SCORED_SEEDS, progress: Progress | None = None
 ) -> str | None:
-    """Draw and judge the workloads of one shard; return why there are none, a sentence without its full stop.
+    """Draw and judge the workloads of one shard; if there are none, return the reason as a sentence without full stop.
 
     Parameters
     ----------
@@ -100,9 +101,9 @@ def make_scores(
     shared : Ledger
         The folder that the shards share.
     scores : int
-        Workloads of each generator, over all shards.
+        Number of workloads per generator, over all shards.
     progress : Progress, optional
-        Receives the steps.
+        Receives progress updates.
 
     Raises
     ------

@@ -1,11 +1,11 @@
-"""Jobs drawn in sessions: when sessions start, how many jobs they have, the gaps, and what their jobs have in common.
+"""Draw jobs in sessions: session starts, numbers of jobs, gaps, and the properties that a session's jobs share.
 
-A session has one tenant. Normal scores of its gaps have a part that the whole session shares, so that a quick session
-is quick throughout. Normal scores of run times are the sum of such a part and a part of each job, so that any two jobs
-of a session are correlated alike; the shared parts of successive sessions of a tenant are correlated too. Requests, and
-statuses within a size class, are copies of the job before as often as was fitted. Given that, failures fall on the jobs
-that another follows, and on those that are repeated, as often as in the log: the share of failures among them is that
-of Bayes' rule, and all together fail as often as before.
+A session has one tenant. The normal scores of its gaps have a part that the whole session shares, so a quick session is
+quick throughout. The normal score of a run time is the sum of a shared part and a part of the job's own, so any two
+jobs of a session are equally correlated; the shared parts of a tenant's successive sessions are correlated too.
+Requests, and statuses within a size class, copy the previous job as often as was fitted. Jobs that are followed by
+another, and jobs that are repeated, fail as often as in the log: Bayes' rule gives their share of failures, and the
+overall share of failures does not change.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 _MORE = 1.02
-"""Sessions drawn above those that the jobs need: the last ones still run where the jobs end."""
+"""Additional sessions to draw, because the last sessions are still going on when the jobs end."""
 
 
 @dataclass(frozen=True)
 class DrawnJobs:
-    """Jobs in order of submission, without their run times."""
+    """Jobs in submission order, without their run times."""
 
     seconds: Ints
     """Submission [s since 1970]."""
@@ -49,18 +49,18 @@ class DrawnJobs:
     request: Ints
     outcomes: Outcomes
     scores: Floats | None
-    """Normal score of the run time within the tenant's VC; None where they are yet to be drawn."""
+    """Normal score of the run time within the tenant's VC; None if the scores are not yet drawn."""
 
 
 class SessionJobs(NamedTuple):
-    """Jobs in the order of their sessions."""
+    """Jobs ordered by session."""
 
     request: Ints
-    """Place in the list of requests."""
+    """Index in the list of requests."""
     group: Ints
-    """Place in the list of statuses."""
+    """Index in the list of statuses."""
     failed: Bools | None
-    """None where the model does not tell failures from others."""
+    """Whether each job failed; None if the model does not distinguish failures."""
     scores: Floats
     """Normal score of the run time within the tenant's VC."""
 
@@ -68,7 +68,7 @@ class SessionJobs(NamedTuple):
 def draw_together(
     model: WorkloadModel, sessions: dict[str, Any], number: Ints, tenants: DrawnTenants, rng: np.random.Generator
 ) -> SessionJobs:
-    """Return the jobs of sessions.
+    """Draw the jobs of sessions.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def draw_together(
     sessions : dict
         `arrivals.sessions` of the model.
     number : array (jobs,)
-        Session of each job, 0, 1, ..., rising.
+        Session of each job, numbered from 0 in increasing order.
     tenants : DrawnTenants
-        Those of the jobs, one a session.
+        Tenants of the jobs, one per session.
     rng : Generator
     """
     first = np.flatnonzero(np.diff(number, prepend=-1))
@@ -92,16 +92,16 @@ def draw_together(
 
 
 def jobs_in_sessions(model: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
-    """Return the jobs for submissions and tenants that are from elsewhere, such as a log.
+    """Draw jobs for given submissions and tenants, such as those of a log.
 
-    Their sessions are found as `tracekit.fit.sessions` finds them, by the threshold of the model.
+    Sessions are found in the same way as by `tracekit.fit.sessions`, with the model's threshold.
 
     Parameters
     ----------
     model : WorkloadModel
-        One with sessions.
+        A model with sessions.
     seconds : array (jobs,)
-        Submissions, rising [s].
+        Submissions in increasing order [s].
     tenants : DrawnTenants
     rng : Generator
     """
@@ -126,13 +126,13 @@ def _copied(repeats: dict[str, Any] | None) -> float:
 
 
 def shared_scores(number: Ints, together: float, of_session: Floats, rng: np.random.Generator) -> Floats:
-    """Return normal scores of jobs of which a share of the variance is their session's."""
+    """Return normal scores of jobs that share part of their variance within a session."""
     found: Floats = np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
     return found
 
 
 def _run_time_scores(part: dict[str, Any] | None, tenant: Ints, number: Ints, rng: np.random.Generator) -> Floats:
-    """Return a normal score for each job. `tenant` is that of each session, `number` the session of each job."""
+    """Return a normal score for each job; `tenant` is the tenant of each session, `number` the session of each job."""
     own = rng.standard_normal(tenant.size)
     if part is None:
         return rng.standard_normal(number.size)
@@ -148,12 +148,12 @@ def _run_time_scores(part: dict[str, Any] | None, tenant: Ints, number: Ints, rn
 
 
 def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Ints) -> Floats:
-    """Return scores among all jobs of the VC, of scores among the jobs of sessions of like size."""
+    """Convert scores among the jobs of sessions of similar size to scores among all jobs of the VC."""
     listed = part.get("by_size") or []
     if not listed:
         return scores
     size = np.bincount(number)[number]
-    # A size below the first kind, or of one too rare to be listed, is as the next smaller one, else as it is.
+    # A size of a kind too rare to be listed is treated as the next smaller kind; below the first kind scores stay.
     kind = np.searchsorted([b["from_jobs"] for b in listed], size, side="right") - 1
     levels = np.asarray(part["levels"], float)
     found = scores.copy()
@@ -165,7 +165,7 @@ def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Ints) -> Float
 
 
 def _chained_within(noise: Floats, fresh: Any, rho: float) -> Floats:
-    """Return y with y[t] = noise[t] + rho y[t - 1], and y[t] = noise[t] where it is fresh."""
+    """Return y with y[t] = noise[t] + rho y[t - 1], except y[t] = noise[t] where `fresh` is set."""
     found, factor, step = noise.copy(), np.where(fresh, 0.0, rho), 1
     while step < found.size and np.abs(factor).max() > 1e-17:
         found[step:] = found[step:] + factor[step:] * found[:-step]
@@ -177,7 +177,7 @@ def _chained_within(noise: Floats, fresh: Any, rho: float) -> Floats:
 def _draw_statuses(
     model: WorkloadModel, sessions: dict[str, Any], number: Ints, request: Ints, rng: np.random.Generator
 ) -> tuple[Ints, Any]:
-    """Return the status group of each job, and whether it failed; the latter None where failures are alike."""
+    """Return the status group of each job, and whether it failed (None if failures are not distinguished)."""
     after = sessions["resubmission"]
     copying = _copied(sessions["statuses"])
     names = [g["status"] for g in model.document["statuses"]["groups"]]
@@ -188,7 +188,7 @@ def _draw_statuses(
         again = np.concatenate([request[1:] == request[:-1], [False]])
         last, repeated, other = _odds(after)
         odds = np.where(follows, np.where(again, repeated, other), last)
-        # A copied status is that of a job that another follows: what is not copied makes up for it.
+        # A copied status comes from a job that is followed by another; the statuses not copied compensate for this.
         later = np.concatenate([[False], follows[:-1]])
         mean = _odds_of_followed(after)
         odds = np.where(later, (odds - copying * mean) / max(1 - copying, 1e-9), odds)
@@ -201,7 +201,7 @@ def _draw_statuses(
 
 
 def _odds(after: dict[str, Any]) -> tuple[float, float, float]:
-    """Return P(failed | kind) / P(failed) of jobs that are the last, are repeated, and are followed by another kind."""
+    """Return P(failed | kind) / P(failed) for jobs that are last, are repeated, and are followed by another kind."""
     f, o = after["after_failure"], after["after_others"]
     share = float(f["jobs"] / (f["jobs"] + o["jobs"]))
     follow = share * f["follows"] + (1 - share) * o["follows"]
@@ -224,9 +224,9 @@ def _odds_of_followed(after: dict[str, Any]) -> float:
 def session_starts(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the second in which each session starts, and its number of jobs.
+    """Return the second in which each session starts, and the session's number of jobs.
 
-    Parameters are those of `draw_batches`. A load of 2 has twice as many sessions, which are as long as before.
+    Parameters are those of `draw_batches`. A load of 2 gives twice as many sessions of the same length.
     """
     sessions = arrivals["sessions"]
     own = {**arrivals, **sessions["starts"], "sessions": None}
@@ -236,7 +236,7 @@ def session_starts(
         return sizes[pick(shares, rng.random(number))]
 
     if jobs is None:
-        mean = own["batch"]["mean"] * sessions["size"]["mean"]  # of jobs: how many there may be is checked
+        mean = own["batch"]["mean"] * sessions["size"]["mean"]  # jobs per step, because the number of jobs is limited
         own = {**own, "batch": {**own["batch"], "mean": mean}}
         starts, _ = draw_batches(own, rng, jobs=None, days=days, load=load)
         return starts, drawn(starts.size)
@@ -249,7 +249,7 @@ def session_starts(
 
 
 def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, shift: Floats | float = 0.0) -> Floats:
-    """Return the time between each job's submission and that of the job before in its session [s], 0 for the first.
+    """Return the time from the previous job's submission in the session to each job's [s]; 0 for the first job.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, s
     number : array (jobs,)
         Session of each job, in order.
     shift : array (jobs,) or float
-        Added to the logarithm of a gap that is not 0.
+        Number added to the logarithm of each gap that is not 0.
     """
     together = float(np.clip((gaps["correlation"] or {}).get("correlation", 0.0), 0, 0.99))
     score = shared_scores(number, together, rng.standard_normal(int(number[-1]) + 1), rng)
@@ -277,7 +277,7 @@ def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, s
 def session_seconds(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> Ints:
-    """Return the submissions of jobs in sessions [s since 1970], rising, and nothing else of the jobs."""
+    """Return only the submissions of jobs in sessions, in increasing order [s since 1970]."""
     starts, sizes = session_starts(arrivals, rng, jobs=jobs, days=days, load=load)
     number = np.repeat(np.arange(starts.size), sizes)
     gap = session_gaps(arrivals["sessions"]["gaps"], number, rng) if number.size else np.zeros(0)
@@ -288,7 +288,7 @@ def session_seconds(
 
 
 def _seconds(starts: Ints, number: Ints, gap: Floats, step: float) -> Ints:
-    """Return when each job is submitted, in steps of the log's clock."""
+    """Return the time at which each job is submitted, in steps of the log's clock."""
     passed = gap.cumsum()
     before = passed[np.flatnonzero(np.diff(number, prepend=-1))][number]
     found: Ints = (np.floor((starts[number] + passed - before) / step) * step).astype(np.int64)
@@ -304,12 +304,12 @@ def draw_sessions(
     days: float | None,
     load: float,
 ) -> DrawnJobs:
-    """Return jobs in sessions. `arrivals` is that part of the model, at the rate that is asked for.
+    """Draw jobs in sessions; `arrivals` is the model's arrivals part at the requested rate.
 
     Raises
     ------
     UsageError
-        As `draw_batches`.
+        As in `draw_batches`.
     """
     sessions = arrivals["sessions"]
     starts, sizes = session_starts(arrivals, rng, jobs=jobs, days=days, load=load)
@@ -341,7 +341,7 @@ def draw_sessions(
 
 
 def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: np.random.Generator) -> DrawnTenants:
-    """Return the tenant of each session: of the VCs that have sessions of like size, in a VC by the jobs of each."""
+    """Return each session's tenant: draw a VC that has sessions of similar size, then a tenant by its share of jobs."""
     found = draw_tenants(model, np.arange(sizes.size), rng)
     kinds = (sessions["run_times"] or {}).get("by_size") or []
     vcs = [name[1:] for name in found.names]
@@ -360,7 +360,7 @@ def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: n
 
 
 def _slower(after: dict[str, Any], name: str) -> float:
-    """Return by how much the logarithm of a gap is above the mean of both kinds."""
+    """Return how far the logarithm of a gap is above the mean of both kinds."""
     both = [after[n] for n in ("after_failure", "after_others")]
     if any(b["mean_log_gap"] is None for b in both):
         return 0.0

@@ -1,16 +1,16 @@
-"""Sessions: jobs that a tenant submits one soon after the other, and what the jobs of a session have in common.
+"""Find sessions, in which a tenant submits jobs in quick succession, and fit the properties that their jobs share.
 
 A session is a run of successive submissions of one tenant with gaps of at most a threshold. The tenant is the user, or
-the VC where users are unknown, or nobody where both are: then sessions are those of the log as a whole. The threshold
-is where two lognormal distributions, fitted to the gaps between successive submissions of a tenant by maximum
-likelihood (EM), have equal weighted density: shorter gaps are more likely those of the quick kind.
+the VC if users are unknown. If both are unknown, sessions span the whole log. The threshold is the gap at which two
+lognormal distributions, fitted by maximum likelihood (EM) to the gaps between a tenant's successive submissions, have
+equal weighted density: shorter gaps more likely come from the short kind.
 
-There are sessions where close pairs (gaps up to the threshold) are 1.5 times as frequent as with independent arrivals
-at the rate of each tenant, by five standard errors, and where the next batch of the log is the same tenant's more often
-than by the tenants' shares, by five standard errors too. Bursts of all tenants at once are no sessions.
+A log has sessions if two conditions hold, each by five standard errors: close pairs (gaps up to the threshold) are 1.5
+times as frequent as with independent arrivals at each tenant's rate, and the next batch belongs to the same tenant more
+often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
 
-Standard errors take whole sessions as independent: that of a share p of n_s pairs in session s, y_s of them hits, is
-sqrt(sum (y_s - p n_s)^2) / sum n_s.
+Standard errors treat whole sessions as independent. If session s has n_s pairs and y_s of them are hits, the standard
+error of the share p of hits is sqrt(sum (y_s - p n_s)^2) / sum n_s.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 LEAST_RATIO = 1.5
-"""Close pairs over those of independent arrivals, from which on there are sessions."""
+"""Minimum ratio of close pairs to those of independent arrivals for sessions to exist."""
 LEAST_ERRORS = 5.0
-"""Standard errors by which they have to be more."""
+"""Number of standard errors by which close pairs must exceed those of independent arrivals."""
 _VALUES = 20_000
-"""Gaps that the mixture is fitted to: evenly spaced quantiles of all."""
+"""Number of gaps that the mixture is fitted to: evenly spaced quantiles of all gaps."""
 _ROUNDS = 200
 _LEAST_GAPS = 200
 _LONGEST_S = 86_400.0
@@ -44,7 +44,7 @@ _LONGEST_S = 86_400.0
 
 
 class Threshold(NamedTuple):
-    """The longest gap inside a session, and the two distributions it follows from."""
+    """The longest gap inside a session, and the two distributions that determine it."""
 
     seconds: float
     parts: dict[str, float]
@@ -53,41 +53,41 @@ class Threshold(NamedTuple):
 
 @dataclass(frozen=True)
 class Sessions:
-    """The jobs of a log in the order of tenants, sessions and submission."""
+    """The jobs of a log, ordered by tenant, session and submission."""
 
     by: str
     """user, vc or nobody."""
     threshold: Threshold
     order: Ints
-    """Place of each job in the log (jobs,)."""
+    """Index of each job in the log (jobs,)."""
     number: Ints
-    """Session of each job, 0, 1, ... in that order."""
+    """Session of each job, numbered from 0 in that order."""
     tenant: Ints
-    """Tenant of each job; a job of unknown tenant has one of its own."""
+    """Tenant of each job; each job of an unknown tenant gets a separate one."""
     second: Floats
     """Submission of each job [s], in steps of the log's clock."""
     evidence: dict[str, float]
 
     @property
     def first(self) -> Ints:
-        """Place of the first job of each session."""
+        """Index of the first job of each session."""
         return np.flatnonzero(np.diff(self.number, prepend=-1))
 
     @property
     def sizes(self) -> Ints:
-        """Jobs of each session."""
+        """Number of jobs in each session."""
         return np.bincount(self.number)
 
     @property
     def inside(self) -> Bools:
-        """Whether each job but the first follows another of its session (jobs - 1,)."""
+        """Whether each job except the first follows another job of its session (jobs - 1,)."""
         return np.equal(self.number[1:], self.number[:-1])
 
 
 def tenants_of(jobs: pl.DataFrame) -> tuple[str, Ints]:
-    """Return what tells tenants apart, and the number of each job's tenant; unknown ones have a number of their own.
+    """Return the kind of tenant, and the number of each job's tenant; each unknown tenant gets a separate number.
 
-    Users are taken where at least half of the jobs have one, then VCs, then nobody.
+    Tenants are users if at least half of the jobs have one, otherwise VCs on the same condition, otherwise nobody.
     """
     for by, columns in (("user", ["user"]), ("vc", ["cluster", "vc"])):
         if all(c in jobs.columns for c in columns) and jobs[by].null_count() <= jobs.height / 2:
@@ -98,9 +98,9 @@ def tenants_of(jobs: pl.DataFrame) -> tuple[str, Ints]:
 
 
 def threshold_of(gaps: Floats, step: float) -> Threshold | None:
-    """Return the gap above which a tenant's next job is more likely of another session; None where none is.
+    """Return the gap above which a tenant's next job more likely belongs to another session, or None.
 
-    `gaps` are those between successive submissions of a tenant [s], above 0; the threshold is a multiple of `step`.
+    `gaps` are the gaps above 0 between successive submissions of a tenant [s]; the threshold is a multiple of `step`.
     """
     if gaps.size < _LEAST_GAPS:
         return None
@@ -108,7 +108,7 @@ def threshold_of(gaps: Floats, step: float) -> Threshold | None:
     if logs.size > _VALUES:
         logs = logs[np.linspace(0, logs.size - 1, _VALUES).astype(np.int64)]
     weight, mean = np.array([0.5, 0.5]), np.quantile(logs, [0.25, 0.9])
-    # A clock of whole steps does not tell gaps apart below one.
+    # The clock cannot distinguish gaps shorter than one step.
     spread = np.full(2, max(float(logs.std()), 0.1))
     for _ in range(_ROUNDS):
         log = np.log(weight) - np.log(spread) - ((logs[:, None] - mean) / spread) ** 2 / 2
@@ -141,13 +141,13 @@ def find_sessions(jobs: pl.DataFrame, ticks: Floats, step: float, clock: Clock) 
     Parameters
     ----------
     jobs : DataFrame
-        In order of submission, with user, cluster and vc where these are known.
+        Jobs in submission order, with user, cluster and vc if known.
     ticks : array (jobs,)
         Submissions, in steps of the log's clock [s].
     step : float
-        [s]
+        Step of the log's clock [s].
     clock : Clock
-        The rate of all batches.
+        Rate of all batches.
     """
     by, tenant = tenants_of(jobs)
     order = np.lexsort((np.arange(ticks.size), ticks, tenant))
@@ -156,7 +156,7 @@ def find_sessions(jobs: pl.DataFrame, ticks: Floats, step: float, clock: Clock) 
     apart = same & (gap > 0)
     threshold = threshold_of(gap[apart], step)
     if threshold is None:
-        return f"the gaps between successive submissions of a {_WORDS[by]} are not of a short and a long kind"
+        return f"the gaps between successive submissions of a {_WORDS[by]} do not separate into short and long ones"
     evidence = _close_pairs(second, owner, apart, threshold.seconds, clock)
     often = evidence["close_pairs"] / max(evidence["close_pairs_if_independent"], 1e-9)
     away = evidence["close_pairs"] - evidence["close_pairs_if_independent"]
@@ -176,11 +176,11 @@ _WORDS = {"user": "user", "vc": "VC", "nobody": "log"}
 
 
 def _close_pairs(second: Floats, owner: Ints, apart: Bools, threshold_s: float, clock: Clock) -> dict[str, float]:
-    """Return how many gaps are at most the threshold, and how many are if each tenant's submissions are independent."""
+    """Return the number of gaps up to the threshold, and the number expected if submissions are independent."""
     rows = np.flatnonzero(apart)
     gap = second[rows + 1] - second[rows]
     _, place, jobs = np.unique(owner, return_inverse=True, return_counts=True)
-    # Distinct times of a tenant by those of all tenants: its share of the rate.
+    # A tenant's share of the rate is its distinct times divided by those of all tenants.
     times = np.bincount(place.ravel()[rows], minlength=jobs.size) + 1
     share = (times / clock.hits.sum())[place.ravel()[rows]]
     total = np.concatenate([[0.0], clock.hits.cumsum()])
@@ -190,9 +190,9 @@ def _close_pairs(second: Floats, owner: Ints, apart: Bools, threshold_s: float, 
 
 
 def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None:
-    """Return how often the next batch is the same tenant's, how often by the shares, and the error of that.
+    """Return how often the next batch is the same tenant's, how often by the shares alone, and the standard error.
 
-    Of batches of one second the first job counts. None where there is one tenant.
+    The first job of each one-second batch counts. The result is None if there is only one tenant.
     """
     heads = tenant[np.flatnonzero(np.diff(ticks, prepend=-np.inf))]
     _, counts = np.unique(heads, return_counts=True)
@@ -204,7 +204,7 @@ def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None
 
 
 def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
-    """Return the share of hits and its standard error, whole groups being independent; None without any."""
+    """Return the share of hits and its standard error, with whole groups independent, or None without any."""
     if not hits.size:
         return None
     p = float(hits.mean())
@@ -212,18 +212,18 @@ def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
     return p, float(np.sqrt(away @ away)) / hits.size
 
 
-# What the jobs of a session have in common: numbers, gaps, requests, statuses, run times.
+# Fit the properties that the jobs of a session share: numbers, gaps, requests, statuses, run times.
 
 GAP_LEVELS = (0.0, 0.001, 0.005, 0.01, *(round(0.02 * k, 2) for k in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
-"""Probabilities at which the gaps inside sessions are given."""
+"""Probabilities at which the quantiles of gaps inside sessions are given."""
 _MOST_SIZES = 500
 _SIZES = (1, 2, 6, 21, 101, 301)
-"""Least jobs of a session of each kind."""
+"""Minimum number of jobs in a session of each kind."""
 _LEAST_PAIRS = 20
 
 
 def fit_together(found: Sessions, jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return what workload.json says about the jobs of sessions. `jobs` are those of the log, in its order."""
+    """Return the entry in workload.json about the jobs of sessions; `jobs` are the log's jobs, in its order."""
     ordered = jobs[found.order]
     inside, group = found.inside, found.number[1:]
     request = ordered.select(pl.struct("gpu_class", "gpu_count", "node_count", "instance_count").rank("dense"))
@@ -241,9 +241,9 @@ def fit_together(found: Sessions, jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def sizes_entry(sizes: Ints) -> dict[str, Any]:
-    """Return how many jobs a session has: mean with standard error, and the share of every number.
+    """Return the mean number of jobs per session with its standard error, and the share of each number.
 
-    Of more than 500 different numbers those in between are replaced by the next smaller one that is kept.
+    If there are more than 500 different numbers, the others are replaced by the next smaller number that is kept.
     """
     values, counts = np.unique(sizes, return_counts=True)
     if values.size > _MOST_SIZES:
@@ -261,9 +261,9 @@ def sizes_entry(sizes: Ints) -> dict[str, Any]:
 
 
 def gaps_entry(found: Sessions, of: Bools | None = None) -> dict[str, Any]:
-    """Return the gaps inside sessions: how many are 0, the quantiles of the others, and how alike those of one are.
+    """Return the gaps inside sessions: the share of zeros, the quantiles of the others, and their correlation.
 
-    `of` says which jobs count, whole sessions of them; all by default.
+    `of` selects the jobs that count, as whole sessions; by default all jobs count.
     """
     inside, group = found.inside, found.number[1:]
     if of is not None:
@@ -293,8 +293,8 @@ def gaps_entry(found: Sessions, of: Bools | None = None) -> dict[str, Any]:
 def _repeats(value: Ints, pairs: Bools, group: Ints, within: Ints) -> dict[str, Any] | None:
     """Return how often the next job of a session has the same value, and how often it is a copy.
 
-    Two jobs of one tenant (or size class, `within`) have the same value by chance with the sum of squared shares c; of
-    copies there are (p - c) / (1 - c) where a share p is the same.
+    Two jobs of one tenant (or size class, `within`) have the same value by chance with probability c, the sum of
+    squared shares. If a share p has the same value, the share of copies is (p - c) / (1 - c).
     """
     rows = np.flatnonzero(pairs)
     found = share_with_error(value[rows + 1] == value[rows], group[rows])
@@ -310,7 +310,7 @@ def _repeats(value: Ints, pairs: Bools, group: Ints, within: Ints) -> dict[str, 
 
 
 def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the correlation of scores of run times: of successive jobs of a session, and of its last with the next."""
+    """Return the correlation of run time scores between successive jobs, within sessions and between sessions."""
     score = job_scores(ordered)
     size = found.sizes[found.number]
     score, by_size = _within_sizes(score, size, ordered)
@@ -330,10 +330,10 @@ def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _within_sizes(score: Floats, size: Ints, ordered: pl.DataFrame) -> tuple[Floats, list[dict[str, Any]]]:
-    """Return each job's normal score among those of sessions of like size, and scores and VCs of each kind.
+    """Return each job's normal score among jobs of sessions of similar size, and the scores and VCs of each kind.
 
-    Single jobs vary most: the longest runs are theirs, while the hundreds of a large session hardly differ. A kind of
-    fewer than 200 jobs is left out, and its jobs keep their scores.
+    Single jobs vary most and include the longest runs, while the hundreds of jobs in a large session hardly differ. A
+    kind with fewer than 200 jobs is left out, and its jobs keep their scores.
     """
     kind = np.searchsorted(_SIZES, size, side="right") - 1
     found, listed = score.copy(), []
@@ -355,9 +355,9 @@ def _within_sizes(score: Floats, size: Ints, ordered: pl.DataFrame) -> tuple[Flo
 
 
 def _correlated(a: Floats, b: Floats, pairs: Bools, group: Ints) -> dict[str, float] | None:
-    """Return the correlation of two scores of mean 0, with a standard error for which groups are independent.
+    """Return the correlation of two scores of mean 0, with a standard error that treats groups as independent.
 
-    The estimate is sum a b / sum (a^2 + b^2) / 2, so that a group adds a b - r (a^2 + b^2) / 2 to it.
+    The estimate is sum a b / sum (a^2 + b^2) / 2, so each group contributes a b - r (a^2 + b^2) / 2.
     """
     rows = np.flatnonzero(pairs)
     if rows.size < _LEAST_PAIRS:
@@ -372,7 +372,7 @@ def _correlated(a: Floats, b: Floats, pairs: Bools, group: Ints) -> dict[str, fl
 
 
 def _resubmission(found: Sessions, failed: Bools, asked: Ints) -> dict[str, Any]:
-    """Return after failed jobs and after others whether another follows in the session, when, and if it is the same."""
+    """Return how often, and when, another job follows a failed or other job, and how often it is the same."""
     follows = np.concatenate([found.inside, [False]])
     gap = np.concatenate([np.diff(found.second), [0.0]])
     same = np.concatenate([asked[1:] == asked[:-1], [False]])
@@ -393,7 +393,7 @@ def _resubmission(found: Sessions, failed: Bools, asked: Ints) -> dict[str, Any]
 
 
 def _gap_after(gap: Floats, group: Ints) -> dict[str, float | None]:
-    """Return median, and mean logarithm of gaps above 0 with standard error."""
+    """Return the median, and the mean logarithm of gaps above 0 with its standard error."""
     above = gap > 0
     if not above.any():
         return {"median_gap_s": None, "mean_log_gap": None, "mean_log_gap_standard_error": None}
@@ -406,6 +406,6 @@ def _gap_after(gap: Floats, group: Ints) -> dict[str, float | None]:
 
 
 def _mean_error(values: Floats, group: Ints) -> float:
-    """Return the standard error of a mean, whole groups being independent."""
+    """Return the standard error of a mean, with whole groups independent."""
     away = np.bincount(group, values - values.mean())
     return float(np.sqrt(away @ away)) / values.size

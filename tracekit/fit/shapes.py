@@ -1,4 +1,4 @@
-"""Requests, tenants and machines: shares that are counted, not fitted."""
+"""Count the shares of requests, tenants and machines; these are not fitted."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 MOST_REQUESTS = 500
-"""Most different requests that are listed; rarer ones are left out, and their share is stated."""
+"""Maximum number of distinct requests that are listed; rarer ones are left out, and their share is given."""
 SCORE_LEVELS = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
-"""Normal scores at which the quantiles of the scores of a VC are given."""
+"""Normal scores at which the quantiles of a VC's scores are given."""
 MOST_TENANTS = 2_000
-"""Most pairs of user and VC that are listed; the others share the rest equally."""
+"""Maximum number of (user, VC) pairs that are listed; the other pairs share the rest equally."""
 
 
 def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return the requests that occur with their shares, and the share of each size class."""
+    """Return the requests that occur, with their shares, and the share of each size class."""
     keys = ["gpu_class", "gpu_count", "node_count", "instance_count"]
     counted = (
         jobs.group_by(keys)
@@ -56,9 +56,10 @@ def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def fit_users(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return who sends how much: tenants (a user in a VC), and the concentration over users and over VCs.
+    """Return the shares of tenants (a user in a VC), and the concentration over users and over VCs.
 
-    Users are called u1, u2, ... by their number of jobs: a model has no names of users. Clusters and VCs keep theirs.
+    Users are renamed u1, u2, ... in order of their number of jobs, because a model contains no user names. Clusters and
+    VCs keep their names.
     """
     names = (
         jobs.filter(pl.col("user").is_not_null())
@@ -116,7 +117,7 @@ def _concentration(values: pl.Series) -> dict[str, float] | None:
 
 
 def _zipf(counts: Floats, logs: Floats) -> float:
-    """Return the most likely exponent of shares that fall like rank ** -exponent over these ranks."""
+    """Return the most likely exponent of shares that fall as rank ** -exponent over these ranks."""
     exponent = 1.0
     mean = float(counts @ logs / counts.sum())
     for _ in range(100):
@@ -131,12 +132,12 @@ def _zipf(counts: Floats, logs: Floats) -> float:
 
 
 def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return how run times differ between VCs, and how those of successive jobs of a user are correlated.
+    """Return how run times differ between VCs, and how the run times of a user's successive jobs are correlated.
 
-    Each run time is replaced by its normal score among jobs of the same size class and status. For each VC of at least
-    200 such jobs the quantiles of the scores are given: whether its jobs run longer or shorter than others of the same
-    class and status. Successive jobs are compared by their scores within such a VC, so that a user of one VC, or of one
-    kind of job, does not count as correlated for that alone.
+    Each run time is replaced by its normal score among jobs of the same size class and status. For each VC with at
+    least 200 such jobs, the quantiles of the scores show whether its jobs run longer or shorter than others of the same
+    class and status. Successive jobs are compared by their scores within such a VC, so that using one VC, or one kind
+    of job, does not by itself count as correlation.
     """
     known = jobs.filter(pl.col("held_s").is_not_null() & pl.col("known")).select(
         "held_s", "gpu_class", "status", "user", "cluster", "vc"
@@ -176,9 +177,9 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def job_scores(jobs: pl.DataFrame) -> Floats:
-    """Return the normal score of each job's run time, within size class, status and large VC; NaN where it has none.
+    """Return the normal score of each job's run time within size class, status and large VC; NaN without a run time.
 
-    These are the scores whose correlation `fit_correlation` gives.
+    `fit_correlation` returns the correlation of these scores.
     """
     known = (jobs["held_s"].is_not_null() & jobs["known"]).to_numpy()
     found = np.full(jobs.height, np.nan)
@@ -192,9 +193,9 @@ def job_scores(jobs: pl.DataFrame) -> Floats:
 
 
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:
-    """Return the normal score of each value within its group; equal values are put in a random order.
+    """Return the normal score of each value within its group, with equal values in random order.
 
-    Otherwise many equal values, such as run times of 0 s, would share one score that no drawn job has.
+    Without random order, many equal values, such as run times of 0 s, would share one score that no drawn job has.
     """
     code = jobs.select(pl.struct(groups).rank("dense"))[:, 0].to_numpy().astype(np.int64)
     order = np.lexsort((np.random.default_rng(values.size).random(values.size), values, code))

@@ -1,16 +1,16 @@
-"""A power law in place of the upper end of a family, and durations drawn from both.
+"""Replace the upper end of a family with a power law, and draw durations from both.
 
-Below xmin durations have the shape of the family, and above it a power law that ends at a bound B. The share s above
-xmin is the observed one, by Kaplan and Meier where jobs are right-censored:
+Below xmin, durations have the shape of the family; above it, they follow a power law that ends at a bound B. The share
+s above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-censored:
 
     density below xmin    (1 - s) f(x) / F(xmin)
     density from xmin on  s b x ** -(b + 1) / (xmin ** -b - B ** -b)
 
-b is its most likely value under this truncation (Aban, Meerschaert and Panorska, Journal of the American Statistical
-Association 101 (2006)), xmin the duration from which on the power law is nearest to the Kaplan-Meier estimate. This is
-Clauset's method (`tail`) with a bound, without which b would be too large and the drawn tail cut twice. The power law
-replaces the family where that lowers BIC, with the jobs above xmin as the sample that determines xmin, s and b: the
-log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
+b has its most likely value under this truncation (Aban, Meerschaert and Panorska, Journal of the American Statistical
+Association 101 (2006)), and xmin is the duration above which the power law is closest to the Kaplan-Meier estimate.
+This is Clauset's method (`tail`) with a bound; without the bound, b would be too large and the drawn tail would be
+truncated twice. The power law replaces the family if that lowers BIC, where the jobs above xmin are the sample that
+determines xmin, s and b: the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ if TYPE_CHECKING:
 
 
 _PARAMETERS = 3
-"""xmin, the share above it and b."""
+"""Number of parameters: xmin, the share above it, and b."""
 _LOG_B = (float(np.log(1e-3)), float(np.log(50.0)))
-"""Range of log b. At the lower end each decade has as many durations; above the upper one there is no tail."""
+"""Range of log b; at the lower end each decade has equally many durations, above the upper end there is no tail."""
 _UPPER = 0.1
-"""Largest share of the jobs that counts as their tail."""
+"""Maximum share of the jobs that counts as the tail."""
 _CANDIDATES = 100
 _LEAST_ABOVE = 50
-"""Known ends that a tail needs."""
+"""Minimum number of known ends for a tail."""
 _LEAST_DISTINCT = 10
 
 
 @dataclass(frozen=True)
 class Splice:
-    """A power law between two durations; scipy's truncpareto(b, c=bound / xmin, scale=xmin)."""
+    """A power law between two durations, scipy's truncpareto(b, c=bound / xmin, scale=xmin)."""
 
     xmin: float
-    """Where it begins [s]."""
+    """Duration at which the power law begins [s]."""
     b: float
     share: float
-    """Share of the jobs that lasts at least `xmin` [0..1]."""
+    """Share of the jobs that last at least `xmin` [0..1]."""
     bound: float
-    """Where it ends [s]."""
+    """Duration at which the power law ends [s]."""
     above: int = 0
-    """Jobs that are known to have ended above xmin."""
+    """Number of jobs with a known end above xmin."""
     error: float | None = None
-    """Standard error of b; None where the likelihood is flat."""
+    """Standard error of b; None if the likelihood is flat."""
     gain: float = 0.0
-    """By how much the log-likelihood is above that of the family cut at the bound."""
+    """Gain in log-likelihood over the family truncated at the bound."""
     needed: float = 0.0
-    """Gain from which on BIC is less."""
+    """Gain above which BIC is lower."""
 
     @property
     def better(self) -> bool:
-        """Whether BIC prefers it to the family alone."""
+        """Whether BIC prefers the power law to the family alone."""
         return self.gain > self.needed
 
     def durations(self, beyond: Floats) -> Floats:
-        """Return the durations [s] that are exceeded with these probabilities, given that they are above xmin."""
+        """Return the durations [s] exceeded with these probabilities, given that a duration is above xmin."""
         least = (self.bound / self.xmin) ** -self.b
         found: Floats = self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
         return found
 
 
 def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
-    """Return the power law that is nearest to the durations above its xmin, compared with the family cut at the bound.
+    """Return the power law that best fits the durations above its xmin, compared with the truncated family.
 
-    xmin is tried at up to 100 durations in the upper tenth, evenly spaced in the logarithm of the share above them. A
+    Up to 100 durations in the upper tenth are tried as xmin, evenly spaced in the logarithm of the share above them. A
     rounded duration counts as the middle of its interval.
 
     Parameters
@@ -87,12 +87,12 @@ def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
         The family whose upper end is replaced.
     sample : Sample
     bound : float
-        Where the power law ends [s]; no duration that ended is above it.
+        Duration at which the power law ends [s]; no duration with a known end is above it.
 
     Returns
     -------
     Splice or None
-        None where fewer than 50 ends, or 10 distinct ones, are in the upper tenth.
+        None if the upper tenth has fewer than 50 ends, or fewer than 10 distinct ones.
     """
     points = _points(sample)
     candidates = _candidates(points)
@@ -104,17 +104,17 @@ def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
 
 @dataclass(frozen=True)
 class _Points:
-    """Distinct durations, rising; of equal ones, ends come before censored ones."""
+    """Distinct durations in increasing order; among equal durations, ends come before censored ones."""
 
     values: Floats
     ends: Floats
-    """How many jobs ended at each."""
+    """Number of jobs that ended at each duration."""
     cut: Floats
-    """How many are known to be longer than each."""
+    """Number of jobs known to last longer than each duration."""
     before: Floats
-    """Share that lasts at least as long, by Kaplan and Meier."""
+    """Kaplan-Meier share of jobs that last at least as long."""
     lost: Floats
-    """Share of those that ends there."""
+    """Share of these jobs that end at the duration."""
 
 
 def _points(sample: Sample) -> _Points:
@@ -125,7 +125,7 @@ def _points(sample: Sample) -> _Points:
 
 
 def _candidates(points: _Points) -> Ints:
-    """Return the places of durations from which on the power law may begin."""
+    """Return the indices of the durations at which the power law may begin."""
     left = points.ends[::-1].cumsum()[::-1]
     distinct = (points.ends > 0)[::-1].cumsum()[::-1]
     allowed = np.flatnonzero(
@@ -141,7 +141,7 @@ def _candidates(points: _Points) -> Ints:
 
 
 class _Upper:
-    """The most likely power law from one of the durations on."""
+    """The most likely power law that begins at one of the durations."""
 
     def __init__(self, points: _Points, place: int, bound: float) -> None:
         self.place = place
@@ -151,7 +151,7 @@ class _Upper:
         self.number, self._total = float(ends.sum()), float((ends * logs).sum())
         later = self._cut > 0
         self._cut, self._cut_logs = self._cut[later], np.minimum(logs[later], self.reach * (1 - 1e-9))
-        from scipy import optimize  # late: who draws from a tail needs none of it
+        from scipy import optimize  # imported late, because drawing from a tail does not need it
 
         self.log_b = float(optimize.minimize_scalar(lambda at: -self.likelihood(at), bounds=_LOG_B, method="bounded").x)
         left = self._left(logs)
@@ -161,7 +161,7 @@ class _Upper:
         self.ks = float(gap[ends > 0].max())
 
     def likelihood(self, log_b: float) -> float:
-        """Return the log-likelihood of what is above xmin, without the factor 1 / x that every density has."""
+        """Return the log-likelihood of durations above xmin, without the factor 1 / x that every density has."""
         b = np.exp(log_b)
         whole = -np.expm1(-b * self.reach)
         found = self.number * (log_b - np.log(whole)) - b * self._total
@@ -172,7 +172,7 @@ class _Upper:
 
     @property
     def jobs(self) -> float:
-        """Jobs that are known to have lasted longer than xmin."""
+        """Number of jobs known to have lasted longer than xmin."""
         return self.number + float(self._cut.sum())
 
     @property
@@ -190,7 +190,7 @@ class _Upper:
 
 
 def _compared(upper: _Upper, points: _Points, fitted: Fitted, bound: float) -> Splice:
-    """Return the power law with how much likelier all jobs are with it than by the family cut at the bound."""
+    """Return the power law with its gain in log-likelihood over the family truncated at the bound, for all jobs."""
     family, p, place = fitted.family, fitted.p, upper.place
     xmin, share = float(points.values[place]), float(points.before[place])
     whole = float(family.cdf(np.array([bound]), p)[0])
@@ -203,7 +203,7 @@ def _compared(upper: _Upper, points: _Points, fitted: Fitted, bound: float) -> S
     under = points.values[cut] < xmin
     below = max(float(family.cdf(np.array([xmin]), p)[0]) / whole, 1e-300)
     gain = upper.likelihood(upper.log_b) + upper.jobs * np.log(share) - density[~low].sum() - alone.sum()
-    # Below xmin the density of every end changes by the same factor, and censored jobs may be above.
+    # Below xmin, the density of every end changes by the same factor; censored jobs may end above xmin.
     gain += points.ends[seen][low].sum() * np.log((1 - share) / below)
     gain += (points.cut[cut][under] * np.log(share + (1 - share) * (1 - gone[under] / below))).sum()
     needed = _PARAMETERS / 2 * float(np.log(upper.number))
@@ -212,56 +212,57 @@ def _compared(upper: _Upper, points: _Points, fitted: Fitted, bound: float) -> S
 
 
 def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats) -> Floats:
-    """Return the durations [s] at given normal scores: of the family below xmin, of the power law from there on."""
+    """Return the durations [s] at given normal scores, from the family below xmin and from the power law above it."""
     beyond = special.ndtr(-scores)
     found = np.empty(scores.shape)
     upper = beyond < splice.share
     found[upper] = splice.durations(beyond[upper] / splice.share)
-    # Ranks among the durations below xmin, which are those of the family cut there.
+    # Ranks among the durations below xmin, which follow the family truncated there.
     inside = special.ndtri(special.ndtr(scores[~upper]) / (1 - splice.share))
     found[~upper] = quantiles(family, p, np.minimum(inside, 8.0), longest_s=splice.xmin)
     return found
 
 
-# Durations drawn from an entry of workload.json.
+# Draw durations from an entry in workload.json.
 
 _UNSEEN = 10
-"""Factor on the longest run time of the log, for a group of which more than 1 % still ran."""
+"""Factor on the log's longest run time for a group in which more than 1 % of the jobs were still running."""
 
 
 def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
-    """Return the longest run time that is drawn for a group [s].
+    """Return the longest run time that may be drawn for a group [s].
 
-    That of the log, since it bounds what the machines and their limits allow; ten times that where more than 1 % of
-    the group still ran, since the longest that was seen is then not the longest there is.
+    This is the longest run time in the log, which reflects the machines and their limits. It is ten times as long if
+    more than 1 % of the group were still running, because the longest observed run time is then not the longest
+    possible.
     """
     return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
 
 
 def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Floats:
-    """Return the durations [s] of a fitted group, cut at a bound, at given normal scores; they are not rounded.
+    """Return the unrounded durations [s] of a fitted group at given normal scores, truncated at a bound.
 
     Parameters
     ----------
     entry : dict
-        With a fit of its own: `pooled_to` is None.
+        Entry with a separate fit: `pooled_to` is None.
     bound_s : float
-        The longest that is drawn [s].
+        Longest duration that is drawn [s].
     scores : array
 
     Raises
     ------
     UsageError
-        No duration of the group is known to its end, so there is nothing to draw from.
+        No duration of the group has a known end, so there is nothing to draw from.
     """
-    # Files of earlier versions do not say what is drawn from.
+    # Files of earlier versions do not record the distribution to draw from.
     source = entry.get("drawn_from") or ("quantiles" if entry["chosen"] is None else "family")
     if source == "quantiles":
         if entry["quantiles_s"] is None:
-            what = f"the model has no durations to draw from: none of {entry['n']:,} is known to its end"
-            raise UsageError(what, hint="fit a Trace with ended runs")
+            what = f"the model has no durations to draw from: none of {entry['n']:,} has a known end"
+            raise UsageError(what, hint="fit a Trace in which runs ended")
         shares, values = np.array(entry["quantiles_s"], float).T
-        # A run time of 0 has no logarithm; a quarter of a step is rounded to 0.
+        # A run time of 0 has no logarithm; a quarter of a step rounds to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
         within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
         found: Floats = np.exp(np.interp(special.ndtr(scores) * within, shares, logs))

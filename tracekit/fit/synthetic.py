@@ -1,6 +1,6 @@
 """Write a synthetic Trace: its jobs block by block, its machines with their failures, and its manifest.
 
-There are no queue times: no job has a start, an end or a wait until a replay gives it one.
+The Trace has no queue times: no job has a start, an end or a wait until it is replayed.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 
 MOST_JOBS = 200_000_000
-"""Most jobs of a synthetic Trace."""
+"""Maximum number of jobs in a synthetic Trace."""
 
 LONGEST_DAYS = 36_500.0
-"""Most days that a synthetic Trace may span, or a log whose arrivals are fitted: the work grows with its hours."""
+"""Maximum days that a synthetic Trace, or a log with fitted arrivals, may span; the work grows with its hours."""
 
 _BLOCK = 262_144
-"""Jobs that are made and written at once."""
+"""Number of jobs that are made and written at once."""
 _SOURCE = "synthetic"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is asked of a synthetic Trace: how large it is, and where it is written.
+    """The requested size of a synthetic Trace, and the folder it is written to.
 
     Raises
     ------
     UsageError
-        A number cannot be used, or not exactly one of `jobs` and `days` is given.
+        A number is invalid, or not exactly one of `jobs` and `days` is given.
     """
 
     out: Path
@@ -61,9 +61,9 @@ class Recipe:
     scale_gpus: float = 1.0
     """Factor on machines and quotas."""
     load: float | None = None
-    """In place of `scale_load`: the load that the jobs are to offer (`tracekit.fit.offered_load`)."""
+    """Load that the jobs should offer (`tracekit.fit.offered_load`), as an alternative to `scale_load`."""
     force: bool = False
-    """Whether an earlier Trace is replaced."""
+    """Whether an existing Trace is replaced."""
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -100,22 +100,22 @@ def write_synthetic(
     Parameters
     ----------
     submit_us : array (jobs,)
-        Submissions [us since 1970], rising; at least one.
+        Submissions [us since 1970] in increasing order; at least one.
     block : callable
-        Given a range of the jobs and their ids, returns their rows of jobs, and of attempts if there is that table.
+        Returns the rows of jobs, and of attempts if the Trace has that table, for a range of jobs and their ids.
     manifest : Manifest
         From `synthetic_manifest`.
     cluster : mapping
         From `fit_cluster`.
     failures : dict or None
-        As for `draw_node_events`.
+        As in `draw_node_events`.
 
     Raises
     ------
     UsageError
-        The Trace would have times before year 1 or after year 9999, which no Trace may have.
+        The Trace would have times before year 1 or after year 9999, which are not allowed.
     OutputError
-        The place is taken or cannot be written.
+        The output folder already exists or cannot be written.
     """
     digits = len(str(submit_us.size))
     with TraceWriter(recipe.out, force=recipe.force) as writer:
@@ -133,25 +133,25 @@ def write_synthetic(
 
 
 def check_any(jobs: int) -> None:
-    """Check that there is a job.
+    """Check that there is at least one job.
 
     Raises
     ------
     UsageError
-        There is none.
+        There is no job.
     """
     if not jobs:
         raise UsageError("no job arrives in such a short time", where="--days", hint="ask for more days")
 
 
 def whole_parts(counts: list[int], factor: float) -> Ints:
-    """Return counts scaled to whole numbers, with running sums that are off by at most a half."""
+    """Return counts scaled to integers whose running sums are off by at most one half."""
     total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
     return np.diff(total, prepend=0)
 
 
 def node_table(cluster: Mapping[str, Any], factor: float) -> pl.DataFrame:
-    """Return the machines of `fit_cluster`, as many times as the factor says."""
+    """Return the machines of `fit_cluster`, with their number multiplied by a factor."""
     kinds = cluster["nodes"]
     times = whole_parts([k["nodes"] for k in kinds], factor)
     keys = ("cluster", "vc", "gpu_count", "gpu_model", "gpu_memory_gib", "cpu_count", "memory_gib")
@@ -164,7 +164,7 @@ def node_table(cluster: Mapping[str, Any], factor: float) -> pl.DataFrame:
 
 
 def capacity_table(cluster: Mapping[str, Any], start_us: int, factor: float) -> pl.DataFrame:
-    """Return the quotas of `fit_cluster`, times a factor, from a moment on."""
+    """Return the quotas of `fit_cluster`, multiplied by a factor, valid from a given time."""
     rows = cluster["capacity"]
     return pl.DataFrame(
         {
@@ -191,15 +191,15 @@ def synthetic_manifest(
     Parameters
     ----------
     has : mapping
-        Capabilities that it may have, and whether it does.
+        Whether the Trace has each of its possible capabilities.
     options : dict
         From `Recipe.options`.
     relative : bool
         Whether times have no date.
     created : str
-        When that was made from which it is drawn, so that the same source gives the same bytes.
+        Creation time of the source, so that the same source gives the same bytes.
     origin : str
-        What it is drawn from, one sentence.
+        One sentence that names the source.
     absent : str
         Why other capabilities are missing.
     """
@@ -224,10 +224,11 @@ def synthetic_manifest(
 def draw_node_events(
     failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], rng: np.random.Generator
 ) -> pl.DataFrame | None:
-    """Return the failures of machines, None where the model has none.
+    """Return the failures of machines, or None if the model has none.
 
-    On every machine each cause fails by itself, as it was fitted: times of two causes may overlap. What fails in the
-    span may be away until after it; a machine whose times away are all unknown does not come back.
+    On each machine, each cause fails independently, as it was fitted, so times of two causes may overlap. A machine
+    that fails in the span may be away until after its end. If the times away are all unknown, the machine does not come
+    back.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def draw_node_events(
     nodes : Series
         node_id of each machine.
     span_us : (int, int)
-        Begin and end [us since 1970].
+        Beginning and end [us since 1970].
     rng : Generator
     """
     groups = (failures or {}).get("groups") or []
@@ -288,7 +289,7 @@ def _write_machines(
 def _of_group(
     group: dict[str, Any], number: int, span_us: tuple[int, int], rng: np.random.Generator
 ) -> Iterator[pl.DataFrame]:
-    """Yield the first failure of every machine, then the second of those that had one in the span, and so on."""
+    """Yield each machine's first failure, then the second failure of machines that failed in the span, and so on."""
     length = (span_us[1] - span_us[0]) / 1e6
     node, now = np.arange(number), np.zeros(number)
     causes, counts = list(group["causes"]), np.array(list(group["causes"].values()), float)
@@ -305,7 +306,7 @@ def _of_group(
 
 
 def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Generator) -> Floats:
-    """Return how long machines go on until they fail, that have worked for some time already [s] (n,).
+    """Return the remaining times to failure of machines that have already worked for some time [s] (n,).
 
     Parameters
     ----------
@@ -313,25 +314,25 @@ def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Gen
         `until_failure` of a group, with a chosen family: exponential, which is Weibull of shape 1, Weibull, or a
         mixture of two exponentials.
     age_s : array of float, shape (n,)
-        How long each has worked [s].
+        Time that each machine has worked [s].
     rng : Generator
     """
     p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
     if "scale_2" in p:
-        # Each part is memoryless, so that the time worked says only which of them a machine is likely to be in.
+        # Each part is memoryless, so the time worked only determines which part a machine is likely in.
         odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
         second = rng.random(age_s.size) < special.expit(odds)
         left: Floats = rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
         return left
     shape, scale = p.get("c", 1.0), p["scale"]
-    # The hazard that is used up at failure is exponential, whatever was used before.
+    # The additional cumulative hazard at failure is exponential, regardless of the hazard so far.
     used = (age_s / scale) ** shape
     found: Floats = scale * (used + rng.standard_exponential(age_s.size)) ** (1 / shape) - age_s
     return np.maximum(found, 0.0)
 
 
 def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
-    """Return how long machines are away after a failure [s] (n,); infinite where no end is known of any."""
+    """Return the times that machines are away after a failure [s] (n,); infinite if no end is known."""
     entry = group["away"]
     if entry["drawn_from"] is None:
         return np.full(number, np.inf)

@@ -1,7 +1,7 @@
-"""Places that are not on a disk of this machine: objects of S3, Google Cloud Storage, Azure and HDFS.
+"""Places outside this machine's disks: objects in S3, Google Cloud Storage, Azure and HDFS.
 
-An address such as s3://bucket/folder/file stands where the path of a file would: `place_of` makes an `Address` of it,
-which is a path too. It can be looked at and read; nothing can be written to it. Credentials come from the environment.
+You can give an address such as s3://bucket/folder/file instead of a file path: `place_of` turns it into an `Address`,
+which is also a path. An address is read-only. Credentials come from the environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of objects in a store, which are paths as far as reading goes."""
+"""Addresses of objects in a store, which behave as paths for reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     _Base = Path
 else:
-    _Base = type(Path())  # the path of this system: the class Path itself cannot be extended before Python 3.12
+    _Base = type(Path())  # this system's path class, because Path itself cannot be subclassed before Python 3.12
 
 
 SCHEMES = {
@@ -34,32 +34,32 @@ SCHEMES = {
     "abfss": "az",
     "hdfs": "hdfs",
 }
-"""The kind of store that each scheme of an address is for."""
+"""The kind of store for each address scheme."""
 
 _BEGIN = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):(?P<slashes>/+)(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
-_WRITE = "write on disk, and copy it with your store's own tool"
+_WRITE = "write to disk, and copy it with your store's own tool"
 _DEFAULT = "default"
-"""The host of hdfs:///path: the one that the configuration of Hadoop names."""
+"""Host for hdfs:///path: the one named in the Hadoop configuration."""
 _MOST_FILES = 100_000
-"""Most files of one source or folder."""
+"""Maximum number of files in one source or folder."""
 
 
 class Address(_Base):
-    """Where an object of a store is: s3://bucket/key; `place_of` makes one.
+    """The address of an object in a store, such as s3://bucket/key; `place_of` creates it.
 
-    It has what a path has that concerns names (`name`, `parent`, `/`, ...), and of what concerns files only what reads.
+    It supports all path operations on names (`name`, `parent`, `/`, ...), but only the file operations that read.
     """
 
     listed: int | None = None
-    """Size of the object in the listing in which it was found [bytes]; None of an address that was written."""
+    """Size of the object in the listing that contained it [bytes]; None for an address that was typed in."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the size too: another process may read the object."""
+        """Pickle the size too, because another process may read the object."""
         return _with_size, (self.parts, self.listed)
 
     @property
     def scheme(self) -> str:
-        """The scheme as it was given, such as s3a."""
+        """The scheme as given, such as s3a."""
         return self.parts[0].removesuffix(":")
 
     @property
@@ -69,12 +69,12 @@ class Address(_Base):
 
     @property
     def bucket(self) -> str:
-        """Bucket, container (with the account behind an @), or host of the store."""
+        """Bucket, container (with the account after an @), or host of the store."""
         return self.parts[1] if len(self.parts) > 1 else ""
 
     @property
     def key(self) -> str:
-        """What stands behind the bucket, '' for the bucket itself."""
+        """Name of the object within the bucket; '' for the bucket itself."""
         return "/".join(self.parts[2:])
 
     def __str__(self) -> str:
@@ -89,13 +89,13 @@ class Address(_Base):
             "is in an object store, but this needs a file on disk", where=str(self), hint="copy it to a disk"
         )
 
-    def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # what is below has no scheme
-        """Return the path that leads from a folder of the same store to this object, which is no address any more.
+    def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # a relative path has no scheme
+        """Return the relative path from a folder in the same store to this object, which is no longer an address.
 
         Raises
         ------
         ValueError
-            The object does not lie below it.
+            The object is not below the folder.
         """
         folder = place_of(Path(*other)).parts
         if self.parts[: len(folder)] != folder:
@@ -103,22 +103,22 @@ class Address(_Base):
         return Path(*self.parts[len(folder) :])
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is such an object, or objects below this name."""
+        """Return whether the object exists, or whether there are objects below this name."""
         del follow_symlinks  # stores have no links
         return self.is_file() or self.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is an object of this name."""
+        """Return whether an object with this name exists."""
         del follow_symlinks
         return look(self).is_file
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there are objects below this name."""
+        """Return whether objects exist below this name."""
         del follow_symlinks
         return look(self).is_dir
 
     def is_symlink(self) -> bool:
-        """Return False: stores have no links."""
+        """Return False, because stores have no links."""
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> stat_result:
@@ -127,7 +127,7 @@ class Address(_Base):
         Raises
         ------
         StoreError
-            There is no such object, or the store does not answer.
+            The object does not exist, or the store does not respond.
         """
         del follow_symlinks
         found = look(self)
@@ -136,24 +136,24 @@ class Address(_Base):
         mode = (stat.S_IFREG if found.is_file else stat.S_IFDIR) | 0o444
         return stat_result((mode, 0, 0, 1, 0, 0, found.size, int(found.changed), int(found.changed), 0))
 
-    def iterdir(self) -> Iterator[Address]:  # type: ignore[override]  # a narrower type than that of Path before 3.12
-        """Yield what is directly below this name.
+    def iterdir(self) -> Iterator[Address]:  # type: ignore[override]  # a narrower type than Path's before 3.12
+        """Yield the names directly below this name.
 
         Raises
         ------
         StoreError
-            There is nothing, or the store does not answer.
+            There is nothing below it, or the store does not respond.
         """
         for entry in entries(self):
             yield _listed(self, entry)
 
-    def rglob(self, pattern: str, **_: Any) -> Iterator[Address]:  # type: ignore[override]  # the same as of iterdir
-        """Yield the files below this name, hidden ones too, whose names match a pattern; nothing where there are none.
+    def rglob(self, pattern: str, **_: Any) -> Iterator[Address]:  # type: ignore[override]  # as in iterdir
+        """Yield the files below this name, including hidden ones, whose names match a pattern.
 
         Raises
         ------
         StoreError
-            The store does not answer.
+            The store does not respond.
         """
         if not self.is_dir():
             return
@@ -164,12 +164,12 @@ class Address(_Base):
                 yield _listed(self, entry)
 
     def files_below(self) -> list[Address]:
-        """Return all files below this name, but those that are hidden by a dot, folder by folder in order of names.
+        """Return all files below this name except those hidden by a leading dot, folder by folder in order of names.
 
         Raises
         ------
         StoreError
-            There are more than 100,000, or the store does not answer.
+            There are more than 100,000 files, or the store does not respond.
         """
         found: list[Address] = []
         folders = [self]
@@ -181,10 +181,10 @@ class Address(_Base):
                     (found if entry.is_file else below).append(_listed(folder, entry))
             folders += reversed(below)
             if len(found) > _MOST_FILES:
-                raise StoreError(f"holds more than {_MOST_FILES:,} files", where=str(self), hint="name a deeper folder")
+                raise StoreError(f"has more than {_MOST_FILES:,} files", where=str(self), hint="name a deeper folder")
         return found
 
-    def open(  # type: ignore[override]  # it opens for reading bytes only
+    def open(  # type: ignore[override]  # it only opens files for reading bytes
         self,
         mode: str = "r",
         buffering: int = -1,
@@ -192,20 +192,20 @@ class Address(_Base):
         errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:
-        """Open the object for reading; without `buffering` as a raw stream, which reads ahead.
+        """Open the object for reading; without `buffering`, return a raw stream that reads ahead.
 
         Raises
         ------
         StoreError
-            There is no such object, or the store does not answer; also later, while the stream is read.
+            The object does not exist, or the store does not respond; this can also happen while the stream is read.
         OutputError
-            The mode is one for writing.
+            The mode is for writing.
         """
         if not set(mode) <= set("rbt"):
             refuse_remote(self)
         raw = ObjectReader(self, ahead=True)
         if buffering == 0:
-            return raw  # type: ignore[return-value]  # a raw stream is an IO, though typeshed says otherwise
+            return raw  # type: ignore[return-value]  # a raw stream is an IO, although typeshed does not say so
         stream = io.BufferedReader(raw, 1 << 20)
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
@@ -215,18 +215,18 @@ class Address(_Base):
         Raises
         ------
         StoreError
-            There is no such object, or the store does not answer.
+            The object does not exist, or the store does not respond.
         """
         with self.open("rb") as stream:
             return bytes(stream.read())
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
-        """Return the content of the object as text, UTF-8 unless told otherwise."""
+        """Return the content of the object as text, by default UTF-8."""
         with self.open("r", encoding=encoding, errors=errors, newline=newline) as stream:
             return str(stream.read())
 
     def resolve(self, strict: bool = False) -> Address:
-        """Return the address itself: stores have no links."""
+        """Return the address itself, because stores have no links."""
         del strict
         return self
 
@@ -239,7 +239,7 @@ class Address(_Base):
         return self
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> NoReturn:
-        """Refuse to write.
+        """Raise an error, because addresses are read-only.
 
         Raises
         ------
@@ -262,7 +262,7 @@ def _with_size(parts: tuple[str, ...], size: int | None) -> Address:
 
 
 def is_remote(path: str | PurePath) -> bool:
-    """Return whether a path is an address in a store, also as pathlib spells it: s3:/bucket/key.
+    """Return whether a path is an address in a store, including pathlib's spelling s3:/bucket/key.
 
     Examples
     --------
@@ -273,12 +273,12 @@ def is_remote(path: str | PurePath) -> bool:
 
 
 def place_of(path: str | PurePath) -> Path:
-    """Return a path on disk, or the address in a store that a text or a path names.
+    """Return the path on disk, or the address in a store, that a string or path refers to.
 
     Raises
     ------
     UsageError
-        An address has no bucket, holds credentials, or cannot be a name in every store.
+        An address has no bucket, contains credentials, or is not a valid name in every store.
 
     Examples
     --------
@@ -294,25 +294,25 @@ def place_of(path: str | PurePath) -> Path:
     if scheme == "hdfs" and match["slashes"] == "///":
         rest = f"{_DEFAULT}/{rest}"
     bucket, _, key = rest.partition("/")
-    # What is refused may hold a secret, so that no part of it is shown.
+    # A rejected address may contain a secret, so no part of it is shown.
     if "?" in rest:
-        what = "an address cannot have parameters: settings of a store come from the environment"
+        what = "an address cannot have parameters; a store's settings come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out the part from '?' on")
     account = scheme in {"abfs", "abfss"} and ":" not in bucket and bucket.count("@") == 1
     if "@" in bucket and not account:
-        what = "an address cannot have credentials: they come from the environment"
+        what = "an address cannot have credentials; they come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out the part before '@'")
     if not bucket:
-        raise UsageError("names no bucket", where=f"{scheme}://", hint=f"write it like {scheme}://BUCKET/FOLDER")
+        raise UsageError("has no bucket", where=f"{scheme}://", hint=f"write it as {scheme}://BUCKET/FOLDER")
     parts = key.rstrip("/").split("/") if key else []
     if any(part in {"", ".", ".."} for part in parts) or not f"{bucket}{key}".isprintable():
-        what = "has an empty name, '.' or '..' between two slashes, or a character that cannot be printed"
+        what = "has an empty name, '.' or '..' between two slashes, or a nonprintable character"
         raise UsageError(what, where=f"{scheme}://{bucket}/{key}"[:200], hint="give the objects other names")
     return Address(f"{scheme}:", bucket, *parts)
 
 
 def remote_form(text: str) -> str:
-    """Return a text as it may be shown: of an address in a store, without what may be a secret.
+    """Return text that is safe to show: an address in a store without possible secrets.
 
     Examples
     --------
@@ -328,7 +328,7 @@ def remote_form(text: str) -> str:
 
 
 def refuse_remote(*targets: Path) -> None:
-    """Refuse to write into a store.
+    """Reject targets in a store.
 
     Raises
     ------
@@ -341,4 +341,6 @@ def refuse_remote(*targets: Path) -> None:
 
 
 def _refuse(target: Path) -> NoReturn:
-    raise OutputError("is in an object store, which tracekit only reads", where=remote_form(str(target)), hint=_WRITE)
+    raise OutputError(
+        "is in an object store, which tracekit can only read", where=remote_form(str(target)), hint=_WRITE
+    )

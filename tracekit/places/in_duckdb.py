@@ -1,7 +1,7 @@
-"""Let DuckDB read objects by their addresses.
+"""Let DuckDB read objects in a store by address.
 
-DuckDB takes any file system of fsspec. This one has no client of its own: it hands DuckDB an `ObjectReader`, so that
-SQL and Python read a store in one way, with the same credentials, limits and errors.
+DuckDB accepts any fsspec file system. This one has no separate client. It gives DuckDB an `ObjectReader`, so SQL and
+Python read a store in the same way, with the same credentials, limits and errors.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def connect_stores(con: duckdb.DuckDBPyConnection) -> None:
-    """Let a connection read from every store."""
+    """Let a connection read from all stores."""
     con.register_filesystem(_Stores())
 
 
 class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """What DuckDB asks of a file system that it only reads from."""
+    """The methods that DuckDB needs from a read-only file system."""
 
     protocol = tuple(SCHEMES)
     cachable = False
-    """Each connection has its own, which ends with it."""
+    """Each connection has its own instance, which is not cached and ends with the connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,15 +40,15 @@ class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return path
 
     def unstrip_protocol(self, name: str) -> str:
-        """Return an address as it is."""
+        """Return an address unchanged."""
         return name
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """Return the address itself: tables are named one by one, and a name may hold any character."""
+        """Return the address itself, because tables are named individually and a name may contain any character."""
         return [path]
 
     def exists(self, path: str, **_: Any) -> bool:
-        """Return whether there is such an object."""
+        """Return whether the object exists."""
         address = place_of(path)
         return isinstance(address, Address) and (was_opened(address) or address.is_file())
 
@@ -60,22 +60,22 @@ class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         Raises
         ------
         StoreError
-            It cannot be opened, or DuckDB wants to write.
+            The object cannot be opened, or DuckDB tries to write.
         """
         address = place_of(path)
         if mode != "rb" or not isinstance(address, Address):
-            raise StoreError("is in an object store, which tracekit only reads", where=path)
+            raise StoreError("is in an object store, which tracekit can only read", where=path)
         reader = ObjectReader(address)
         self._sizes[path] = reader.size
         return reader
 
     def size(self, path: str) -> int:
-        """Return the number of bytes of an object that is open."""
+        """Return the size of an open object [bytes]."""
         if path not in self._sizes:
             self._sizes[path] = place_of(path).stat().st_size
         return self._sizes[path]
 
     def modified(self, path: str) -> dt.datetime:
-        """Return one time for all: a reader refuses an object that was replaced since it was first opened."""
+        """Return a constant time, because a reader rejects an object that was replaced since it was first opened."""
         del path
         return dt.datetime(1970, 1, 2, tzinfo=dt.UTC)

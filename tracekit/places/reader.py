@@ -1,8 +1,8 @@
-"""Read an object by ranges of bytes.
+"""Read an object by byte ranges.
 
-Arrow and DuckDB read Parquet through this, and so does the ingest of raw logs. Threads of DuckDB share one open file,
-and each calls `seek` and then `read`: with one position for all they would take each other's bytes, so that each thread
-has a position of its own. A stream has one for all, since another thread may go on where one has stopped.
+Arrow, DuckDB and the ingest of raw logs read through this module. DuckDB's threads share one open file, and each calls
+`seek` and then `read`. With a shared position they would take each other's bytes, so each thread has its own position.
+A stream has a shared position, because another thread may continue where one has stopped.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
 
 
 _AHEAD = 8 << 20
-"""Bytes that a stream asks for at once: latency then costs little, and memory stays small."""
+"""Bytes that a stream requests at once; this keeps both the cost of latency and the memory small."""
 
-_CHANGED = "run the command again; if it fails again, the store has a fault"
+_CHANGED = "run the command again; if it fails again, the store is faulty"
 
 _versions: dict[str, tuple[int, tuple[str, ...]]] = {}
 """Size and version of each object when it was first opened, by address."""
 _VERSION = {"etag", "generation", "last-modified"}
-"""What stores state of an object that changes with its content."""
+"""Metadata keys of stores that change with an object's content."""
 
 
 def forget(folder: ObjectName) -> None:
-    """Take the objects below a folder as they are now: what is opened next may differ from what was read before."""
+    """Forget the versions of the objects below a folder, so that objects opened next may differ from earlier ones."""
     for name in [name for name in _versions if name.startswith(f"{folder}/") or name == str(folder)]:
         _versions.pop(name, None)
 
 
 def was_opened(address: ObjectName) -> bool:
-    """Return whether the object was opened already, so that the store need not be asked whether there is one."""
+    """Return whether the object was already opened, so that we need not ask the store whether it exists."""
     return str(address) in _versions
 
 
 class ObjectReader(io.RawIOBase):
-    """An object of a store as a stream that can seek.
+    """An object in a store as a seekable stream.
 
     Parameters
     ----------
     address : ObjectName
         The object.
     ahead : bool
-        Whether it is a stream that is read from its beginning to its end: 8 MiB are then asked for at once.
+        Whether the stream is read from beginning to end; if so, 8 MiB are requested at once.
 
     Raises
     ------
     StoreError
-        There is no such object, the store does not answer, the object was replaced since it was first opened, or it
-        has another size than the listing in which it was found; the first two also while it is read. A stream that
-        reads ahead fails too when the store gives fewer bytes than the object has.
+        The object does not exist, the store does not respond, the object was replaced since it was first opened, or its
+        size differs from the listing in which it was found. The first two can also happen during reading. A stream that
+        reads ahead also fails if the store returns fewer bytes than the object has.
     """
 
     def __init__(self, address: ObjectName, *, ahead: bool = False) -> None:
@@ -103,7 +103,7 @@ class ObjectReader(io.RawIOBase):
         Raises
         ------
         UnsupportedOperation
-            The thread has none: it did not open the file, and has not called `seek`.
+            This thread has no position, because it did not open the file and has not called `seek`.
         """
         position: int | None = getattr(self._own, "position", None)
         if position is None:
@@ -118,8 +118,8 @@ class ObjectReader(io.RawIOBase):
         self._own.position = base + offset
         return base + offset
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
-        """Fill `buffer` from the position of this thread; return how many bytes there were."""
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
+        """Fill `buffer` from this thread's position and return the number of bytes read."""
         wanted = memoryview(buffer).cast("B")
         data = self._taken(self.tell(), len(wanted))
         wanted[: len(data)] = data
@@ -127,7 +127,7 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return as many bytes from the position of this thread, fewer only at the end."""
+        """Return `size` bytes from this thread's position; only at the end, fewer."""
         begin = self.tell()
         left = max(0, self.size - begin)
         data = bytes(self._range(begin, left if size is None or size < 0 else min(size, left)))
@@ -135,14 +135,14 @@ class ObjectReader(io.RawIOBase):
         return data
 
     def close(self) -> None:
-        """Give the object back."""
+        """Close the object."""
         if not self.closed:
             self._block = b""
             self._object.close()
         super().close()
 
     def _taken(self, begin: int, size: int) -> bytes | bytearray | memoryview:
-        """Return bytes from a position on, with `ahead` out of the block that was asked for last."""
+        """Return bytes from a position; with `ahead`, they come from the block that was requested last."""
         if not self._ahead:
             return self._range(begin, min(size, max(0, self.size - begin)))
         if not self._begin <= begin < self._begin + len(self._block):
@@ -159,11 +159,11 @@ class ObjectReader(io.RawIOBase):
         return data
 
     def _counted(self, begin: int, size: int) -> bytearray:
-        """Return a range of the object, every byte of which the store gave.
+        """Return a range of the object and check that the store sent every byte of it.
 
-        Arrow's client of S3 calls an answer complete that is too short: the rest of the buffer stays as it was. So the
-        buffer is filled with a byte that nobody can guess. If the last byte is that one, the range is read once more
-        into another byte, which happens by chance once in 256 times.
+        Arrow's S3 client treats a response that is too short as complete, and leaves the rest of the buffer unchanged.
+        We therefore fill the buffer with an unpredictable byte first. If the last byte still has that value, which
+        happens by chance once in 256 times, the range is read again with a different fill byte.
         """
         first, given = secrets.randbelow(256), 0
         for mark in (first, first ^ 0xFF):
@@ -176,14 +176,14 @@ class ObjectReader(io.RawIOBase):
         return buffer
 
     def _fill(self, begin: int, buffer: bytearray, _: Any) -> int:
-        """Read from a position of the object into a buffer; return the number of bytes that the client counts."""
+        """Read from a position of the object into a buffer and return the number of bytes that the client reports."""
         self._object.seek(begin)
         count: int = self._object.readinto(buffer)
         return count
 
     def _require(self, given: int, size: int) -> None:
         if given != size:
-            what = f"gave {given:,} bytes instead of {size:,}; the object has {self.size:,}"
+            what = f"returned {given:,} bytes instead of {size:,}; the object has {self.size:,}"
             raise recorded(StoreError(what, where=str(self._address), hint=_CHANGED))
 
 

@@ -1,9 +1,9 @@
-"""The stores that addresses lead to: how one is reached, what it says of a name, and how its failures are told.
+"""The stores that addresses refer to: connect to them, look up names, and report their failures.
 
-Apache Arrow has the clients of all of them. What they need to know - credentials, region, another endpoint - they take
-from the environment, under the names that each store's own tools use. Each attempt and the number of attempts are
-bounded, so that a store that does not answer ends a run after a minute or two. The clients do not notice an answer that
-drips, or a listing without an end: `asked_of` bounds the time of every call.
+Apache Arrow provides the clients for all stores. They take their settings (credentials, region, a different endpoint)
+from the environment, under the names that each store's own tools use. The time and number of attempts are limited, so a
+store that does not respond ends a run after a minute or two. The clients do not notice a response that trickles in or a
+listing that never ends, so `asked_of` limits the time of every call.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ T = TypeVar("T")
 _CONNECT_S = 5.0
 """Longest time to connect to a store [s]."""
 _REQUEST_S = 20.0
-"""Longest time in which a store sends nothing [s]."""
+"""Longest time that a store may send nothing [s]."""
 _ATTEMPTS = 3
-"""Attempts at one request, the first one included."""
+"""Number of attempts at one request, including the first."""
 _WHOLE_S = 120.0
-"""Longest time of one call, all attempts included [s]."""
+"""Longest time for one call, including all attempts [s]."""
 _LEAST_RATE = 65_536.0
-"""A call that reads may take longer by its bytes at this rate [B/s]."""
+"""A call that reads gets additional time for its bytes at this rate [B/s]."""
 _REST_S = 30.0
-"""Time for which a store that did not answer is not asked again [s]: what else a run wants of it fails at once."""
+"""Time for which a store that did not respond is not asked again [s]; further requests fail at once."""
 
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY",
-    "hdfs": "HADOOP_USER_NAME, or a ticket of Kerberos",
+    "hdfs": "HADOOP_USER_NAME, or a Kerberos ticket",
 }
-"""What tells a store who asks."""
+"""Credentials that each store uses to identify the user."""
 
 _REACHED = {
     "s3": "AWS_ENDPOINT_URL",
@@ -54,7 +54,7 @@ _REACHED = {
     "az": "AZURE_STORAGE_ACCOUNT",
     "hdfs": "the host and its port",
 }
-"""What to look at when a store cannot be reached."""
+"""What to check if a store cannot be reached."""
 
 _GONE = "cannot be reached"
 _NO_ACCESS = (
@@ -76,25 +76,25 @@ _REASONS = (
     ("301|PermanentRedirect|authorization header is malformed", "is in another region", "set AWS_REGION"),
     (
         _NO_ACCESS,
-        "may not be read with the credentials of the environment",
-        "set {credentials}, or ask for the permission",
+        "cannot be read with the credentials in the environment",
+        "set {credentials}, or ask for permission",
     ),
     ("libhdfs|libjvm", "needs Hadoop, but its library libhdfs is missing", "set JAVA_HOME, HADOOP_HOME and CLASSPATH"),
     ("NO_SUCH_KEY|NoSuchKey|RESOURCE_NOT_FOUND|BlobNotFound|No such file|404|does not exist", "no such object", None),
     (_NO_ANSWER, _GONE, "check {reached}, and try again"),
 )
-"""What a failure is told as, by what the client says; the first one that fits."""
+"""Error text and hint for a failure, by patterns in the client's message; the first match is used."""
 _CALL = re.compile(r"When .*? operation: ?|google::cloud::Status\(")
-"""What clients say before the reason."""
+"""Text that clients put before the reason."""
 
 _failures: list[StoreError] = []
 """The last failures, for `failure_behind`."""
 _gone: dict[tuple[str, str], tuple[float, str, str | None]] = {}
-"""When a store did not answer, by kind and bucket, and what was said."""
+"""For each store (kind and bucket) that did not respond, the time and the error."""
 
 
 class ObjectName(Protocol):
-    """What a store needs to know of an object; its text is its address."""
+    """The parts of an object's name that a store needs; its string is its address."""
 
     @property
     def store(self) -> str:
@@ -102,30 +102,30 @@ class ObjectName(Protocol):
 
     @property
     def bucket(self) -> str:
-        """Bucket, container (with the account behind an @), or host of the store."""
+        """Bucket, container (with the account after an @), or host of the store."""
 
     @property
     def key(self) -> str:
-        """What stands behind the bucket, '' for the bucket itself."""
+        """Name of the object within the bucket; '' for the bucket itself."""
 
 
 class Found(NamedTuple):
-    """What a store says of a name."""
+    """What a store reports about a name."""
 
     is_file: bool
     is_dir: bool
     size: int
     changed: float
-    """Time of the last change [s since 1970], 0 where it is not known."""
+    """Time of the last change [s since 1970], or 0 if unknown."""
 
 
 def look(address: ObjectName) -> Found:
-    """Return what the store says of a name.
+    """Return what the store reports about a name.
 
     Raises
     ------
     StoreError
-        The store does not answer, or not with these credentials.
+        The store does not respond, or rejects these credentials.
     """
     from pyarrow.fs import FileType
 
@@ -137,7 +137,7 @@ def look(address: ObjectName) -> Found:
 
 
 def _require_bucket(address: ObjectName) -> None:
-    """Refuse a bucket that does not exist; who may not ask for that passes."""
+    """Reject a missing bucket; skip the check without list permission."""
     from pyarrow.fs import FileType
 
     bucket = address.bucket.partition("@")[0]
@@ -153,16 +153,16 @@ class Entry(NamedTuple):
     name: str
     is_file: bool
     size: int | None
-    """Bytes of a file; None if the listing does not state them."""
+    """Size of a file [bytes]; None if the listing does not contain it."""
 
 
 def entries(folder: ObjectName) -> list[Entry]:
-    """Return what is directly below a folder.
+    """Return the entries directly below a folder.
 
     Raises
     ------
     StoreError
-        There is no such folder, or the store does not answer.
+        The folder does not exist, or the store does not respond.
     """
     from pyarrow.fs import FileSelector, FileType
 
@@ -171,7 +171,7 @@ def entries(folder: ObjectName) -> list[Entry]:
 
 
 def native_path(address: ObjectName) -> str:
-    """Return the name of an object as Arrow's client of its store spells it."""
+    """Return the name of an object as spelled by Arrow's client for its store."""
     if address.store == "hdfs":
         return f"/{address.key}"
     bucket = address.bucket.partition("@")[0]
@@ -179,12 +179,12 @@ def native_path(address: ObjectName) -> str:
 
 
 def store_of(address: ObjectName) -> Any:
-    """Return the client for the store of an address: a `pyarrow.fs.FileSystem`.
+    """Return the client for the store of an address, a `pyarrow.fs.FileSystem`.
 
     Raises
     ------
     StoreError
-        The environment does not say enough to reach it.
+        The environment lacks settings that are needed to reach the store.
     """
     return _client(address.store, address.bucket)
 
@@ -249,7 +249,7 @@ def _az(bucket: str) -> Any:
         more["account_key"] = key
     elif token:
         more["sas_token"] = token
-    return pf.AzureFileSystem(account, **more)  # without either: what the Azure SDK finds in the environment
+    return pf.AzureFileSystem(account, **more)  # without either, the Azure SDK searches the environment
 
 
 def _hdfs(host: str) -> Any:
@@ -260,19 +260,19 @@ def _hdfs(host: str) -> Any:
 
 
 def asked_of(address: ObjectName, work: Callable[[Any], T], size: int = 0) -> T:
-    """Return what `work` gets from the client of an address's store, in bounded time.
+    """Run `work` with the client for an address's store, in limited time, and return its result.
 
     Parameters
     ----------
     work : callable
-        Receives the client, a `pyarrow.fs.FileSystem`; runs in a thread of its own.
+        Receives the client, a `pyarrow.fs.FileSystem`, and runs in a separate thread.
     size : int
-        Bytes that it reads; more may take longer.
+        Number of bytes that it reads; more bytes get more time.
 
     Raises
     ------
     StoreError
-        The store fails or takes too long, or did so a moment ago.
+        The store fails or takes too long, or did so recently.
     """
     with _store_errors(address):
         return within(_WHOLE_S + size / _LEAST_RATE, lambda: work(store_of(address)))
@@ -280,12 +280,12 @@ def asked_of(address: ObjectName, work: Callable[[Any], T], size: int = 0) -> T:
 
 @contextmanager
 def _store_errors(address: ObjectName) -> Iterator[None]:
-    """Raise one clear StoreError when a store fails; ask no store again at once that did not answer.
+    """Raise a clear StoreError if a store fails, and do not immediately retry a store that did not respond.
 
     Raises
     ------
     StoreError
-        The block failed, or the store failed a moment ago.
+        The block failed, or the store failed recently.
     """
     store = (address.store, address.bucket)
     since, reason, hint = _gone.get(store, (-_REST_S, "", None))
@@ -304,21 +304,21 @@ def _store_errors(address: ObjectName) -> Iterator[None]:
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
-    """Return the failure of a store that another library's error passes on as text, None where there is none."""
+    """Return the store failure contained as text in another library's error, or None if there is none."""
     text = str(error)
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 
 
 def recorded(failure: StoreError) -> StoreError:
-    """Return a failure after keeping it for `failure_behind`."""
+    """Store a failure for `failure_behind` and return it."""
     _failures.append(failure)
     del _failures[:-16]
     return failure
 
 
 def _told(address: ObjectName, text: str) -> tuple[str, str | None]:
-    """Return what is wrong, and what to do, from what the client of a store says."""
-    # The name of the object may look like a reason.
+    """Return the error text and the hint for the message of a store's client."""
+    # Remove the object's name first, because it may look like a reason.
     said = text.replace(address.key, "") if address.key else text
     for pattern, reason, hint in _REASONS:
         if re.search(pattern, said):

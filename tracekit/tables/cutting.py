@@ -1,6 +1,6 @@
-"""Cut a table into partitions: one pass in the order of the partitions, one file open at a time.
+"""Split a table into partitions, in one pass in partition order, with one file open at a time.
 
-DuckDB sorts the rows, and spills to disk, so that neither many rows nor thousands of partitions take much memory.
+DuckDB sorts the rows and spills to disk, so many rows or thousands of partitions do not take much memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Part", "cut_table", "list_parts", "row_sql", "write_parts"]
 
 @dataclass(frozen=True)
 class Part:
-    """What a partition will hold."""
+    """The content of a future partition."""
 
     cluster: str | None
     day: date | None
@@ -43,16 +43,16 @@ def cut_table(
     *,
     version: str = schema.SCHEMA_VERSION,
 ) -> list[Partition]:
-    """Write the rows of a table as partitions below `folder`, and return these in order.
+    """Write the rows of a table as partitions below `folder`, and return the partitions in order.
 
-    Clusters are in alphabetical order, and the days of each in order; what is unknown comes last.
+    Clusters are in alphabetical order, and the days of each cluster in order; unknown values come last.
 
     Parameters
     ----------
     con : DuckDBPyConnection
-        Has the jobs as `jobs` and the machines as `nodes`, by which the rows are told apart.
+        Connection with the jobs as `jobs` and the machines as `nodes`, which determine the partition of each row.
     files : sequence of Path
-        Where the rows are, in order.
+        Files with the rows, in order.
     version : str
         Schema version of the files.
     """
@@ -79,7 +79,7 @@ def write_parts(
     *,
     version: str = schema.SCHEMA_VERSION,
 ) -> list[Partition]:
-    """Write some of the partitions of a table, in order; see `cut_table`. A file is the same with whichever others."""
+    """Write some of a table's partitions, in order; see `cut_table`. A file does not depend on the others written."""
     import pyarrow as pa
 
     names = ", ".join(f'"{c.name}"' for c in schema.common(table).columns)
@@ -91,7 +91,7 @@ def write_parts(
         }
     )
     con.register("part_keys", keys)
-    # Numbers are sorted faster than names.
+    # Numbers sort faster than names.
     con.execute("CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM part_keys")
     con.unregister("part_keys")
     rows = f"""SELECT {names}, part FROM ({_keyed_sql(table, files, version, parts)}) k JOIN part p
@@ -111,7 +111,7 @@ def write_parts(
 
 
 def _keyed_sql(table: str, files: Sequence[Path], version: str, parts: Sequence[Part] = ()) -> str:
-    """Return the query for rows with `row` and the keys of their partition; of samples those of the days of `parts`."""
+    """Return the query for rows with `row` and their partition's keys; for samples, only on the days of `parts`."""
     rows = row_sql(table, files, version)
     days = [part.day for part in parts]
     if table in SAMPLE_TABLES and (known := [day for day in days if day is not None]) and len(known) == len(days):
@@ -120,7 +120,7 @@ def _keyed_sql(table: str, files: Sequence[Path], version: str, parts: Sequence[
 
 
 def row_sql(table: str, files: Sequence[Path], version: str) -> str:
-    """Return the query for the rows of a table with `row`, the place of each one in the table."""
+    """Return the query for the rows of a table with `row`, the position of each row in the table."""
     import pyarrow.parquet as pq
 
     before = [0]
@@ -132,7 +132,7 @@ def row_sql(table: str, files: Sequence[Path], version: str) -> str:
 
 
 def _by_part(reader: pa.RecordBatchReader) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Yield each partition's number, and its rows; they must be taken before the next one."""
+    """Yield each partition's number and rows; consume the rows before taking the next partition."""
     for number, pieces in itertools.groupby(_pieces(reader), key=lambda piece: piece[0]):
         yield number, (rows for _, rows in pieces)
 
@@ -162,7 +162,7 @@ def _write(table: str, path: Path, batches: Iterator[pa.RecordBatch]) -> int:
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of a partition in full groups, each of one piece: a file tells nothing of how its rows came."""
+    """Yield a partition's rows in full groups of one chunk, so that a file does not depend on how its rows arrived."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

@@ -1,12 +1,12 @@
 """Read a table of a Trace from its Parquet files; all Python code reads tables here.
 
-A table is one file, or several whose rows follow one another. DuckDB reads the footers, since Arrow ends the process at
-some damaged ones. Arrow decodes the rows batch by batch, and each batch is checked before it is used: a damaged file
-gives one error that names the table. (The reader of Polars panics and writes to stderr; DuckDB reads the same files for
-SQL and raises its own errors, which `tracekit.damage` explains.)
+A table is one file or a sequence of files. DuckDB reads the footers, because Arrow terminates the process on some
+damaged ones. Arrow decodes the rows batch by batch, and each batch is checked before use, so a damaged file gives one
+error that names the table. (Polars's reader panics and writes to stderr; DuckDB reads the same files for SQL and raises
+its own errors, which `tracekit.damage` explains.)
 
-Times outside the years 1 to 9999 are refused twice: by the statistics of the footer when a Trace is opened, since SQL
-would compute with them, and in the rows that Python reads, since a footer may lack statistics or state wrong ones.
+Times outside the years 1 to 9999 are rejected twice: by the footer's statistics when a Trace is opened, because SQL
+would compute with them, and in the rows that Python reads, because a footer may have missing or wrong statistics.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ __all__ = [
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
-NO_YEAR = "has a time in none of the years 1 to 9999"
-"""What is wrong with a column by the statistics of a footer."""
+NO_YEAR = "has a time outside the years 1 to 9999"
+"""The problem of a column according to a footer's statistics."""
 
 _BATCH = 65_536
-_OTHER = "the table {} has other columns than when it was opened"
+_OTHER = "the columns of the table {} have changed since it was opened"
 
 
 def footers_faults(
     con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Return what the footers of each table show: a fault, and a column with an impossible time; None without any.
+    """Return the faults in each table's footers: a fault, and a column with an impossible time; None if there are none.
 
-    A Trace with such a fault cannot be opened (see `require_footers`). A time is impossible outside the years 1 to
-    9999. `tables` has all files of each table in order, and `version` is the schema version of the Trace, as in all
-    functions here.
+    A Trace with such a fault cannot be opened (see `require_footers`). A time outside the years 1 to 9999 is
+    impossible. `tables` lists all files of each table in order, and `version` is the schema version of the Trace, as in
+    all functions here.
     """
     try:
         found, times = _columns(con, tables), _impossible_times(con, tables)
@@ -82,24 +82,24 @@ def footers_faults(
 
 
 def columns_sql(table: str, version: str) -> str:
-    """Return what SQL selects from a file of the table: its columns, and NULL for those that came after `version`."""
+    """Return the SQL select list for a file of the table: its columns, and NULL for columns added after `version`."""
     spec = schema.common(table)
     have = spec.columns_of(version)
     return ", ".join(["*", *(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in spec.columns if c.name not in have)])
 
 
 def files_sql(files: Sequence[Path]) -> str:
-    """Return the list of files as SQL writes it, which `read_parquet` takes."""
+    """Return the list of files in SQL syntax, for `read_parquet`."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
 
 
 def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
-    """Refuse files whose columns are not those of their table, or whose footer states an impossible time.
+    """Reject files whose columns are not those of their table, or whose footer contains an impossible time.
 
     Raises
     ------
     DamagedTraceError
-        A column is missing, unknown, out of order or of another type, or the file cannot be read.
+        A column is missing, unknown, out of order or of the wrong type, or the file cannot be read.
     """
     found, times = _columns(con, tables), _impossible_times(con, tables)
     for table, files in tables.items():
@@ -112,7 +112,7 @@ def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequenc
 
 
 def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> dict[str, int]:
-    """Return how many rows the footer of each file states, by path.
+    """Return the number of rows in each file according to its footer, by path.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path
 
 
 def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> frozenset[str]:
-    """Return the columns of a table that hold any value by the statistics of the footers; unknown ones may hold some.
+    """Return the columns of a table with any value according to the footers' statistics, or without statistics.
 
     Raises
     ------
@@ -136,14 +136,15 @@ def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[P
 
 
 def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
-    """Return the table as a lazy frame; problems of a file are raised when its rows are read.
+    """Return the table as a lazy frame; errors in a file are raised when its rows are read.
 
-    Columns that came later than `version` are NULL.
+    Columns added after `version` are NULL.
 
     Raises
     ------
     DamagedTraceError
-        When the rows are collected: a part of the file cannot be decoded, is not valid text, or is an impossible time.
+        Raised when the rows are collected: a part of the file cannot be decoded, is not valid text, or is an impossible
+        time.
     """
     from polars.io.plugins import register_io_source
 
@@ -153,7 +154,7 @@ def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        # Without a column there would be nothing to count the rows by.
+        # Without any column, the rows could not be counted.
         names = list(types) if with_columns is None else with_columns or list(types)[:1]
         stored = [name for name in names if name in have] or [have[0]]
         left = n_rows
@@ -179,9 +180,9 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
     for column in frame.iter_columns():
         if column.dtype.base_type() is pl.Datetime:
             times = column.to_physical()
-            # Outside of these years Polars' conversions end in a panic that writes to stderr.
+            # Outside these years, Polars's conversions panic and write to stderr.
             if not times.is_between(schema.FIRST_US, schema.LAST_US).fill_null(value=True).all():
-                what = f"the table {table} has a time in {column.name} that is in none of the years 1 to 9999"
+                what = f"the table {table} has a time in {column.name} outside the years 1 to 9999"
                 raise DamagedTraceError(what, where=_place(table, path), hint=HINT)
 
 
@@ -198,7 +199,7 @@ def read_through(table: str, files: Sequence[Path], version: str) -> int:
 
 
 def _place(table: str, path: Path) -> Path:
-    """Return where an error is: the Trace of a table that is one file, or the file."""
+    """Return the location of an error: the Trace if the table is one file, otherwise the file."""
     return path.parent if path.name == f"{table}.parquet" else path
 
 
@@ -209,7 +210,7 @@ def checksum(path: Path) -> str:
 
 
 def _batches(table: str, files: Sequence[Path], columns: list[str], size: int) -> Iterator[tuple[Path, pa.RecordBatch]]:
-    """Yield the rows with these columns, in this order, each batch with the file that it comes from."""
+    """Yield the rows with these columns, in this order; each batch comes with its file."""
     for path in files:
         with _opened(table, path) as file:
             if not set(columns) <= set(file.schema_arrow.names):
@@ -223,7 +224,7 @@ def _next(batches: Iterator[pa.RecordBatch], table: str, path: Path) -> pa.Recor
     with _decoding(table, path):
         batch = next(batches, None)
         if batch is not None:
-            # Lengths, offsets and UTF-8, which later readers rely on.
+            # Check lengths, offsets and UTF-8, which later readers rely on.
             batch.validate(full=True)
         return batch
 
@@ -240,7 +241,7 @@ def _opened(table: str, path: Path) -> Iterator[Any]:
 
 
 def _source(path: Path) -> Any:
-    """Return what Arrow reads a file from."""
+    """Return the object from which Arrow reads a file."""
     if not isinstance(path, Address):
         return path
     from tracekit.places.reader import ObjectReader
@@ -250,10 +251,10 @@ def _source(path: Path) -> Any:
 
 @contextmanager
 def _decoding(table: str, path: Path) -> Iterator[None]:
-    """Raise one error for any exception of the decoder at a damaged file."""
+    """Raise a single error type for any decoder exception on a damaged file."""
     try:
         yield
-    except TracekitError:  # of a store
+    except TracekitError:  # raised by a store
         raise
     except Exception as error:
         raise _unreadable(table, path, error) from error
@@ -266,7 +267,7 @@ def _unreadable(table: str, path: Path, error: Exception) -> DamagedTraceError:
 
 
 def _footers(con: duckdb.DuckDBPyConnection, query: str, tables: Mapping[str, Sequence[Path]]) -> list[tuple[Any, ...]]:
-    """Return the rows of a query over the footers of all files, which it calls {files}.
+    """Return the rows of a query over the footers of all files, which the query calls {files}.
 
     Raises
     ------
@@ -285,20 +286,20 @@ def _footers(con: duckdb.DuckDBPyConnection, query: str, tables: Mapping[str, Se
             raise failure from error
         if len(files) == 1:
             raise _unreadable(*files[0], error) from error
-    return [row for table, path in files for row in _footers(con, query, {table: [path]})]  # which finds the bad one
+    return [row for table, path in files for row in _footers(con, query, {table: [path]})]  # this finds the bad file
 
 
 def _columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]]) -> dict[str, list[tuple[str, str]]]:
-    """Return for each file the names and SQL types of its columns, in order.
+    """Return, for each file, the names and SQL types of its columns, in order.
 
-    DuckDB calls a time in milliseconds TIMESTAMP, too; only one in microseconds is the type of the schema.
+    DuckDB also calls a time in milliseconds TIMESTAMP, but only a time in microseconds has the schema's type.
     """
     query = """SELECT file_name, name, coalesce(num_children, 0), CASE
         WHEN duckdb_type <> 'TIMESTAMP' OR type = 'INT64' AND contains(logical_type, 'MICROS=MicroSeconds()')
         THEN duckdb_type ELSE 'another' END
     FROM parquet_schema({files})"""
     found: dict[str, list[tuple[str, str]]] = {str(path): [] for paths in tables.values() for path in paths}
-    parts_left: dict[str, int] = {}  # of the column before, each of which has a row of its own
+    parts_left: dict[str, int] = {}  # of the previous column; each part has its own row
     for file, name, parts, kind in _footers(con, query, tables):
         if file not in parts_left:  # the root
             parts_left[file] = 0
@@ -311,7 +312,7 @@ def _columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]
 
 
 def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """Return which column of which file has a time outside the years 1 to 9999, by its minimum and maximum."""
+    """Return, for each file, a column with a time outside the years 1 to 9999 according to its minimum and maximum."""
     times = {c.name for table in tables for c in schema.common(table).columns if c.kind == "datetime"}
     query = f"""SELECT file_name, path_in_schema FROM (
         SELECT file_name, path_in_schema, unnest([coalesce(stats_min_value, stats_min),
@@ -323,22 +324,22 @@ def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Seque
 
 
 def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
-    """Return how the columns differ from those of the table, as a sentence without a stop; None when they do not."""
+    """Return how the columns differ from the table's, as a sentence without a full stop, or None if they match."""
     spec = schema.common(table)
     names = spec.columns_of(version)
     have = dict(found)
     if len(have) != len(found):
-        return f"the table {table} has a column twice"
+        return f"the table {table} has a repeated column"
     differ = [c.name for c in spec.columns if c.name in have and have[c.name] != c.sql]
     parts = [
         f"{word} {', '.join(shorten(name) for name in names[:10])}"
         for word, names in (
             ("lacks", [n for n in names if n not in have]),
             ("has unknown", [n for n in have if n not in names]),
-            ("has other types in", differ),
+            ("has the wrong types in", differ),
         )
         if names
     ]
     if not parts and tuple(have) != names:
-        parts = ["has its columns in another order"]
+        parts = ["has its columns in a different order"]
     return f"the table {table} {'; '.join(parts)}" if parts else None

@@ -1,4 +1,4 @@
-"""Find problems of the partitions of a table: each file is checked against the manifest."""
+"""Find problems in the partitions of a table by checking each file against the manifest."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["partition_fault", "partition_problems"]
 
 
 def partition_fault(folder: Path, partition: Partition, *, deep: bool = False) -> str | None:
-    """Return what is wrong with the file of a partition, None when nothing is; with `deep` by its checksum too."""
+    """Return what is wrong with a partition's file, or None if it is intact; with `deep`, check its checksum too."""
     path, name = folder / partition.path, f"the partition {partition.path}"
     try:
         if not path.is_file():
             return f"{name} is missing"
         size = path.stat().st_size
         if size != partition.bytes:
-            return f"{name} is damaged: it has {counted(size, 'bytes')}, the manifest says {partition.bytes:,}"
+            return f"{name} is damaged: it has {counted(size, 'bytes')}, but the manifest says {partition.bytes:,}"
         if deep and checksum(path) != partition.sha256:
-            return f"{name} is damaged: its SHA-256 is another"
+            return f"{name} is damaged: its SHA-256 differs from the manifest"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"
     return None
@@ -44,14 +44,14 @@ def partition_problems(
     *,
     deep: bool,
 ) -> list[str]:
-    """Return what is wrong with the partitions of a table, and with files among them that the manifest does not list.
+    """Return the problems of a table's partitions, and of files in their folders that the manifest does not list.
 
-    With `deep` every column of every row is decoded too.
+    With `deep`, every column of every row is decoded too.
     """
     found = []
     faults = {partition.path: partition_fault(folder, partition, deep=deep) for partition in partitions}
     sound = [folder / path for path, fault in faults.items() if fault is None]
-    # All footers at once, and each alone where one of them has a fault.
+    # Read all footers at once; if one has a fault, read each separately.
     each = footers_faults(con, {table: sound}, version)[table][0] is not None
     stated = {} if each or deep else rows_stated(con, table, sound)
     for partition in partitions:
@@ -69,7 +69,7 @@ def partition_problems(
             else:
                 if rows != partition.rows:
                     said = f"{partition.rows:,}"
-                    fault = f"the partition {partition.path} has {counted(rows, 'rows')}, the manifest says {said}"
+                    fault = f"the partition {partition.path} has {counted(rows, 'rows')}, but the manifest says {said}"
         if fault is not None:
             found.append(fault if partition.path in fault else f"the partition {partition.path}: {fault}")
     return found + list(_unlisted(folder, table, {partition.path for partition in partitions}))
@@ -78,7 +78,7 @@ def partition_problems(
 def _unlisted(folder: Path, table: str, listed: set[str]) -> Iterator[str]:
     whole = folder / f"{table}.parquet"
     if whole.exists():
-        yield f"the file {whole.name} is not in the manifest, which says that {table} is in partitions"
+        yield f"the file {whole.name} is not in the manifest, in which {table} is partitioned"
     for path in sorted((folder / table).rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_dir() and name not in listed:

@@ -1,11 +1,11 @@
-"""Partitions: a large table of a Trace as a folder of files, one for each cluster and day.
+"""Partitions store a large table of a Trace as a folder of files, one for each cluster and day.
 
     gpu_utilization/cluster=philly/day=2017-10-03/part-0.parquet
 
-The manifest lists the files with cluster, day, rows, bytes and checksum, and is all that is believed: names of folders
-are for people and for other programs. Rows that belong to a job lie at the cluster and the day (UTC) of its submission,
-so that a job lies together; samples lie at the day of their time and the cluster of their machine. Within a file the
-rows keep the order of the table.
+The manifest lists the files with cluster, day, rows, bytes and checksum, and is the only source that tracekit trusts;
+folder names are for readers and other programs. Rows that belong to a job are in the partition of the cluster and the
+day (UTC) of its submission, so a job's rows are together. Samples are in the partition of the day of their time and the
+cluster of their machine. Within a file, rows keep the order of the table.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ __all__ = [
 ]
 
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures", "doubtful_times")
-"""Tables whose rows belong to a job; all or none of a Trace are partitioned."""
+"""Tables whose rows belong to a job; in a Trace, either all or none of them are partitioned."""
 
 SAMPLE_TABLES = ("gpu_utilization", "host_utilization")
-"""Tables of samples, each partitioned by itself."""
+"""Tables of samples, each partitioned separately."""
 
 PARTITIONED_TABLES = (*JOB_TABLES, *SAMPLE_TABLES)
 
 AUTO_ROWS = 100_000_000
 AUTO_BYTES = 2 * 2**30
-"""A table above one of these is partitioned unless it is said otherwise.
+"""By default, a table above either of these limits is partitioned.
 
-One machine reads a table of this size in seconds, whole; beyond it, a question about a week should not pay for the
-year, and an append should not write it again.
+One machine reads a whole table of this size in seconds. For a larger table, a question about a week should not have to
+read the whole year, and an append should not rewrite it.
 """
 
 _LONGEST = 120
-"""Most characters of the name of a cluster in a path; file systems allow 255 for a name."""
+"""Maximum characters of a cluster name in a path; file systems allow 255 for a name."""
 _UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive and Spark write an unknown value."""
+"""Hive's and Spark's spelling of an unknown value."""
 _UNKNOWN_DAY = "unknown"
 _AS_IT_IS = re.compile(rb"[a-z0-9._-]")
 
 
 def is_large(rows: int, size: int) -> bool:
-    """Return whether a table of so many rows and bytes is partitioned by default."""
+    """Return whether a table with this number of rows and bytes is partitioned by default."""
     return rows > AUTO_ROWS or size > AUTO_BYTES
 
 
 def partition_path(table: str, cluster: str | None, day: date | None, number: int = 0) -> str:
-    """Return where a partition lies in the folder of the Trace, with '/' between folders.
+    """Return the path of a partition within the folder of the Trace, with '/' between folders.
 
-    Different clusters have different paths, also where a file system does not tell capitals apart.
+    Different clusters have different paths, even on a file system that ignores case.
 
     Examples
     --------
@@ -85,31 +85,31 @@ def partition_path(table: str, cluster: str | None, day: date | None, number: in
 
 
 def _encoded(cluster: str | None) -> str:
-    """Return the name of a cluster as a part of a path, as Hive writes it; a long one ends in its checksum."""
+    """Return a cluster name as part of a path, in Hive's encoding; a long name ends in its checksum."""
     if cluster is None:
         return _UNKNOWN
     raw = cluster.encode()
     parts = [chr(byte) if _AS_IT_IS.match(bytes([byte])) else f"%{byte:02X}" for byte in raw]
-    # A name that begins with '_' may be that of the unknown cluster, and Windows drops a point at the end.
+    # A name that begins with '_' could be that of the unknown cluster, and Windows drops a trailing dot.
     for place, signs in ((0, "_."), (-1, ".")):
         if parts and len(parts[place]) == 1 and parts[place] in signs:
             parts[place] = f"%{ord(parts[place]):02X}"
     name = "".join(parts)
     if len(name) <= _LONGEST:
         return name
-    # '~' is in no other name, since it is written %7E.
+    # No other name contains '~', because it is written as %7E.
     return f"{name[: _LONGEST - 33]}~{hashlib.sha256(raw).hexdigest()[:32]}"
 
 
 def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
-    """Refuse a manifest whose partitions do not lie where those of their cluster and day do.
+    """Reject a manifest with partitions whose paths do not match their cluster and day.
 
-    No path can leave the folder of the Trace, and none can stand for another cluster or day than it is read for.
+    This keeps every path inside the folder of the Trace, and keeps it from being read for another cluster or day.
 
     Raises
     ------
     TraceError
-        A path is another one, or is there twice, or the table is not one that has partitions.
+        A path is wrong or repeated, or the table cannot have partitions.
     """
     for table, info in tables.items():
         seen: set[str] = set()
@@ -119,7 +119,7 @@ def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
             stated = partition_path(table, partition.cluster, partition.date, number)
             if table not in PARTITIONED_TABLES or partition.path != stated or partition.path in seen:
                 raise TraceError(
-                    f"the manifest is damaged: {table} has no partition '{shorten(partition.path, 200)}'",
+                    f"the manifest is damaged: {table} cannot have the partition '{shorten(partition.path, 200)}'",
                     where=folder,
                     hint="ingest the source again",
                 )
@@ -127,29 +127,29 @@ def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
 
 
 def table_files(folder: Path, table: str, partitions: Iterable[Partition] | None) -> tuple[Path, ...]:
-    """Return the files of a table in order: `partitions`, or the one file of a table that has none."""
+    """Return the files of a table in order: its partitions, or its single file if it has none."""
     if partitions is None:
         return (folder / f"{table}.parquet",)
     return tuple(folder / partition.path for partition in partitions)
 
 
 def in_order(partitions: Iterable[Partition]) -> list[Partition]:
-    """Return partitions in the order of the table: by cluster and day, what is unknown last."""
+    """Return partitions in table order: by cluster and day, with unknown values last."""
     return sorted(partitions, key=lambda p: (p.cluster is None, p.cluster or "", p.day is None, p.day or "", p.path))
 
 
 def key_sql(table: str, rows: str, *, jobs: str, nodes: str) -> str:
-    """Return the query for the rows of a table with `part_cluster` and `part_day`, which say where each one lies.
+    """Return the query for the rows of a table with `part_cluster` and `part_day`, the keys of each row's partition.
 
     Parameters
     ----------
     rows, jobs, nodes : str
-        What to select from: the rows of the table, the jobs that they belong to, the machines.
+        Relations to select from: the rows of the table, the jobs that they belong to, and the machines.
     """
     if table == "jobs":
         return f"SELECT *, cluster AS part_cluster, submit_time::DATE AS part_day FROM {rows}"
     if table in JOB_TABLES:
-        # A Trace that repeats an id is damaged, but its rows must not multiply.
+        # A Trace with repeated ids is damaged, but its rows must not multiply.
         known = "SELECT job_id, min(cluster) AS part_cluster, min(submit_time)::DATE AS part_day"
         known = f"{known} FROM {jobs} GROUP BY job_id"
         return f"SELECT t.*, k.part_cluster, k.part_day FROM {rows} t LEFT JOIN ({known}) k USING (job_id)"

@@ -1,6 +1,6 @@
-"""Find problems of a Trace: its files are checked against manifest and schema, its rows against the rules.
+"""Find problems in a Trace by checking its files against manifest and schema, and its rows against the rules.
 
-DuckDB streams the rows and spills to disk, so that memory stays bounded.
+DuckDB streams the rows and spills to disk, so memory stays bounded.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from tracekit.schema import Column, TableSchema
 
 
-# Rules for the rows of a Trace, as SQL that finds the rows that break them.
-#
-# The rules of one column and of one row come from `schemas/common/`; those between rows and tables are here. A rule
-# does not apply to a row where one of its values is NULL.
+# Define the rules for the rows of a Trace, as SQL that finds rows that break them.
+# The rules for single columns and rows come from `schemas/common/`; the rules between rows and tables are here. A rule
+# does not apply to a row in which one of its values is NULL.
 
 LARGEST_SLIP_S = 0.001
-"""Largest difference between a duration and its times, from rounding to microseconds and of floats [s]."""
+"""Largest difference between a duration and its times, from rounding to microseconds and from floats [s]."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +41,26 @@ class TableRule:
     """One rule for the rows of a table."""
 
     broken: str
-    """The problem, before 'in N rows'."""
+    """Description of the problem, to be followed by 'in N rows'."""
     found: str
-    """SQL condition, true in a row that breaks the rule."""
+    """SQL condition that is true for a row that breaks the rule."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows of a table, joined with the rows that they must agree with."""
+    """Rows of a table, joined with the rows they must agree with."""
 
     table: str
     """The table whose rows break the rules."""
     needs: tuple[str, ...]
-    """Other tables that it reads."""
+    """Other tables that the relation reads."""
     sql: str
-    """The text after FROM; the table itself is called t."""
+    """SQL text after FROM; the table itself is called t."""
     rules: tuple[TableRule, ...]
 
 
 def rules_of(table: str, options: Mapping[str, str]) -> tuple[TableRule, ...]:
-    """Return the rules of single columns and rows of a table of a Trace that was ingested with `options`."""
+    """Return the rules for single columns and rows of a table in a Trace ingested with `options`."""
     spec = schema.common(table)
     of_columns = [rule for column in spec.columns for rule in _column_rules(column)]
     of_rows = [
@@ -84,9 +83,9 @@ def _column_rules(column: Column) -> list[TableRule]:
         rules.append(TableRule(f"no {column.name}", f"{name} IS NULL"))
     if column.enum:
         words = ", ".join(f"'{word}'" for word in column.enum)
-        rules.append(TableRule(f"{column.name} outside its words", f"{name} NOT IN ({words})"))
+        rules.append(TableRule(f"{column.name} not an allowed word", f"{name} NOT IN ({words})"))
     if column.kind == "number":
-        # DuckDB holds NaN to be larger than every number.
+        # DuckDB treats NaN as larger than every number.
         rules.append(TableRule(f"{column.name} is not finite", f"NOT isfinite({name})"))
     if column.minimum is not None:
         rules.append(TableRule(f"{column.name} below {column.minimum:g}", f"{name} < {column.minimum:g}"))
@@ -100,7 +99,7 @@ def _column_rules(column: Column) -> list[TableRule]:
 
 
 def label_of(spec: TableSchema, alias: str = "t") -> str:
-    """Return an SQL expression that names a row by its key, or else by its required columns."""
+    """Return an SQL expression that identifies a row by its key, or else by its required columns."""
     names = spec.primary_key or tuple(c.name for c in spec.columns if c.required)
     parts = [f"'{name} ' || coalesce({alias}.\"{name}\"::VARCHAR, 'NULL')" for name in names]
     return " || ', ' || ".join(parts)
@@ -111,8 +110,8 @@ def _differs(duration: str, later: str, earlier: str) -> str:
 
 
 def relations_between(options: Mapping[str, str]) -> tuple[Relation, ...]:
-    """Return the rules between rows and tables of a Trace that was ingested with `options`."""
-    # With queue_from=eligible the first wait does not count from the submission.
+    """Return the rules between rows and tables of a Trace ingested with `options`."""
+    # With queue_from=eligible, the first wait does not start at the submission.
     first_wait = (
         "t.wait_s > (epoch_us(t.start_time) - epoch_us(j.submit_time)) / 1e6 + 0.001"
         if _ingested(options, "queue_from=eligible")
@@ -123,7 +122,7 @@ def relations_between(options: Mapping[str, str]) -> tuple[Relation, ...]:
             child,
             ("jobs",),
             f"{child} t ANTI JOIN jobs j ON t.job_id = j.job_id",
-            (TableRule("job_id unknown to jobs", "t.job_id IS NOT NULL"),),
+            (TableRule("job_id not in jobs", "t.job_id IS NOT NULL"),),
         )
         for child in ("attempts", "placements", "job_usage", "failures")
     )
@@ -171,7 +170,7 @@ def relations_between(options: Mapping[str, str]) -> tuple[Relation, ...]:
 
 
 def find_problems(con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, deep: bool) -> list[str]:
-    """Return the problems of the Trace in `folder`, one sentence each; see `tracekit.trace.Trace.validate`."""
+    """Return the problems of the Trace in `folder`, one sentence per problem; see `tracekit.trace.Trace.validate`."""
     return _Inspection(con, folder, manifest).problems(deep=deep)
 
 
@@ -183,16 +182,16 @@ class _Inspection:
         self._folder = folder
         self._manifest = manifest
         self._sound: set[str] = set()
-        """Tables that can be read and whose keys are unique; only these can be joined."""
+        """Readable tables with unique keys; only these can be joined."""
         self._placed: list[str] = []
-        """Tables in partitions that can be read."""
+        """Readable tables that are partitioned."""
         self._footers: dict[str, tuple[str | None, str | None]] = {}
-        """What the footers of each table show, see `footers_faults`."""
+        """Faults in the footers of each table, see `footers_faults`."""
 
     def problems(self, *, deep: bool) -> list[str]:
         found = _manifest_problems(self._manifest)
         tables = [table for table in schema.COMMON_TABLES if table in self._manifest.tables]
-        if not deep:  # which reads each table from its beginning to its end first
+        if not deep:  # a deep check first reads each table from beginning to end
             self._read_footers([table for table in tables if self._manifest.tables[table].partitions is None])
         for table in tables:
             found += self._table_problems(table, deep=deep)
@@ -212,11 +211,11 @@ class _Inspection:
         if not files[0].is_file():
             return [f"the table {table} is missing"]
         if deep and is_remote(files[0]) and (size := files[0].stat().st_size) != info.bytes:
-            return [f"the object {files[0]} has {counted(size, 'bytes')}, the manifest says {info.bytes:,}"]
+            return [f"the object {files[0]} has {counted(size, 'bytes')}, but the manifest says {info.bytes:,}"]
         found = []
-        # This reads the file from its beginning to its end, so a store that gives too little of it fails here.
+        # This reads the file from beginning to end, so a store that returns too few bytes fails here.
         if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
-            found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
+            found.append(f"the file of {table} is not the one that was written: its SHA-256 differs from the manifest")
         if table not in self._footers:
             self._read_footers([table])
         fault, _ = self._footers[table]
@@ -230,7 +229,7 @@ class _Inspection:
         return [*found, *self._row_problems(table, files)]
 
     def _read_footers(self, tables: Sequence[str]) -> None:
-        """Read the footers of these tables, all at once; tables whose file is missing are left out."""
+        """Read the footers of these tables at once; tables with a missing file are left out."""
         infos = self._manifest.tables
         files = {table: table_files(self._folder, table, infos[table].partitions) for table in tables}
         there = {t: paths for t, paths in files.items() if infos[t].partitions is not None or paths[0].is_file()}
@@ -247,7 +246,7 @@ class _Inspection:
             query = f"SELECT count(*), count(*) FILTER (WHERE {_any(rules)}) FROM {table} t"
             rows, broken = self._con.execute(query).fetchall()[0]
             stated = self._manifest.tables[table].rows
-            found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]
+            found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, but the manifest says {stated:,}"]
             if broken:
                 found += self._broken(table, f"{table} t", rules)
             if self._manifest.tables[table].partitions is not None:
@@ -270,7 +269,7 @@ class _Inspection:
         import duckdb
 
         try:
-            # Whether any rule is broken costs less to find than how often each one is.
+            # Checking whether any rule is broken costs less than counting how often each is broken.
             if not self._value(f"SELECT count(*) FROM {relation.sql} WHERE {_any(relation.rules)}"):
                 return []
             return self._broken(relation.table, relation.sql, relation.rules)
@@ -282,10 +281,10 @@ class _Inspection:
             return [_unreadable(relation.table, error)]
 
     def _place_problems(self, table: str) -> list[str]:
-        """Return a sentence for each partition with rows that belong into another one."""
+        """Return a sentence for each partition with rows that belong in a different partition."""
         known = "jobs" if table in JOB_TABLES else "nodes"
         if table != known and known in self._manifest.tables and known not in self._sound:
-            return []  # where rows belong is not known, which is told already
+            return []  # the partition of a row is unknown, which is already reported
         partitions = self._manifest.tables[table].partitions or []
         files = files_sql(table_files(self._folder, table, partitions))
         rows = f"(SELECT *, file_index::BIGINT + 1 AS part FROM read_parquet({files}, hive_partitioning = false))"
@@ -296,17 +295,17 @@ class _Inspection:
         GROUP BY part ORDER BY part"""
         stated = [[p.cluster for p in partitions], [p.day for p in partitions]]
         return [
-            f"the partition {partitions[part - 1].path} has {counted(count, 'rows')} of another cluster or day"
+            f"the partition {partitions[part - 1].path} has {counted(count, 'rows')} of a different cluster or day"
             for part, count in self._con.execute(query, stated).fetchall()
         ]
 
     def _broken(self, table: str, relation: str, rules: tuple[TableRule, ...]) -> list[str]:
-        """Return a sentence for each rule that is broken, with a row that breaks it."""
+        """Return a sentence for each broken rule, with an example row."""
         counts = ", ".join(f"count(*) FILTER (WHERE {rule.found})" for rule in rules)
         found = []
         for rule, n in zip(rules, self._con.execute(f"SELECT {counts} FROM {relation}").fetchall()[0], strict=True):
             if n:
-                # Naming a row costs more than finding it, so that only rows of broken rules are named.
+                # Naming a row costs more than finding it, so name rows only for broken rules.
                 label = label_of(schema.common(table))
                 example = self._value(f"SELECT min({label}) FROM {relation} WHERE {rule.found}")
                 found.append(_sentence(table, rule.broken, n, example))
@@ -342,7 +341,7 @@ class _Inspection:
 
 
 def _any(rules: Sequence[TableRule]) -> str:
-    """Return the condition that a row breaks any of the rules."""
+    """Return the SQL condition that a row breaks any of the rules."""
     return " OR ".join(f"({rule.found})" for rule in rules)
 
 
@@ -360,9 +359,9 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
         found.append(f"the manifest does not say whether the Trace has {', '.join(unstated)}")
     for name, capability in manifest.capabilities.items():
         if capability.coverage is not None and not 0 <= capability.coverage <= 1:
-            found.append(f"the manifest's coverage of {shorten(name)} is {capability.coverage:g}, outside 0 to 1")
+            found.append(f"the manifest's coverage of {shorten(name)} is {capability.coverage:g}, not from 0 to 1")
     if not is_known_zone(manifest.timezone):
-        found.append(f"the manifest names the time zone '{shorten(manifest.timezone)}', which is not known")
+        found.append(f"the manifest has the unknown time zone '{shorten(manifest.timezone)}'")
     return found
 
 

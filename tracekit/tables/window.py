@@ -1,6 +1,6 @@
-"""The part of a Trace that is asked: some of its jobs, with all that belongs to them.
+"""The selected part of a Trace: some of its jobs, with all rows that belong to them.
 
-The same rows are chosen whether a table is one file or many: partitions only save reading files.
+The same rows are selected whether a table is one file or many; partitions only reduce the files read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["EVERYTHING", "SIZE", "SIZES", "WHERE", "Window", "chosen_jobs", "utc"]
 
 SIZE = "size"
-"""What jobs are chosen by besides columns: their size class."""
+"""A selection key for jobs that is not a column: their size class."""
 
 SIZES = {
     "0": "gpu_count = 0",
@@ -34,38 +34,38 @@ SIZES = {
     "5-8": "gpu_count > 4 AND gpu_count <= 8",
     ">8": "gpu_count > 8",
 }
-"""Size classes of jobs, as the view job_classes has them, in SQL. A job of unknown size is in none."""
+"""SQL conditions of the job size classes, as in the view job_classes; a job of unknown size has no class."""
 
 WHERE = (*DIMENSIONS, SIZE)
-"""What jobs can be chosen by."""
+"""Keys by which jobs can be selected."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What to take of each table.
+    """The rows to take from each table.
 
     | table | rows |
     |---|---|
     | jobs | submitted in [start, end), to the cluster, with the values of `where` |
-    | attempts, placements, job_usage, failures, doubtful_times | of these jobs, whenever they were |
-    | gpu_utilization, host_utilization | with a time in [start, end), of machines of the cluster |
-    | node_events | whole, where any part lies in [start, end); of machines of the cluster |
+    | attempts, placements, job_usage, failures, doubtful_times | of these jobs, at any time |
+    | gpu_utilization, host_utilization | with a time in [start, end), of machines in the cluster |
+    | node_events | overlapping [start, end), in full, of machines in the cluster |
     | nodes, capacity | of the cluster |
     | rejects | all |
 
-    A job of unknown submission lies in no window of time, what has no known cluster in none of a cluster, and a job
-    whose user is unknown is of no user. A cluster does not shrink when some of its jobs are looked at: machines, their
-    samples, events and quotas stay.
+    A job with an unknown submission is in no time window, rows without a known cluster belong to no cluster, and a job
+    with an unknown user belongs to no user. Selecting some of a cluster's jobs does not make the cluster smaller:
+    machines and their samples, events and quotas stay.
     """
 
     start: datetime | None = None
-    """First time, in UTC, without a zone; None: since the log began."""
+    """Beginning, in UTC, without a time zone; None means since the log began."""
     end: datetime | None = None
-    """First time after it; None: until the log ends."""
+    """End, exclusive; None means until the log ends."""
     cluster: str | None = None
-    """None: all clusters."""
+    """Cluster; None means all clusters."""
     where: tuple[tuple[str, str], ...] = ()
-    """Columns of jobs (`WHERE`) and the value that each has to have, see `chosen_jobs`."""
+    """Columns of jobs (`WHERE`) and their required values, see `chosen_jobs`."""
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
@@ -76,7 +76,7 @@ class Window:
 
     @property
     def words(self) -> str:
-        """What is taken, in words; '' when that is all."""
+        """Description of the selected part; '' if everything is selected."""
         if not self:
             return ""
         parts = [f"from {self.start} UTC on"] if self.start is not None else []
@@ -85,10 +85,10 @@ class Window:
         submitted = f" submitted {', '.join(parts)}" if parts else ""
         having = " and ".join(f"{column.replace('_', ' ')} {shorten(value)}" for column, value in self.where)
         joined = f"{' and' if submitted else ''} with {having}" if having else ""
-        return f"only jobs{submitted}{joined}, with all that belongs to them"
+        return f"only jobs{submitted}{joined}, with all rows that belong to them"
 
     def meets(self, partition: Partition) -> bool:
-        """Return whether rows of a partition may be taken."""
+        """Return whether the window may select rows of a partition."""
         if self.cluster is not None and partition.cluster != self.cluster:
             return False
         if self.start is None and self.end is None:
@@ -99,7 +99,7 @@ class Window:
         return (self.start is None or self.start < after) and (self.end is None or self.end > first)
 
     def holds(self, partition: Partition) -> bool:
-        """Return whether all rows of a partition are taken."""
+        """Return whether the window selects all rows of a partition."""
         if self.where or not self.meets(partition):
             return False
         if partition.date is None:
@@ -108,10 +108,10 @@ class Window:
         return (self.start is None or self.start <= first) and (self.end is None or self.end >= after)
 
     def condition(self, table: str, has: Callable[[str], bool]) -> str:
-        """Return which rows of a table are taken, in SQL; '' when all are.
+        """Return the SQL condition that selects rows of a table; '' if all rows are selected.
 
-        It may name the views jobs and nodes, of the rows that are taken of them. `has` tells whether the Trace has a
-        table.
+        The condition may refer to the views jobs and nodes, which contain their selected rows. `has` returns whether
+        the Trace has a table.
         """
         times, cluster = self._times(_TIMES.get(table, "")), self.cluster
         of_cluster = [] if cluster is None else [f'"cluster" = {_literal(cluster)}']
@@ -128,9 +128,9 @@ class Window:
         return " AND ".join(of_cluster) if table in ("nodes", "capacity") else ""
 
     def take(self, table: str, rows: pl.LazyFrame, scan: Callable[[str], pl.LazyFrame | None]) -> pl.LazyFrame:
-        """Return the rows of a table that are taken.
+        """Return the selected rows of a table.
 
-        `scan` gives the rows that are taken of jobs and nodes, None where the Trace has no such table.
+        `scan` returns the selected rows of jobs and nodes, or None if the Trace does not have the table.
         """
         import polars as pl
 
@@ -146,11 +146,11 @@ class Window:
         return rows
 
     def _times(self, kind: str) -> list[str]:
-        """Return the conditions on time of a table, whose column is `kind`."""
+        """Return the time conditions for a table; `kind` is its time column."""
         start = None if self.start is None else _moment(self.start)
         end = None if self.end is None else _moment(self.end)
         if kind == "events":
-            # Until an unknown end an event lasts. One of no length lies where it begins.
+            # An event without a known end continues. An event of zero length counts at its beginning.
             after = f"(end_time IS NULL OR end_time > {start} OR start_time >= {start})"
             return ([after] if start else []) + ([f"start_time < {end}"] if end else [])
         return ([f"{kind} >= {start}"] if start else []) + ([f"{kind} < {end}"] if end else [])
@@ -163,12 +163,12 @@ _TIMES = {"jobs": "submit_time", "gpu_utilization": "time", "host_utilization": 
 
 
 def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Return what jobs have to have as `Window.where` holds it: names checked, in the order of `WHERE`.
+    """Return the required values of jobs for `Window.where`, with names checked and in the order of `WHERE`.
 
     Raises
     ------
     UsageError
-        Jobs have no such column to be chosen by, or there is no such size class.
+        Jobs cannot be selected by this column, or the size class does not exist.
     """
     given = where or {}
     for name in given:
@@ -184,14 +184,14 @@ def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """Return a time as tables hold it, in UTC without a zone; one without a zone is in UTC."""
+    """Return a time as stored in tables, in UTC without a time zone; a time without a zone is taken as UTC."""
     if moment is None or moment.tzinfo is None:
         return moment
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _bounds(day: date) -> tuple[datetime, datetime]:
-    """Return the first time of a day, and the first one after it."""
+    """Return the beginning of a day, and the beginning of the next day."""
     first = datetime.combine(day, time())
     return first, datetime.max if day == date.max else first + timedelta(days=1)
 

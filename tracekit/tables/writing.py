@@ -1,4 +1,4 @@
-"""How the Parquet files of a Trace are written."""
+"""Write the Parquet files of a Trace."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["ROW_GROUP", "parquet_writer"]
 
 ROW_GROUP = 131_072
-"""Rows of a row group."""
+"""Number of rows in a row group."""
 
 _DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
-"""Text columns whose values hardly repeat, so that a dictionary costs time and space."""
+"""Text columns whose values rarely repeat, so a dictionary would cost time and space."""
 
 
 def parquet_writer(table: str, path: Path, rows: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of one file of a table, for rows with this Arrow schema."""
+    """Return a writer for one file of a table, for rows with this Arrow schema."""
     import pyarrow.parquet as pq
 
     columns = schema.common(table).columns
     return pq.ParquetWriter(
         path,
         rows,
-        store_schema=False,  # plain Parquet types, whatever Arrow types the rows had
+        store_schema=False,  # plain Parquet types, regardless of the rows' Arrow types
         compression="zstd",
         compression_level=1,
         write_statistics=[c.name for c in columns if c.kind != "string"],
@@ -41,9 +41,9 @@ def parquet_writer(table: str, path: Path, rows: pa.Schema) -> pq.ParquetWriter:
 
 
 def _encoding(column: Column) -> str | None:
-    """Return the Parquet encoding of a column without a dictionary, None for the plain one.
+    """Return the Parquet encoding of a column without a dictionary, or None for the plain encoding.
 
-    Times hardly differ from row to row; durations do, and compress best with BYTE_STREAM_SPLIT.
+    Times hardly differ from row to row. Durations do differ, and compress best with BYTE_STREAM_SPLIT.
     """
     if column.kind == "datetime":
         return "DELTA_BINARY_PACKED"
@@ -51,5 +51,5 @@ def _encoding(column: Column) -> str | None:
 
 
 def _repeats(column: Column) -> bool:
-    """Return whether a dictionary of the column's values pays."""
+    """Return whether a dictionary of the column's values pays off."""
     return column.kind != "array" and column.name not in _DISTINCT and _encoding(column) is None

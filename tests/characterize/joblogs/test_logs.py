@@ -113,6 +113,6 @@ def test_a_damaged_log_is_refused_while_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(zstd.compress(b"line\n" * 1000)[:-4])
     stream = open_log(path)
     assert stream is not None
-    with stream, pytest.raises(SourceError, match="damaged: it is cut short"):
+    with stream, pytest.raises(SourceError, match="damaged: it is truncated"):
         stream.read()
     assert stream.closed

@@ -1,1 +1,1 @@
-"""The targets; each module has its own in MEMBERS, modules whose name begins with _ are parts of others."""
+"""The targets. Each module lists its targets in MEMBERS; modules whose names begin with _ are shared parts."""

@@ -1,4 +1,4 @@
-"""The size of the cluster: from the options, else from the machines of the Trace, else assumed."""
+"""Determine the size of the cluster from the options, else from the machines in the Trace, else by assumption."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from tracekit.text import counted, percent
 
 _GUESS = 8
 ALL = "all clusters\0"
-"""In place of the name of a cluster."""
+"""Used instead of a cluster name to mean all clusters."""
 
-NODES = Option("", "nodes of the cluster; empty: those of the Trace, else as many as its jobs held at once")
-GPUS_PER_NODE = Option("", "GPUs of a node; empty: the most on one node of the Trace, else 8")
+NODES = Option("", "nodes in the cluster; empty: those in the Trace, else as many as its jobs used at once")
+GPUS_PER_NODE = Option("", "GPUs per node; empty: the most on one node in the Trace, else 8")
 
 
 def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:
-    """Return the number of nodes and the GPUs of each; an assumption is logged.
+    """Return the number of nodes and the GPUs per node, and log any assumption.
 
-    --machines and --target-load come first, then the options `nodes` and `gpus_per_node` of the target, if it has them.
-    All nodes are alike, so that GPUs are at least those of the Trace.
+    --machines and --target-load take precedence, then the target's options `nodes` and `gpus_per_node`, if it has them.
+    All nodes have the same size, so the cluster has at least as many GPUs as the Trace.
     """
     listed, most, gpus = jobs.machines
     nodes = options.machines or _option(options, "nodes")
@@ -40,27 +40,28 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
                     f"with {per_node} each: {change} (--machines)"
                 )
         else:
-            # A job larger than the cluster would wait for ever.
+            # A job larger than the cluster would wait forever.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
             log.note(
-                f"nodes are not in the Trace: {nodes:,}, for the {counted(held, 'GPUs')} held at once, so that hardly "
-                "a job waits and policies tie (--machines, --target-load)"
+                f"the Trace has no nodes: {nodes:,} assumed, for the {counted(held, 'GPUs')} used at once, so hardly "
+                "any job waits and policies do not differ (--machines, --target-load)"
             )
     return nodes, per_node
 
 
 def cluster_groups(jobs: JobSelection, log: ExportLog, options: Options) -> list[tuple[int, int]]:
-    """Return nodes by their size, as (nodes, GPUs of each), for targets that hold different nodes.
+    """Return nodes by size, as (nodes, GPUs per node), for targets that support different nodes.
 
-    Those of the Trace, the largest first; one group where the options say how many there are, or the Trace lists none.
+    The groups are those of the Trace, largest first. There is one group if the options set the number of nodes or the
+    Trace lists no nodes.
     """
     asked = options.sized or any(_option(options, name) is not None for name in ("nodes", "gpus_per_node"))
     return [cluster_size(jobs, log, options)] if asked or not jobs.node_sizes else jobs.node_sizes
 
 
 def _change(became: int, gpus: int) -> str:
-    """Return by how much the capacity changed, in words."""
+    """Return the change in capacity, in words."""
     share = became / gpus - 1
     return f"{percent(abs(share))} {'more' if share > 0 else 'less'} capacity" if share else "the same capacity"
 
@@ -70,14 +71,14 @@ def _option(options: Options, name: str) -> int | None:
 
 
 def nodes_for_load(jobs: JobSelection, load: float, per_node: int, log: ExportLog, *, cluster: str | None = ALL) -> int:
-    """Return the nodes with which the jobs, or those of one cluster, ask for `load` times what the nodes can do.
+    """Return the number of nodes on which the jobs, or those of one cluster, give the load `load`.
 
-    The load is the GPU time of the jobs over that of the nodes from the first to the last submission.
+    The load is the jobs' GPU time divided by the nodes' GPU time from the first to the last submission.
 
     Raises
     ------
     UsageError
-        All jobs are submitted at once, so that no cluster has a load.
+        All jobs are submitted at the same time, so the load is undefined.
     """
     own = "" if cluster is ALL else " WHERE cluster IS NOT DISTINCT FROM $cluster"
     span_s, gpu_s, largest = jobs.rows(

@@ -1,10 +1,10 @@
-"""Alibaba's two simulators: PAI's (jobs in time), and that of the GPU-sharing study (tasks that only arrive).
+"""Alibaba's two simulators: PAI's (jobs over time), and that of the GPU-sharing study (tasks that only arrive).
 
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator (simulator.py, utils.py, scheduler.py,
-cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are those of one instance, num_inst instances
-start together; the policies that predict run times read user_dur, group_dur and group_gpu_dur. And
-cluster-trace-gpu-v2023/pod_csv_to_yaml.py with github.com/hkust-adsl/kubernetes-scheduler-simulator, data/README.md,
-for the layout openb: a list of pods and a list of nodes, in thousandths of a core and of a GPU; times are not read.
+cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are per instance, and num_inst instances start
+together; the policies that predict run times read user_dur, group_dur and group_gpu_dur. Also
+cluster-trace-gpu-v2023/pod_csv_to_yaml.py and github.com/hkust-adsl/kubernetes-scheduler-simulator, data/README.md, for
+the layout openb: a list of pods and a list of nodes, in thousandths of a core and of a GPU; times are not read.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Pods and nodes as the simulator of Alibaba's GPU-sharing study reads them.
+# Write pods and nodes for the simulator of Alibaba's GPU-sharing study.
 
 _PHASE = {"completed": "Succeeded", "running": "Running", "pending": "Pending", "unknown": "Running"}
 
 POD_FIELDS = (
-    Field("name", "name of the pod", "'job-' and a number, in order of submission"),
+    Field("name", "name of the pod", "'job-' and a number, in submission order"),
     Field("cpu_milli", "thousandths of a CPU core", "cpu_count (option cpus)"),
-    Field("memory_mib", "MiB", "memory_gib, 0 where unknown"),
-    Field("num_gpu", "GPUs it touches", "gpu_count, rounded up"),
+    Field("memory_mib", "MiB", "memory_gib, 0 if unknown"),
+    Field("num_gpu", "GPUs it uses", "gpu_count, rounded up"),
     Field("gpu_milli", "thousandths of each GPU: 1000 for several", "gpu_count"),
-    Field("gpu_spec", "accepted models, | between them", "gpu_model"),
-    Field("qos", "LS or BE", "BE where preemptible, else LS"),
+    Field("gpu_spec", "accepted models, separated by |", "gpu_model"),
+    Field("qos", "LS or BE", "BE if preemptible, else LS"),
     Field("pod_phase", "Succeeded, Failed, Running, Pending", "status"),
     Field(
         "creation_time, scheduled_time, deletion_time",
-        "s from the first submission on",
+        "s since the first submission",
         "submit_time, start_time, end_time",
     ),
 )
@@ -48,7 +48,7 @@ NODE_FIELDS = (
     Field("sn", "name", "node_id"),
     Field("cpu_milli", "thousandths of a CPU core", "cpu_count (option node_cpus)"),
     Field("memory_mib", "MiB", "memory_gib (option node_memory_gib)"),
-    Field("gpu", "GPUs", "gpu_count; nodes whose count is unknown are left out"),
+    Field("gpu", "GPUs", "gpu_count; nodes with an unknown count are left out"),
     Field("model", "GPU model", "gpu_model (option gpu_model)"),
 )
 
@@ -58,9 +58,9 @@ def pod_rows(jobs: JobSelection, log: ExportLog, cpus: float) -> Iterator[pl.Dat
     log.filled("memory", "0 MiB", jobs.unknown("memory_gib"))
     log.changed(
         jobs.count_where("status IS NULL OR status NOT IN ('completed', 'failed', 'running', 'pending')"),
-        "the format has no word for their status: Running where it is unknown, else Failed",
+        "the format has no word for their status, so they are Running if it is unknown, else Failed",
     )
-    log.changed(jobs.count_where("size > 1 AND size <> floor(size)"), "whole GPUs and a part became whole GPUs")
+    log.changed(jobs.count_where("size > 1 AND size <> floor(size)"), "their GPU request was rounded up to whole GPUs")
     digits = max(4, len(str(jobs.count)))
     for block in jobs.blocks():
         size, word = pl.col("size"), pl.col("status").fill_null("unknown")
@@ -86,7 +86,7 @@ def pod_rows(jobs: JobSelection, log: ExportLog, cpus: float) -> Iterator[pl.Dat
 
 
 def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[pl.DataFrame]:
-    """Yield the nodes: those of the Trace, unless the options say how many there are."""
+    """Yield the nodes of the Trace, unless the options set the number of nodes."""
     cpus, memory = options.positive("node_cpus"), options.positive("node_memory_gib")
     model = options.text("gpu_model")
     asked = options.sized or options.values["nodes"] or options.values["gpus_per_node"]
@@ -95,7 +95,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
         listed = jobs.trace.scan("nodes").sort("node_id").collect()
         nodes = listed.filter(pl.col("gpu_count").is_not_null())
         if unknown := len(listed) - len(nodes):
-            log.note(f"{counted(unknown, 'nodes')} left out: number of GPUs unknown")
+            log.note(f"{counted(unknown, 'nodes')} left out, because their number of GPUs is unknown")
     if len(nodes):
         for column, value in (("cpu_count", f"{cpus:g}"), ("memory_gib", f"{memory:g}"), ("gpu_model", model)):
             lacking = nodes[column].is_null()
@@ -123,7 +123,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
     )
 
 
-# Jobs as PAI's simulator reads them.
+# Write jobs for PAI's simulator.
 
 _ESTIMATES = {
     "user_dur": ("owner",),
@@ -131,31 +131,31 @@ _ESTIMATES = {
     "group_dur": ("owner", "team"),
     "group_gpu_dur": ("owner", "team", "size"),
 }
-"""Columns of predicted run times, and which earlier jobs each is the mean of."""
+"""Columns of predicted run times, and the earlier jobs whose mean each of them is."""
 
 FIELDS = (
-    Field("job_id", "whole number", "0 and up in order of submission"),
-    Field("user", "who submitted it", "user, else 'unknown'"),
-    Field("submit_time", "s from the first submission on", "submit_time"),
+    Field("job_id", "whole number", "from 0, in submission order"),
+    Field("user", "submitting user", "user, else 'unknown'"),
+    Field("submit_time", "s since the first submission", "submit_time"),
     Field("duration", "s", "sum of the attempts' run times, at least 1"),
     Field("num_inst", "instances that start together", "instance_count, else node_count, else 1"),
-    Field("num_gpu", "GPUs of an instance, in hundredths", "gpu_count / num_inst"),
-    Field("num_cpu", "CPU cores of an instance, in hundredths", "cpu_count / num_inst (option cpus)"),
-    Field("gpu_type", "CPU, MISC, T4, P100, V100", "gpu_model; CPU without GPUs, MISC where unknown or several"),
-    Field("group", "jobs that recur", "group, else the user"),
-    Field("wait_time", "s that it waited on the real cluster", "start_time - submit_time, 0 where unknown"),
-    Field("user_dur, user_gpu_dur", "predicted run time [s]", "mean of the user's earlier jobs (of as many GPUs)"),
-    Field("group_dur, group_gpu_dur", "predicted run time [s]", "mean of the group's earlier jobs (of as many GPUs)"),
+    Field("num_gpu", "GPUs per instance, in hundredths", "gpu_count / num_inst"),
+    Field("num_cpu", "CPU cores per instance, in hundredths", "cpu_count / num_inst (option cpus)"),
+    Field("gpu_type", "CPU, MISC, T4, P100, V100", "gpu_model; CPU without GPUs, MISC if unknown or several"),
+    Field("group", "recurring jobs", "group, else the user"),
+    Field("wait_time", "wait on the real cluster [s]", "start_time - submit_time, 0 if unknown"),
+    Field("user_dur, user_gpu_dur", "predicted run time [s]", "mean of the user's earlier jobs (with as many GPUs)"),
+    Field("group_dur, group_gpu_dur", "predicted run time [s]", "mean of the group's earlier jobs (with as many GPUs)"),
 )
 
 
 def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> Iterator[pl.DataFrame]:
-    """Yield the rows of the jobs; `cpus` are the CPU cores of a job that states none."""
+    """Yield the rows of the jobs; `cpus` is the number of CPU cores of a job without a CPU request."""
     log.filled("user", "unknown", jobs.unknown("user"))
     log.filled("group", "the user", jobs.unknown("group"))
     unknown = jobs.count_where("size > 0 AND (gpu_model IS NULL OR contains(gpu_model, '|'))")
     log.filled("gpu_type", "MISC", unknown)
-    log.filled("num_inst", "the nodes, else 1", jobs.unknown("instance_count"))
+    log.filled("num_inst", "number of nodes, else 1", jobs.unknown("instance_count"))
     log.note(
         "predicted run times are means of earlier jobs; the first job of a user or group gets the mean of all "
         "earlier jobs"
@@ -182,12 +182,12 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
             wait_time=pl.col("wait_s").clip(lower_bound=0).fill_null(0).round(),
             **{name: pl.col(name).round(2) for name in _ESTIMATES},
         )
-    log.changed(rounded, "their GPUs do not divide into hundredths of a GPU for each instance; rounded")
+    log.changed(rounded, "their GPUs per instance were rounded to hundredths of a GPU")
 
 
 def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
     """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
-    # Whole microseconds: the sums do not depend on how the work is divided.
+    # Use whole microseconds, so that the sums do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"
@@ -201,7 +201,7 @@ def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
 
 
 def _mean(keys: tuple[str, ...]) -> str:
-    """Return the mean run time of the earlier jobs that agree in `keys` [s], NULL where there is none."""
+    """Return the mean run time of the earlier jobs with the same `keys` [s], or NULL if there are none."""
     partition = f"PARTITION BY {', '.join(keys)} " if keys else ""
     frame = f"({partition}ORDER BY row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     return f"sum(us) OVER {frame} / 1e6 / count(*) OVER {frame}"
@@ -211,11 +211,11 @@ _NODE_LIST = ".nodes.csv"
 
 
 class AlibabaSimTarget(Target):
-    """Jobs for PAI's simulator, or pods and nodes for that of GPU sharing."""
+    """Jobs for PAI's simulator, or pods and nodes for the GPU-sharing simulator."""
 
     name = "alibaba-sim"
     title = "Alibaba's simulators: PAI 2020, GPU sharing 2023"
-    reads = "pai: csv_file of Simulator; openb: the lists that become the Kubernetes simulator's pods and nodes"
+    reads = "pai: csv_file of Simulator; openb: the lists of pods and nodes for the Kubernetes simulator"
     fields = (
         *FIELDS,
         *(Field(f"pod {f.name}", f.meaning, f.filled_from) for f in POD_FIELDS),
@@ -224,12 +224,12 @@ class AlibabaSimTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "layout": Option("pai", "which simulator", ("pai", "openb")),
         "jobs": CPU_JOBS,
-        "cpus": Option("0", "CPU cores of a job that states none"),
+        "cpus": Option("0", "CPU cores of a job without a CPU request"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "gpu_model": Option("V100M16", "openb: GPU model of nodes that state none"),
-        "node_cpus": Option("96", "openb: CPU cores of nodes that state none"),
-        "node_memory_gib": Option("512", "openb: host memory of nodes that state none"),
+        "gpu_model": Option("V100M16", "openb: GPU model of nodes without a recorded model"),
+        "node_cpus": Option("96", "openb: CPU cores of nodes without a recorded count"),
+        "node_memory_gib": Option("512", "openb: host memory of nodes without a recorded size [GiB]"),
         "guard": GUARD,
     }
     companions: ClassVar[Mapping[str, str]] = {_NODE_LIST: "openb only: the nodes"}
@@ -240,7 +240,7 @@ class AlibabaSimTarget(Target):
     )
 
     def check(self, options: Options) -> None:
-        """Refuse options that are not numbers."""
+        """Reject options that are not numbers."""
         options.number("cpus")
         options.text("gpu_model")
         for name in ("nodes", "gpus_per_node"):
@@ -249,11 +249,11 @@ class AlibabaSimTarget(Target):
             options.positive(name)
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the list of nodes, for the layout that has one."""
+        """Return the suffix of the node list, for the layout that has one."""
         return (_NODE_LIST,) if options.values["layout"] == "openb" else ()
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write the layout that is asked for."""
+        """Write the requested layout."""
         cpus = options.number("cpus")
         log.filled("CPU cores", f"{cpus:g}", jobs.unknown("cpu_count"), "cpus")
         guard = options.yes("guard")
@@ -261,8 +261,8 @@ class AlibabaSimTarget(Target):
             write_csv(out.main, job_rows(jobs, log, cpus, out.scratch), log, guard=guard)
             gpus = sum(nodes * each for nodes, each in cluster_groups(jobs, log, options))
             log.setting(
-                f"run_simulator.py with CSV_FILE = '{out.target.name}', --arrival_rate -1, without which it draws "
-                f"submissions of its own, --num_jobs {jobs.count} and --num_gpus {gpus}"
+                f"run_simulator.py with CSV_FILE = '{out.target.name}', --arrival_rate -1 (otherwise it draws "
+                f"its own submissions), --num_jobs {jobs.count} and --num_gpus {gpus}"
             )
         else:
             write_csv(out.main, pod_rows(jobs, log, cpus), log, guard=guard)

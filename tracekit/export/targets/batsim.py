@@ -1,9 +1,9 @@
-"""Batsim: a workload in JSON, jobs and the profiles that say what runs inside them.
+"""Batsim: a JSON workload with jobs, and profiles that describe what runs inside them.
 
-Source: github.com/oar-team/batsim, docs/input-workload.rst. A job has id, subtime [s], res, profile, and may have a
-walltime [s]; a profile of the delay type runs for a fixed time [s], whatever the platform. The type is called
-DelayProfile from version 5 on and delay before; from version 5 on what Batsim does not know stands in the text
-extra_data. A resource is a GPU, so that the platform needs one host for each.
+Source: github.com/oar-team/batsim, docs/input-workload.rst. A job has id, subtime [s], res, profile, and optionally a
+walltime [s]. A delay profile runs for a fixed time [s] on any platform. Its type is DelayProfile from version 5 on, and
+delay before; from version 5 on, fields unknown to Batsim are in the text extra_data. A resource is a GPU, so the
+platform needs one host per GPU.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class BatsimTarget(Target):
     reads = "--workload FILE"
     fields = (
         Field(
-            "nb_res", "resources of the platform", "GPUs of the nodes, else the most held at once (option resources)"
+            "nb_res", "resources of the platform", "GPUs of the nodes, else the most used at once (option resources)"
         ),
-        Field("jobs[].id", "identifies the job", "1 and up in order of submission"),
-        Field("jobs[].subtime", "s from the first submission on", "submit_time"),
+        Field("jobs[].id", "identifies the job", "from 1, in submission order"),
+        Field("jobs[].subtime", "s since the first submission", "submit_time"),
         Field("jobs[].res", "resources", "gpu_count"),
-        Field("jobs[].walltime", "s after which it is killed", "time_limit_s; left out where unknown"),
+        Field("jobs[].walltime", "s after which it is killed", "time_limit_s; left out if unknown"),
         Field("jobs[].profile", "name of its profile", "the run time in seconds"),
         Field("jobs[].extra_data", "for the scheduler", ", ".join(_EXTRA)),
         Field("profiles[].delay", "s", "sum of the attempts' run times, at least 1"),
@@ -46,20 +46,20 @@ class BatsimTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "resources": Option(
-            "", "GPUs of the platform; empty: those of the Trace, else as many as its jobs held at once"
+            "", "GPUs of the platform; empty: those in the Trace, else as many as its jobs used at once"
         ),
         "walltimes": Option("yes", "whether time limits are written", ("yes", "no")),
-        "version": Option("5", "of Batsim: how profiles and extra data are spelled", ("5", "4")),
+        "version": Option("5", "Batsim version, which determines how profiles and extra data are written", ("5", "4")),
     }
     lost = "nodes, attempts, statuses"
     sources = ("github.com/oar-team/batsim, docs/input-workload.rst",)
 
     def check(self, options: Options) -> None:
-        """Refuse a number of resources that is not a number."""
+        """Reject a number of resources that is not a whole number."""
         options.count("resources", least=1)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write the workload; every run time is one profile."""
+        """Write the workload, with one profile per distinct run time."""
         resources = options.count("resources", least=1) or jobs.machines[2]
         if options.sized:
             nodes, gpus = cluster_size(jobs, log, options)
@@ -69,7 +69,7 @@ class BatsimTarget(Target):
             log.note(
                 f"the Trace lists no GPUs: {resources:,} assumed, the most allocated at one time (option resources)"
             )
-        log.setting(f"the platform needs {counted(resources, 'hosts')}: a resource is a GPU")
+        log.setting(f"the platform needs {counted(resources, 'hosts')}, because a resource is a GPU")
         limits = options.yes("walltimes")
         new = options.values["version"] == "5"
         delays: set[int] = set()
@@ -94,7 +94,7 @@ class BatsimTarget(Target):
 
 
 def _job(*, new: bool, limits: bool) -> pl.Expr:
-    """Return each job as JSON; an unknown time limit is left out, other unknown values are null."""
+    """Return each job as JSON; an unknown time limit is left out, and other unknown values are null."""
     must = [
         pl.col("n").cast(pl.String).alias("id"),
         pl.col("submit_s").alias("subtime"),

@@ -1,9 +1,9 @@
 """Blox: the workload file that its Workload class replays.
 
-Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. A line without
-header for each job: number, model, arrival [s], iterations, GPUs, with commas between them. A model that Blox does not
-know counts as its first image model; its profiles know jobs of 1, 2, 4, 12 and 16 GPUs only, and its loader stops at
-the first job of another size.
+Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. Each job is a
+line without header: number, model, arrival [s], iterations and GPUs, separated by commas. Blox treats an unknown model
+as its first image model. It has profiles only for jobs of 1, 2, 4, 12 and 16 GPUs, and its loader stops at the first
+job of another size.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _ITERATION_S = {
     "lstm": "0.011",
     "deepspeech": "0.757",
 }
-"""Time of an iteration in Blox' own profiles (iter_time) [s]: it runs a job for its iterations times that."""
+"""Time per iteration in Blox's own profiles (iter_time) [s]; a job runs for its iterations times this."""
 _PROFILED = (1, 2, 4, 12, 16)
 """Numbers of GPUs in create_models_multigpu of model_zoo.py."""
 
 
 class BloxTarget(Target):
-    """The workload of a replay in Blox."""
+    """The workload file for a replay in Blox."""
 
     name = "blox"
     title = "Blox workload"
     reads = "Workload(..., trace=FILE)"
     fields = (
-        Field("1 job id", "number", "0 and up in order of submission"),
-        Field("2 model", "one of Blox' models", "option model"),
-        Field("3 arrival", "s from the first submission on", "submit_time"),
+        Field("1 job id", "number", "from 0, in submission order"),
+        Field("2 model", "one of Blox's models", "option model"),
+        Field("3 arrival", "s since the first submission", "submit_time"),
         Field("4 iterations", "training steps", "sum of the attempts' run times over option seconds_per_iteration"),
         Field("5 GPUs", "count", "gpu_count"),
     )
@@ -55,22 +55,20 @@ class BloxTarget(Target):
         "fractions": FRACTIONS,
         "sizes": Option(
             "profiled",
-            "jobs of the sizes that Blox has profiles of, or of any, for profiles of your own",
+            "only job sizes that Blox has profiles for, or any size, for your own profiles",
             ("profiled", "any"),
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
         "model": Option("res50", "model of every job", tuple(_ITERATION_S)),
-        "seconds_per_iteration": Option(
-            "", "how long an iteration of that model takes [s]; empty: as in Blox' profiles"
-        ),
+        "seconds_per_iteration": Option("", "time per iteration of that model [s]; empty: as in Blox's profiles"),
     }
-    needs = "submission, GPUs of a size that has a profile (option sizes), run time"
+    needs = "submission, a number of GPUs that has a profile (option sizes), run time"
     lost = "users, VCs, statuses, attempts, CPU jobs"
     sources = ("github.com/msr-fiddle/blox, workload/workload.py, model_zoo.py and models/",)
 
     def check(self, options: Options) -> None:
-        """Refuse an iteration of no length."""
+        """Reject an iteration time that is not above 0."""
         _step(options)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
@@ -80,7 +78,7 @@ class BloxTarget(Target):
         log.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
         every = options.values["sizes"] == "any"
         other = jobs.count_where(f"size NOT IN {_PROFILED}")
-        why = f"Blox has profiles of {', '.join(map(str, _PROFILED))} GPUs alone, and stops at other jobs"
+        why = f"Blox has profiles only for {', '.join(map(str, _PROFILED))} GPUs, and stops at other jobs"
         if every:
             log.changed(other, why)
         elif other:
@@ -91,19 +89,19 @@ class BloxTarget(Target):
         nodes, gpus = cluster_size(jobs, log, options)
         log.setting(
             f"Workload(None, trace='{out.target.name}', per_server_size=[{gpus}, CPU cores, memory in GB, storage "
-            f"speed]) for {counted(nodes, 'servers')}; where its constructor does not set self.trace, put "
+            f"speed]) for {counted(nodes, 'servers')}; if its constructor does not set self.trace, put "
             "'self.trace = trace' at its beginning"
         )
         write_csv(out.main, _rows(jobs, model, step, every=every), log, guard=False, header=False)
 
 
 def _step(options: Options) -> float:
-    """Return how long an iteration takes [s].
+    """Return the time per iteration [s].
 
     Raises
     ------
     UsageError
-        The option is no number above 0.
+        The option is not a number above 0.
     """
     if options.values["seconds_per_iteration"]:
         return options.positive("seconds_per_iteration")

@@ -1,7 +1,7 @@
-"""CSV: every column of the table jobs, and beside it the mapping file with which tracekit reads it back.
+"""CSV: every column of the table jobs, and a mapping file with which tracekit reads it back.
 
-Source: the columns are those of docs/columns.md, the mapping file that of docs/mapping.md. Texts that a spreadsheet
-would run as a formula get a single quote in front; the mapping file takes one away, so that nothing is lost.
+Source: docs/columns.md describes the columns, docs/mapping.md the mapping file. Text that a spreadsheet would run as a
+formula gets a leading single quote; the mapping file removes it again, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")
-"""Columns that a mapping file does not fill: read from the status words, or counted."""
+"""Columns that a mapping file does not fill, because they are read from the status words or counted."""
 
 _JOBS = schema.common("jobs")
 
@@ -34,19 +34,19 @@ class CsvTarget(Target):
     reads = "anything; tracekit reads it back with --map FILE.map.toml"
     fields = tuple(Field(c.name, c.description, c.name) for c in _JOBS.columns)
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("all", "which jobs: all, or those that ask for GPUs", ("all", "gpu")),
-        "incomplete": Option("keep", "jobs that never ran, or whose times are unknown", ("keep", "leave-out")),
+        "jobs": Option("all", "jobs to export: all, or only those that request GPUs", ("all", "gpu")),
+        "incomplete": Option("keep", "jobs that never ran or have unknown times", ("keep", "leave-out")),
         "guard": GUARD,
     }
-    companions: ClassVar[Mapping[str, str]] = {_MAP: "the mapping file that reads it back"}
+    companions: ClassVar[Mapping[str, str]] = {_MAP: "mapping file for reading it back"}
     machines = False
     dates = True
-    needs = "nothing: an empty cell is unknown"
+    needs = "nothing; an empty cell means unknown"
     lost = "attempts, placements, nodes, telemetry: the other tables"
     sources = ("docs/columns.md", "docs/mapping.md")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are taken."""
+        """Return which jobs are exported."""
         return JobFilter.from_options(options, keep_zero=True)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
@@ -54,7 +54,7 @@ class CsvTarget(Target):
         guard = options.yes("guard")
         prefixed = jobs.count_where("starts_with(job_id, cluster || '/')")
         named = jobs.number("count(cluster)")
-        # Reading puts the cluster before the id again.
+        # Reading prefixes the id with the cluster again.
         bare = named > 0 and prefixed == jobs.count
         clusters = jobs.distinct("cluster")
         constant = clusters[0] if not bare and len(clusters) == 1 and named == jobs.count else None
@@ -68,18 +68,18 @@ class CsvTarget(Target):
             mapped.remove("cluster")
         log.changed(
             jobs.count_where("status IN ('running', 'pending') AND end_time IS NOT NULL"),
-            "they run or wait, and yet have an end; reading the table back does not take it",
+            "they are running or waiting but have an end time, which is lost when the table is read back",
         )
         log.changed(
             jobs.count_where("attempt_count > 1"),
-            "they had several attempts; a table of jobs holds one each",
+            "they had several attempts, but a table of jobs has one row per job",
         )
         text = _mapping(out.target.name, mapped, constant, _words(jobs), guard=guard, relative=_relative(jobs))
         out.companion(_MAP).write_text(text, encoding="utf-8")
 
 
 def _derivable(jobs: JobSelection) -> list[str]:
-    """Return the durations that follow from the times of every job that has them; reading derives them again."""
+    """Return the durations that follow from the times for every job that has them; reading derives them again."""
     beyond = {
         "queue_s": "queue_s IS NOT NULL AND (submit_time IS NULL OR start_time IS NULL)",
         "run_s": "run_s IS NOT NULL AND (start_time IS NULL OR end_time IS NULL)",
@@ -99,7 +99,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
         else [pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ") for name in times]
     )
     for block in jobs.blocks(*_JOBS.names):
-        # What follows from the times may be negative there, and would be refused as a statement of its own.
+        # A duration derived from the times may be negative, and reading would reject it as a separate value.
         frame = block.select(_JOBS.names).with_columns(
             pl.when((pl.col(name) < 0) & pl.col("start_time").is_not_null()).then(None).otherwise(name).alias(name)
             for name in stated
@@ -113,7 +113,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
 
 
 def _words(jobs: JobSelection) -> tuple[str, dict[str, list[str]]]:
-    """Return the column of status words, and the words of each status, those of the source where they determine it."""
+    """Return the column of status words, and the words of each status; source words if they determine the status."""
     rows = jobs.rows("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL")
     own = [row[0] for row in rows]
     column = "source_status" if None not in own and len(set(own)) == len(own) else "status"

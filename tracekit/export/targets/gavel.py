@@ -1,10 +1,10 @@
-"""Gavel: a trace of jobs, and the throughputs that say how long they take.
+"""Gavel: a trace of jobs, and the throughputs that determine how long they run.
 
 Source: github.com/stanford-futuredata/gavel, scheduler/utils.py (parse_trace, read_all_throughputs_json_v2), job.py and
-the traces in scheduler/traces. A job is a line of ten fields with tabs between them. Gavel knows no run times: a job
-has a type and a number of steps, and a file of throughputs says how many steps a type makes in a second on each kind
-of GPU, by the number of GPUs (scale factor). Without a file of Gavel's own, all jobs are of one type that makes one
-step in a second, and the file beside the trace says so: each job then runs for as long as in the Trace.
+the traces in scheduler/traces. A job is a line of ten fields separated by tabs. Gavel has no run times: a job has a
+type and a number of steps, and a throughputs file gives the steps per second of each type on each kind of GPU, by the
+number of GPUs (scale factor). Without a throughputs file from Gavel, all jobs have a single type with one step per
+second, and a throughputs file for it is written next to the trace, so each job runs as long as in the Trace.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ if TYPE_CHECKING:
 _THROUGHPUTS = ".throughputs.json"
 _OWN_TYPE = "tracekit"
 _WORKERS = ("v100", "p100", "k80")
-"""GPUs of a cluster specification, in this order."""
+"""GPU kinds in a cluster specification, in this order."""
 _KEY = re.compile(r"\('(.*)', (\d+)\)")
 
 
 class GavelTarget(Target):
-    """The trace, and throughputs that fit it."""
+    """The trace and its throughputs."""
 
     name = "gavel"
     title = "Gavel trace"
     reads = "the trace file and --throughputs_file of its simulation scripts"
     fields = (
         Field("1 job type", "key of the throughputs", "option job_type"),
-        Field("2 command", "run on real machines only", "option command"),
-        Field("3 working directory", "run on real machines only", "'.'"),
-        Field("4 argument of the steps", "run on real machines only", "'--num_steps'"),
+        Field("2 command", "used on real machines only", "option command"),
+        Field("3 working directory", "used on real machines only", "'.'"),
+        Field("4 argument of the steps", "used on real machines only", "'--num_steps'"),
         Field("5 needs a data folder", "0 or 1", "0"),
         Field("6 steps", "count", "sum of the attempts' run times times the throughput of type and scale, at least 1"),
         Field("7 scale factor", "GPUs", "gpu_count"),
-        Field("8 priority weight", "share of a fair scheduler", "option weight"),
-        Field("9 SLO", "deadline over run time; -1 is none", "-1"),
-        Field("10 arrival", "s from the first submission on", "submit_time"),
+        Field("8 priority weight", "weight for a fair scheduler", "option weight"),
+        Field("9 SLO", "deadline divided by run time; -1 is none", "-1"),
+        Field("10 arrival", "s since the first submission", "submit_time"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
-        "job_type": Option(_OWN_TYPE, "type of every job, as the throughputs spell it"),
-        "throughputs": Option("", "a file of throughputs of Gavel's (JSON); empty: one is written beside the trace"),
+        "job_type": Option(_OWN_TYPE, "type of every job, as spelled in the throughputs file"),
+        "throughputs": Option("", "a Gavel throughputs file (JSON); empty: one is written next to the trace"),
         "gpus_per_node": GPUS_PER_NODE,
-        "worker": Option("v100", "kind of GPU on which the jobs took as long as the Trace says"),
+        "worker": Option("v100", "GPU kind on which the jobs ran as long as the Trace records"),
         "command": Option("true", "command of every job"),
         "weight": Option("1", "priority weight of every job"),
     }
     companions: ClassVar[Mapping[str, str]] = {
-        _THROUGHPUTS: "throughputs of the job type, unless option throughputs names some"
+        _THROUGHPUTS: "throughputs of the job type, unless option throughputs names a file"
     }
     lost = "users, VCs, statuses, attempts, CPU jobs, limits"
     sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
 
     def check(self, options: Options) -> None:
-        """Refuse texts that do not fit one field, and a weight that is not a number."""
+        """Reject text that does not fit one field, and a weight that is not a number."""
         for name in ("job_type", "command", "worker"):
             if not options.text(name):
                 raise UsageError("is empty", where=f"--option {name}")
         options.positive("weight")
         if options.values["throughputs"] and options.values["job_type"] == _OWN_TYPE:
             raise UsageError(
-                "no job type is named",
+                "no job type is given",
                 where="--option job_type",
                 hint="use a name from the throughputs file",
             )
         if "'" in options.values["job_type"]:
             raise UsageError(
-                "holds a quote", where="--option job_type", hint="the throughputs file of Gavel cannot name it"
+                "holds a quote", where="--option job_type", hint="a Gavel throughputs file cannot contain it"
             )
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the file of throughputs, unless there is one."""
+        """Return the suffix of the throughputs file, unless one is given."""
         return () if options.values["throughputs"] else (_THROUGHPUTS,)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
@@ -102,11 +102,11 @@ class GavelTarget(Target):
         if missing:
             sizes = ", ".join(str(scale) for scale in missing)
             count = jobs.count_where(f"size IN ({sizes})")
-            log.left_out[f"the throughputs know no {kind} on {sizes} GPUs"] = count
+            log.left_out[f"the throughputs file has no {kind} on {sizes} GPUs"] = count
             log.written -= count
         if not log.written:
             raise UsageError(
-                "no job can be exported", where=options.values["throughputs"], hint="name another job type"
+                "no job can be exported", where=options.values["throughputs"], hint="choose another job type"
             )
         nodes, gpus = cluster_size(jobs, log, options)
         log.setting(_command(out.target, worker, nodes, gpus, options.values["throughputs"]))
@@ -116,12 +116,12 @@ class GavelTarget(Target):
 
 
 def _command(trace: Path, worker: str, nodes: int, gpus: int, throughputs: str) -> str:
-    """Return how the simulation script is called."""
+    """Return the command that runs the simulation script."""
     counts = [str(nodes * gpus) if kind == worker else "0" for kind in _WORKERS]
     each = ":".join(str(gpus) for _ in _WORKERS)
     if worker not in _WORKERS:
         return (
-            f"the scripts know GPUs {', '.join(_WORKERS)} alone: give the scheduler a cluster_spec with "
+            f"the scripts support only the GPUs {', '.join(_WORKERS)}: give the scheduler a cluster_spec with "
             f"{nodes * gpus} of {worker}, {gpus} per server"
         )
     return (
@@ -153,7 +153,7 @@ def _lines(jobs: JobSelection, options: Options, rates: Mapping[int, float]) -> 
 
 
 def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
-    """Return throughputs of one type: one step a second alone, none beside another job."""
+    """Return throughputs of one type: one step per second alone, and none when sharing with another job."""
     keys = [f"('{kind}', {scale})" for scale in scales]
     beside = {key: [0.0, 0.0] for key in keys}
     table = {worker: {key: {"null": 1.0, **beside} for key in keys}}
@@ -161,14 +161,14 @@ def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
 
 
 def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
-    """Return the steps that a job type makes in a second alone on a kind of GPU, by its number of GPUs.
+    """Return a job type's steps per second when alone on a kind of GPU, by number of GPUs.
 
     Raises
     ------
     SourceError
-        The file is not such a table.
+        The file is not a throughputs file.
     UsageError
-        It does not know the kind of GPU or the job type.
+        The file does not contain the kind of GPU or the job type.
     """
     try:
         table = orjson.loads(file.read_bytes())

@@ -1,9 +1,10 @@
-"""Helios: the job log and quota table of each cluster, as released and as the simulator of the study reads them.
+"""Helios: the job log and quota table of each cluster, as released and as the study's simulator reads them.
 
 Source: github.com/S-Lab-System-Group/HeliosData (the columns) and HeliosArtifact, framework/QSSF Service/utils.py
 (trace_process) and data/vc_dict_generator.py. The simulator reads job_id, user, vc, jobname, gpu_num, cpu_num, state,
-submit_time and duration; the released logs lack jobname, which is written as a last column. It keeps the VCs of
-cluster_gpu_number.csv, one line a day, a column for each VC, in units of 8 GPUs. Times are local, in whole seconds.
+submit_time and duration; the released logs lack jobname, which is written as the last column. It takes the VCs from
+cluster_gpu_number.csv, which has one line per day and one column per VC, in units of 8 GPUs. Times are local, in whole
+seconds.
 """
 
 from __future__ import annotations
@@ -40,24 +41,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The GPUs of each VC by day, as a Helios quota table.
+# Write the GPUs of each VC by day as a Helios quota table.
 
 _NODE = 8
-"""GPUs of a node in that simulator: what a VC held is rounded up to whole nodes."""
+"""GPUs per node in that simulator; the GPUs that a VC used are rounded up to whole nodes."""
 
 _LONGEST = 36_525
-"""Most days of a table."""
+"""Maximum number of days in a table."""
 
 
 def quota_table(
     jobs: JobSelection, cluster: str | None, zone: ZoneInfo, options: Options, log: ExportLog
 ) -> pl.DataFrame:
-    """Return one row a day: date, a column for each VC with its GPUs, total.
+    """Return one row per day: the date, each VC's GPUs in a column, and the total.
 
-    From the nodes that --machines or --target-load say, in proportion to the GPU time of each VC; else from the table
-    capacity; without rows for the cluster, from what its jobs held at once, as whole nodes of 8 GPUs.
+    With --machines or --target-load, the nodes are divided in proportion to each VC's GPU time. Otherwise the GPUs come
+    from the table capacity, or, if it has no rows for the cluster, from the GPUs its jobs used at once, in whole nodes
+    of 8 GPUs.
 
-    `cluster` is None for jobs that name none, the option `vc` the VC of jobs that name none; days begin in `zone`.
+    `cluster` is None for jobs without a cluster, and the option `vc` is the VC of jobs without a VC. Days begin at
+    midnight in `zone`.
     """
     unknown_vc = options.values["vc"]
     changes: dict[str | None, list[tuple[dt.date, int]]]
@@ -80,8 +83,8 @@ def quota_table(
         }
         shown = cluster if cluster is not None else "unknown"
         log.note(
-            f"quotas are not in the Trace: each VC of cluster {shown} has what it held at once, in whole nodes of 8, "
-            "so that hardly a job waits and policies tie (--machines, --target-load)"
+            f"the Trace has no quotas: each VC of cluster {shown} gets the GPUs it used at once, in whole nodes of 8, "
+            "so hardly any job waits and policies do not differ (--machines, --target-load)"
         )
     names = sorted(name for name in changes if name not in (None, "date", "total", ""))
     if first is None or last is None or (last - first).days > _LONGEST:
@@ -96,7 +99,7 @@ def quota_table(
 
 
 def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: ExportLog) -> dict[str | None, int]:
-    """Return the nodes of each VC: those that --machines or --target-load say, by the GPU time of its jobs."""
+    """Return the nodes of each VC: those set by --machines or --target-load, divided by the GPU time of its jobs."""
     rows = jobs.rows(
         "SELECT vc, sum(work_s * size), max(size) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster AND size > 0 "
         "GROUP BY vc ORDER BY vc NULLS LAST",
@@ -109,7 +112,7 @@ def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: Exp
     nodes = options.machines
     if nodes is None:
         nodes = nodes_for_load(jobs, options.target_load or 1.0, _NODE, log, cluster=cluster)
-    # Whole nodes by the largest remainder.
+    # Round to whole nodes by the largest remainder.
     exact = [nodes * part / (sum(work) or 1) for part in work]
     given = [int(part) for part in exact]
     order = sorted(range(len(rows)), key=lambda k: given[k] - exact[k])
@@ -117,14 +120,14 @@ def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: Exp
         given[k] += 1
     found = [max(pair) for pair in zip(given, least, strict=True)]
     if sum(found) != nodes:
-        log.note(f"{nodes:,} nodes became {sum(found):,}: each VC has room for its largest job")
+        log.note(f"{nodes:,} nodes became {sum(found):,}, because each VC has room for its largest job")
     return {vc: count for (vc, _, _), count in zip(rows, found, strict=True)}
 
 
 def _stated(
     jobs: JobSelection, cluster: str | None, zone: ZoneInfo
 ) -> tuple[dict[str | None, list[tuple[dt.date, int]]], dt.date, dt.date] | None:
-    """Return the stated changes of each VC (None is the whole cluster), and the first and last day of one."""
+    """Return each VC's recorded quota changes (None is the whole cluster), and the first and last day of changes."""
     if not jobs.trace.has("capacity"):
         return None
     rows = (
@@ -159,7 +162,7 @@ def _local_day(time: dt.datetime, zone: ZoneInfo) -> dt.date:
 
 
 def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
-    """Return the value of each day: that of the latest change until then, 0 before the first."""
+    """Return the value on each day: that of the latest change so far, or 0 before the first change."""
     out, place, value = [], 0, 0
     for day in days:
         while place < len(steps) and steps[place][0] <= day:
@@ -170,7 +173,7 @@ def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
 
 
 _BEGIN = dt.date(2020, 4, 1)
-"""The simulator of the study takes jobs from here on, in local time (trace_process in its utils.py)."""
+"""The study's simulator uses jobs from this local time on (trace_process in its utils.py)."""
 _FOLDER = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _ID = r"0|-?[1-9][0-9]{0,17}"
 _STATES = {
@@ -197,11 +200,11 @@ class HeliosTarget(Target):
     dates = True
     fields = (
         Field("job_id", "whole number, unique in its cluster", "job_id without the cluster, else 1 and up"),
-        Field("user", "who submitted it", "user (option user)"),
+        Field("user", "submitting user", "user (option user)"),
         Field("vc", "virtual cluster", "vc (option vc)"),
         Field("gpu_num", "GPUs", "gpu_count"),
-        Field("cpu_num", "CPU cores", "cpu_count; empty where unknown"),
-        Field("node_num", "nodes", "node_count; empty where unknown"),
+        Field("cpu_num", "CPU cores", "cpu_count; empty if unknown"),
+        Field("node_num", "nodes", "node_count; empty if unknown"),
         Field("state", "COMPLETED, CANCELLED, FAILED, ...", "status"),
         Field("submit_time", "local time (option timezone)", "submit_time"),
         Field("start_time", "local time", "start_time"),
@@ -209,37 +212,37 @@ class HeliosTarget(Target):
         Field("duration", "s", "sum of the attempts' run times"),
         Field("queue", "s", "start_time - submit_time"),
         Field("jobname", "name of the job, for predictions", "name, else empty"),
-        Field("cluster_gpu_number.csv", "GPUs of each VC by day", "capacity, else the most that each VC held at once"),
+        Field("cluster_gpu_number.csv", "GPUs of each VC by day", "capacity, else the most GPUs each VC used at once"),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("all", "which jobs: the simulator drops those without GPUs itself", ("all", "gpu")),
+        "jobs": Option("all", "jobs to export; the simulator itself drops jobs without GPUs", ("all", "gpu")),
         "incomplete": INCOMPLETE,
         "fractions": FRACTIONS,
-        "timezone": Option("Asia/Shanghai", "zone of the times; tracekit reads Helios logs in Asia/Shanghai"),
+        "timezone": Option("Asia/Shanghai", "time zone of the times; tracekit reads Helios logs in Asia/Shanghai"),
         "cluster": Option("Cluster", "folder of jobs whose cluster is unknown"),
         "user": Option("unknown", "user of jobs without one; may be empty"),
         "vc": Option("default", "VC of jobs without one; may be empty"),
-        "least_s": Option("0", "shortest duration that is written [s]; the simulator never ends a job of 0 s"),
+        "least_s": Option("0", "shortest duration written [s]; the simulator never ends a job of 0 s"),
         "guard": GUARD,
     }
-    needs = "submission, GPUs, run time; with incomplete=keep only the submission"
-    lost = "parts of a GPU and of a second, GPU models, memory, attempts, time limits"
+    needs = "submission, GPUs, run time; with incomplete=keep, only the submission"
+    lost = "fractions of a GPU and of a second, GPU models, memory, attempts, time limits"
     sources = ("github.com/S-Lab-System-Group/HeliosData", "github.com/S-Lab-System-Group/HeliosArtifact")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are taken."""
+        """Return which jobs are exported."""
         return JobFilter.from_options(options, dated=True)
 
     def timezone(self, options: Options) -> str:
-        """Return the zone of the dates in the file."""
+        """Return the time zone of the dates in the file."""
         return options.values["timezone"]
 
     def check(self, options: Options) -> None:
-        """Refuse an unknown time zone, and a name that cannot be a folder."""
+        """Reject an unknown time zone, and a cluster name that cannot be a folder name."""
         zone = options.values["timezone"]
         if not is_known_zone(zone):
             raise UsageError(
-                f"'{zone}' is not a time zone", where="--option timezone", hint="write it like Asia/Shanghai"
+                f"'{zone}' is not a time zone", where="--option timezone", hint="for example Asia/Shanghai"
             )
         if not _FOLDER.fullmatch(options.values["cluster"]):
             raise UsageError(f"'{options.values['cluster']}' cannot name a folder", where="--option cluster")
@@ -248,7 +251,7 @@ class HeliosTarget(Target):
         options.count("least_s")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write the log and the quotas of every cluster."""
+        """Write the log and the quotas of each cluster."""
         folders = _folders(jobs, options, log)
         for column in ("user", "vc"):
             log.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
@@ -267,23 +270,24 @@ class HeliosTarget(Target):
 
 
 def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *, least: int) -> None:
-    """Note which jobs the simulator of the study drops or never ends, though they are valid in a log."""
+    """Note which valid jobs of a log the study's simulator drops or never ends."""
     begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
     early = jobs.count_where(f"size > 0 AND submit_time < TIMESTAMP '{begin}'")
     log.changed(
-        early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them (--shift-to)"
+        early,
+        f"the study's simulator drops them, because they were submitted before it begins on {_BEGIN} (--shift-to)",
     )
     log.setting(
-        f"data/vc_dict_generator.py first; then simulator.py counts from its first job as if that came on {_BEGIN}, "
-        f"and takes the days of trace_range alone: set that to ('{_BEGIN} 00:00:00', the last day) for all jobs"
+        f"data/vc_dict_generator.py first; then simulator.py treats its first job as submitted on {_BEGIN} "
+        f"and uses only the days of trace_range: set that to ('{_BEGIN} 00:00:00', the last day) for all jobs"
     )
     if not least:
         empty = jobs.count_where("size > 0 AND work_s < 0.5")
-        log.changed(empty, "they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)")
+        log.changed(empty, "they ran for 0 s; the study's simulator never ends such jobs (option least_s)")
 
 
 def _folders(jobs: JobSelection, options: Options, log: ExportLog) -> dict[str | None, str]:
-    """Return the folder of each cluster; names that cannot be one are numbered."""
+    """Return the folder of each cluster; names that cannot be folder names are replaced by numbers."""
     folders: dict[str | None, str] = {}
     for number, cluster in enumerate(jobs.distinct("cluster"), start=1):
         fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
@@ -338,7 +342,7 @@ def _write_logs(
                     files[cluster] = stack.enter_context(path.open("wb"))
                 rows.write_csv(files[cluster], include_header=written[cluster] == 0)
                 written[cluster] += rows.height
-    log.changed(rounded, "times lost parts of a second")
+    log.changed(rounded, "times were truncated to whole seconds")
     if quoted:
         log.note(f"{quoted:,} texts that look like formulas got a leading quote (option guard)")
 
@@ -351,7 +355,7 @@ def _with_parts() -> pl.Expr:
 def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, options: Options) -> pl.DataFrame:
     own = pl.col("job_id") if cluster is None else pl.col("job_id").str.strip_prefix(f"{cluster}/")
     zone = options.values["timezone"]
-    # The difference of truncated times is that of the times in the file.
+    # Use the difference of truncated times, to match the times in the file.
     cut = {name: pl.col(name).dt.truncate("1s") for name in ("submit_time", "start_time", "end_time")}
     instead = {name: pl.lit(options.values[name] or None, dtype=pl.String) for name in ("user", "vc")}
     texts = {name: pl.coalesce(name, value) for name, value in instead.items()}

@@ -1,9 +1,9 @@
 """OpenDC: a workload of tasks and fragments, two Parquet files in a folder.
 
 Source: github.com/atlarge-research/opendc, site/docs/documentation/Input/Workload.md, and opendc-trace-api,
-formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, which are required). A task asks
-for cores and GPUs and for their speed [MHz]; its fragments say what speed it uses for how long. A Trace knows no
-speeds: each task has one fragment that lasts its whole run time.
+formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, required columns). A task requests
+cores and GPUs and their speed [MHz]; its fragments give the speed it uses and for how long. A Trace has no speeds, so
+each task has one fragment that lasts its whole run time.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class OpenDCTarget(Target):
     reads = 'workloads: [{"pathToFile": FOLDER, "type": "ComputeWorkload"}] of an experiment'
     folder = True
     fields = (
-        Field("tasks id", "int32", "1 and up in order of submission"),
+        Field("tasks id", "int32", "from 1, in submission order"),
         Field("tasks name", "string", "job_id"),
         Field("tasks submission_time", "timestamp [ms]", "submit_time"),
         Field("tasks duration", "ms", "sum of the attempts' run times, at least 1 ms"),
         Field("tasks cpu_count", "cores", "cpu_count rounded up (option cpus)"),
         Field("tasks cpu_capacity", "MHz of all cores", "cpu_count times option cpu_mhz"),
-        Field("tasks mem_capacity", "MB", "memory_gib, 0 where unknown"),
+        Field("tasks mem_capacity", "MB", "memory_gib, 0 if unknown"),
         Field("tasks gpu_count", "GPUs", "gpu_count"),
         Field("tasks gpu_capacity", "MHz of all GPUs", "gpu_count times option gpu_mhz"),
         Field("fragments id", "int32", "the task's"),
@@ -70,7 +70,7 @@ class OpenDCTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": CPU_JOBS,
         "fractions": FRACTIONS,
-        "cpus": Option("1", "CPU cores of a job that states none"),
+        "cpus": Option("1", "CPU cores of a job without a CPU request"),
         "cpu_mhz": Option("2000", "speed of a core [MHz]"),
         "gpu_mhz": Option("1000", "speed of a GPU [MHz]"),
         "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1"),
@@ -81,7 +81,7 @@ class OpenDCTarget(Target):
     sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
 
     def check(self, options: Options) -> None:
-        """Refuse options that are not numbers."""
+        """Reject options that are not numbers."""
         if not options.count("cpus", least=1):
             options.number("cpus", least=1)
         for name in ("cpu_mhz", "gpu_mhz"):
@@ -90,13 +90,13 @@ class OpenDCTarget(Target):
             options.number(name, most=1)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write both files, a row group for each block of jobs."""
+        """Write both files, with one row group for each block of jobs."""
         cpus = options.count("cpus", least=1) or 1
         log.filled("CPU cores", str(cpus), jobs.unknown("cpu_count"), "cpus")
         log.filled("memory", "0 MB", jobs.unknown("memory_gib"))
         log.filled("speed of cores and GPUs", f"{options.values['cpu_mhz']} and {options.values['gpu_mhz']} MHz",
                     jobs.count, "cpu_mhz, gpu_mhz")  # fmt: skip
-        log.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
+        log.filled("share of cores and GPUs used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
                     jobs.count, "cpu_load, gpu_load")  # fmt: skip
         groups = cluster_groups(jobs, log, options)
         hosts = [f"{counted(n, 'hosts')} with {counted(gpus, 'GPUs')}{' each' if n > 1 else ''}" for n, gpus in groups]
@@ -108,7 +108,7 @@ class OpenDCTarget(Target):
             _writer(out.member("fragments.parquet"), _FRAGMENTS, {"gpu_usage": pa.float64()}) as fragments,
         ):
             for block in jobs.blocks("job_id", "submit_time", "work_s", "size", "cpu_count", "memory_gib"):
-                # One core at least: a task without cores has nothing to run on.
+                # At least one core, because a task without cores cannot run.
                 rows = block.select(
                     id="n",
                     name="job_id",
@@ -124,14 +124,14 @@ class OpenDCTarget(Target):
 
 
 def _writer(path: Path, required: dict[str, Any], optional: dict[str, Any]) -> pq.ParquetWriter:
-    """Open a Parquet file with the types that OpenDC asks for."""
+    """Open a Parquet file with the types that OpenDC requires."""
     fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
     fields += [pa.field(name, kind) for name, kind in optional.items()]
     return pq.ParquetWriter(path, pa.schema(fields), store_schema=False, compression="snappy")
 
 
 def _write(writer: pq.ParquetWriter, frame: pl.DataFrame) -> None:
-    """Append rows, the columns by name."""
+    """Append rows, matching columns by name."""
     writer.write_table(frame.select(writer.schema.names).to_arrow().cast(writer.schema))
 
 

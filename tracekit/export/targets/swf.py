@@ -1,8 +1,8 @@
 """Standard Workload Format 2.2, which most simulators of batch schedulers read.
 
 Source: the definition at the Parallel Workloads Archive (www.cs.huji.ac.il/labs/parallel/workload/swf.html), and
-Chapin et al., JSSPP'99: comment lines begin with a semicolon, a job is a line of 18 numbers, -1 is unknown. The format
-knows processors only; a GPU is one here, or a CPU core (option processors).
+Chapin et al., JSSPP'99. Comment lines begin with a semicolon, a job is a line of 18 numbers, and -1 means unknown. The
+format has only processors; here a processor is a GPU or a CPU core (option processors).
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _NUMBER = r"0|[1-9][0-9]{0,8}"
 _JOB_NUMBER = r"0|[1-9][0-9]{0,14}"
 
 FIELDS = (
-    Field("1 job number", "identifies the job", "job_id where all are numbers, else 1 and up in order of submission"),
+    Field("1 job number", "identifies the job", "job_id if all are numbers, else from 1 in submission order"),
     Field("2 submit time", "s since the start of the log", "submit_time"),
     Field("3 wait time", "s", "start_time - submit_time"),
-    Field("4 run time", "s by the wall clock", "run_s, or the sum of the attempts (option run_time)"),
+    Field("4 run time", "s of wall-clock time", "run_s, or the sum of its attempts (option run_time)"),
     Field("5 allocated processors", "count", "gpu_count of jobs that started (option processors)"),
-    Field("6 CPU time", "s of a processor", "-1: not in a Trace"),
-    Field("7 used memory", "KB of a processor", "-1: not in a Trace"),
+    Field("6 CPU time", "s per processor", "-1: not in a Trace"),
+    Field("7 used memory", "KB per processor", "-1: not in a Trace"),
     Field("8 requested processors", "count", "gpu_count (option processors)"),
     Field("9 requested time", "s", "time_limit_s"),
-    Field("10 requested memory", "KB of a processor", "memory_gib / processors"),
+    Field("10 requested memory", "KB per processor", "memory_gib / processors"),
     Field("11 status", "1 completed, 0 failed, 5 cancelled", "status"),
-    Field("12 user", "number", "user, numbered in the order of names"),
-    Field("13 group", "number", "group, numbered in the order of names"),
+    Field("12 user", "number", "user, numbered in order of names"),
+    Field("13 group", "number", "group, numbered in order of names"),
     Field("14 executable", "number", "-1: not in a Trace"),
-    Field("15 queue", "number", "vc, numbered in the order of names; the header has the names"),
-    Field("16 partition", "number", "cluster, numbered in the order of names"),
+    Field("15 queue", "number", "vc, numbered in order of names; the header has the names"),
+    Field("16 partition", "number", "cluster, numbered in order of names"),
     Field("17 preceding job", "number", "-1: not in a Trace"),
     Field("18 think time", "s", "-1: not in a Trace"),
 )
@@ -70,24 +70,24 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class SwfLayout:
-    """How the lines of a log are written."""
+    """The layout of a log's lines."""
 
     run: str = "run_s"
-    """Column of the run time: run_s by the wall clock, work_s without gaps."""
+    """Column of the run time: run_s is wall-clock time, work_s is without gaps."""
     exact: bool = False
-    """Whether parts of a second are written."""
+    """Whether fractions of a second are written."""
     memory_unknown: int = -1
-    """Memory of a job that states none [KB]."""
+    """Memory of a job without a memory request [KB]."""
     limit_is_run: bool = False
-    """Whether the requested time of a job that states none is its run time; else it is unknown."""
+    """Whether a job without a requested time gets its run time as requested time; otherwise it is unknown."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers that stand for names."""
+    """The numbers that replace names."""
 
     jobs: bool
-    """Whether job ids are numbers already."""
+    """Whether job ids are already numbers."""
     users: dict[str, int]
     groups: dict[str, int]
     queues: dict[str, int]
@@ -95,10 +95,10 @@ class Numbers:
 
 
 def numbered(jobs: JobSelection, log: ExportLog) -> Numbers:
-    """Return numbers of users, groups, VCs and clusters: their own where all are numbers, else in order of name."""
+    """Return numbers for users, groups, VCs and clusters: the names if all are numbers, otherwise in order of names."""
     other = jobs.count_where(f"NOT regexp_full_match(job_id, '{_JOB_NUMBER}')")
     if other:
-        log.note("some job ids are not numbers, so jobs are numbered from 1 in order of submission")
+        log.note("some job ids are not numbers, so jobs are numbered from 1 in submission order")
     columns = {name: _numbers(jobs.distinct(name)) for name in ("user", "group", "vc", "cluster")}
     return Numbers(not other, columns["user"], columns["group"], columns["vc"], columns["cluster"])
 
@@ -120,14 +120,14 @@ def write_swf(
     total: int,
     notes: tuple[str, ...] = (),
 ) -> None:
-    """Write the comment lines, and a line of 18 fields for each job.
+    """Write the comment lines, and a line of 18 fields per job.
 
     Parameters
     ----------
     processors : str
-        What a processor is: 'GPU'.
+        What a processor stands for, such as 'GPU'.
     total : int
-        Processors of the machine; 0 is unknown.
+        Number of processors of the machine; 0 means unknown.
     notes : tuple of str
         Further comments.
     """
@@ -144,7 +144,7 @@ def _job_lines(jobs: JobSelection, numbers: Numbers, layout: SwfLayout, log: Exp
         "memory_gib", "time_limit_s", "status", "user", "group", "vc", "cluster",
     ):  # fmt: skip
         started = pl.col("start_time").is_not_null()
-        # A job cancelled in the queue leaves it after its wait, and ran for no time on no processor.
+        # A job cancelled in the queue leaves after its wait, with run time 0 on 0 processors.
         gave_up = ~started & (pl.col("status") == "cancelled").fill_null(value=False)
         waited = (pl.col("end_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6
         wall = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
@@ -192,7 +192,7 @@ def _number(column: str, numbers: dict[str, int]) -> pl.Expr:
 
 
 def _plain(value: pl.Expr) -> pl.Expr:
-    """Return numbers as text: whole ones without a point, -1 where unknown."""
+    """Return numbers as text: whole numbers without a decimal point, and -1 for unknown."""
     known = pl.when(value.is_finite() & (value.abs() < 1e15)).then(value)
     whole = known == known.floor()
     return pl.when(whole).then(known.cast(pl.Int64).cast(pl.String)).otherwise(known.cast(pl.String)).fill_null("-1")
@@ -232,30 +232,28 @@ class SwfTarget(Target):
 
     name = "swf"
     title = "Standard Workload Format 2.2"
-    reads = (
-        "any simulator of the Parallel Workloads Archive's logs; tracekit reads it back with processors_are_gpus=yes"
-    )
+    reads = "any simulator for Parallel Workloads Archive logs; tracekit reads it back with processors_are_gpus=yes"
     fields: ClassVar[tuple[Field, ...]] = FIELDS
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("gpu", "which jobs: only those that ask for processors, or all", ("gpu", "all")),
-        "processors": Option("gpus", "what a processor is", ("gpus", "cpus")),
-        "fractions": Option("up", "what becomes of a part of a processor", ("up", "keep", "leave-out")),
-        "incomplete": Option("keep", "jobs that never ran, or whose times are unknown", ("keep", "leave-out")),
+        "jobs": Option("gpu", "jobs to export: only those that request processors, or all", ("gpu", "all")),
+        "processors": Option("gpus", "what a processor stands for", ("gpus", "cpus")),
+        "fractions": Option("up", "how to handle a fraction of a processor", ("up", "keep", "leave-out")),
+        "incomplete": Option("keep", "jobs that never ran or have unknown times", ("keep", "leave-out")),
         "run_time": Option(
-            "wall", "run time with the gaps between attempts, or the sum of attempts", ("wall", "attempts")
+            "wall", "run time including the gaps between attempts, or the sum of attempts", ("wall", "attempts")
         ),
         "seconds": Option("whole", "times in whole seconds, as readers expect, or exact", ("whole", "exact")),
     }
     machines = False
     dates = True
-    needs = "nothing: -1 is unknown"
+    needs = "nothing; -1 means unknown"
     lost = (
         "names of users, groups and jobs, GPU models, nodes, attempts; statuses other than completed, failed, cancelled"
     )
     sources = ("www.cs.huji.ac.il/labs/parallel/workload/swf.html", "Chapin et al., JSSPP'99")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are taken."""
+        """Return which jobs are exported."""
         size = "gpu_count" if options.values["processors"] == "gpus" else "cpu_count"
         return JobFilter.from_options(options, size=size, keep_zero=True)
 
@@ -268,16 +266,16 @@ class SwfTarget(Target):
         total, notes = jobs.machines[2] if gpus else 0, []
         if not total:
             total = jobs.peak
-            held = f"{total:,}, the most that jobs held at once" if total else "left out"
-            notes += ["MaxProcs is the most that jobs held at once"] if total else []
+            held = f"{total:,}, the most that jobs used at once" if total else "left out"
+            notes += ["MaxProcs is the most processors that jobs used at once"] if total else []
             log.note(f"MaxProcs is not in the Trace: {held}")
         if attempts:
             notes.append("run times are sums of attempts, without the gaps between them")
         undated = jobs.count_where("submit_time IS NULL AND start_time IS NOT NULL")
-        log.changed(undated, "times count from the submission, which is unknown, so their start is lost")
+        log.changed(undated, "times count from the submission, which is unknown, so their start time is lost")
         log.changed(
             jobs.count_where("status IN ('timeout', 'node_fail', 'out_of_memory', 'preempted', 'running', 'pending')"),
-            "their status has no word of its own: it became failed (0), cancelled (5) or unknown (-1)",
+            "the format has no code for their status, so it became failed (0), cancelled (5) or unknown (-1)",
         )
         if numbers.users:
             log.note(f"users are numbered from 1 to {len(numbers.users):,}, because the format has no user names")
@@ -285,55 +283,55 @@ class SwfTarget(Target):
         write_swf(out.main, jobs, numbers, layout, log, processors=processors, total=total, notes=tuple(notes))
 
 
-# AccaSim reads the same format, and a system configuration (JSON).
+# AccaSim reads the same format and a system configuration (JSON).
 #
 # Source: github.com/cgalleguillosm/accasim, `utils/reader_class.py` (the default reader and parser), `utils/misc.py`
-# (its patterns: every field is a whole number) and config/HPC2N.config. Its reader takes submission, duration,
-# requested time, requested processors, else allocated ones, and requested memory, else used memory; it stops at a job
-# whose processors or memory are unknown, so that neither is -1 here. Its schedulers take the requested time for the
-# expected duration. A processor is a GPU; the configuration calls it core.
+# (its patterns: every field is a whole number) and config/HPC2N.config. Its reader uses submission, duration, requested
+# time, requested processors (else allocated processors), and requested memory (else used memory). It stops at a job
+# with unknown processors or memory, so neither is -1 here. Its schedulers use the requested time as the expected
+# duration. A processor is a GPU, which the configuration calls a core.
 
 _CONFIG = ".config"
 _UNLIMITED_KB = 2**40
 
 
 class AccaSimTarget(Target):
-    """SWF without unknown numbers, and the system."""
+    """SWF without unknown numbers, and a system configuration."""
 
     name = "accasim"
     title = "AccaSim"
-    reads = "the workload and the sys_config of its Simulator"
+    reads = "the workload and the sys_config of AccaSim's Simulator"
     fields = (
         *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "12"))),
         Field("9 requested time", "s", "time_limit_s, else the run time (option requested_time)"),
-        Field("10 requested memory", "KB of a processor", "memory_gib / processors, 0 where unknown"),
+        Field("10 requested memory", "KB per processor", "memory_gib / processors, 0 if unknown"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": CPU_JOBS,
         "fractions": FRACTIONS,
         "run_time": Option(
-            "attempts", "run time as the sum of attempts, or with the gaps between them", ("attempts", "wall")
+            "attempts", "run time as the sum of attempts, or including the gaps between them", ("attempts", "wall")
         ),
         "requested_time": Option(
             "run",
-            "of jobs without a time limit: their run time, or unknown; SJF, LJF and EASY order by it",
+            "for jobs without a time limit: their run time, or unknown; SJF, LJF and EASY order by it",
             ("run", "-1"),
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "node_memory_gib": Option("", "host memory of a node; empty: so much that it never limits"),
+        "node_memory_gib": Option("", "host memory per node [GiB]; empty: enough never to be the limit"),
     }
-    companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, cores and memory of each"}
-    lost = "CPU cores, GPU models, names, VCs other than as a number"
+    companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, and cores and memory per node"}
+    lost = "CPU cores, GPU models, names; VCs become numbers"
     sources = ("github.com/cgalleguillosm/accasim",)
 
     def check(self, options: Options) -> None:
-        """Refuse a memory size that is not a number."""
+        """Reject a memory size that is not a number."""
         if options.values["node_memory_gib"]:
             options.positive("node_memory_gib")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write the workload and the system."""
+        """Write the workload and the system configuration."""
         groups = cluster_groups(jobs, log, options)
         numbers = numbered(jobs, log)
         log.filled("memory", "0 KB", jobs.unknown("memory_gib"))

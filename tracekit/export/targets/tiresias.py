@@ -1,9 +1,9 @@
 """Tiresias: the simulator's job trace and cluster specification, both CSV.
 
 Source: github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py (parse_job_file, parse_cluster_spec), jobs.py
-(add_job) and models.py (names of models). The reader takes a line for each job with job_id, num_gpu, submit_time,
-iterations, model_name, duration and interval; times are whole seconds from 0 on. The file's name has to end in .csv: it
-decides the delimiter. Model and iterations do not matter to Tiresias' own policies; the model sets memory and traffic.
+(add_job) and models.py (model names). Each line is a job with job_id, num_gpu, submit_time, iterations, model_name,
+duration and interval; times are whole seconds from 0. The file name must end in .csv, because it determines the
+delimiter. Tiresias's own policies ignore model and iterations; the model sets memory and traffic.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MODELS = (
 
 
 class TiresiasTarget(Target):
-    """The job trace, and the cluster specification beside it."""
+    """The job trace and its cluster specification."""
 
     name = "tiresias"
     title = "Tiresias' simulator"
     reads = "--trace_file FILE.csv and --cluster_spec FILE.cluster.csv"
     fields = (
-        Field("job_id", "for tracking", "0 and up in order of submission"),
+        Field("job_id", "for tracking", "from 0, in submission order"),
         Field("num_gpu", "GPUs", "gpu_count"),
-        Field("submit_time", "s from the first submission on", "submit_time"),
+        Field("submit_time", "s since the first submission", "submit_time"),
         Field("iterations", "training steps", "duration times option iterations_per_second"),
         Field("model_name", "one of the simulator's models", "option model"),
         Field("duration", "s", "sum of the attempts' run times, at least 1"),
@@ -46,19 +46,19 @@ class TiresiasTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "model": Option("resnet50", "model of every job", _MODELS),
-        "iterations_per_second": Option("1", "training steps that a job makes in a second"),
+        "iterations_per_second": Option("1", "training steps per second of a job"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "nodes_per_switch": Option("", "nodes below a switch; empty: all below one"),
-        "cpus_per_node": Option("64", "CPU cores of a node"),
-        "memory_per_node": Option("256", "host memory of a node [GB]"),
+        "nodes_per_switch": Option("", "nodes per switch; empty: all nodes below one switch"),
+        "cpus_per_node": Option("64", "CPU cores per node"),
+        "memory_per_node": Option("256", "host memory per node [GB]"),
     }
     companions: ClassVar[Mapping[str, str]] = {_SPEC: "switches, nodes, GPUs, CPU cores and memory"}
     lost = "users, VCs, statuses, attempts, CPU jobs"
     sources = ("github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py, jobs.py, models.py",)
 
     def check(self, options: Options) -> None:
-        """Refuse options that are not numbers."""
+        """Reject options that are not numbers."""
         options.positive("iterations_per_second")
         for name in ("nodes", "gpus_per_node", "nodes_per_switch", "cpus_per_node", "memory_per_node"):
             if options.count(name, least=1) is None and name.endswith("per_node") and name != "gpus_per_node":
@@ -74,7 +74,7 @@ class TiresiasTarget(Target):
             )
         log.filled("model_name", options.values["model"], jobs.count, "model")
         rate = options.positive("iterations_per_second")
-        log.filled("iterations", f"{rate:g} in each second of the duration", jobs.count, "iterations_per_second")
+        log.filled("iterations", f"{rate:g} per second of the duration", jobs.count, "iterations_per_second")
         write_csv(out.main, _rows(jobs, options.values["model"], rate, log), log, guard=False)
         nodes, gpus = cluster_size(jobs, log, options)
         below = min(options.count("nodes_per_switch", least=1) or nodes, nodes)
@@ -82,10 +82,10 @@ class TiresiasTarget(Target):
         if switches * below != nodes:
             log.note(
                 f"{counted(nodes, 'nodes')} became {switches * below:,}: "
-                f"every switch has {below} (option nodes_per_switch)"
+                f"each switch has {below} (option nodes_per_switch)"
             )
         host = {name: options.count(name, least=1) for name in ("cpus_per_node", "memory_per_node")}
-        log.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
+        log.note(f"CPU cores and memory per node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
         log.setting(
             f"python2.7 run_sim.py --trace_file={out.target.name} --cluster_spec={out.target.stem}{_SPEC} "
             "--scheme=yarn --schedule=dlas-gpu"
@@ -120,11 +120,11 @@ def _rows(jobs: JobSelection, model: str, rate: float, log: ExportLog) -> Iterat
         previous = rows
     if previous is not None:
         yield _with_intervals(previous, int(previous["submit_time"][-1]))
-    log.changed(lengthened, "they ran for less than half a second; the duration is 1 s")
+    log.changed(lengthened, "they ran for less than half a second, so their duration is 1 s")
 
 
 def _with_intervals(rows: pl.DataFrame, following: int) -> pl.DataFrame:
-    """Add the column interval [s]: the time to the next submission, which is `following` for the last row."""
+    """Add the column interval [s], the time to the next submission, which is `following` for the last row."""
     return rows.with_columns(interval=pl.col("submit_time").shift(-1, fill_value=following) - pl.col("submit_time"))
 
 

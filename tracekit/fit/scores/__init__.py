@@ -1,1 +1,1 @@
-"""How near to a log its generators come: fitted to the first part of it, judged on the last."""
+"""Score how closely generators reproduce a log: fit them to its first part and judge them on its last part."""

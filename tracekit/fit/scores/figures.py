@@ -1,4 +1,4 @@
-"""What a workload is judged by: gaps, counts by hour, sizes, run times, loads; and how far two workloads are apart."""
+"""The figures that a workload is judged by (gaps, hourly counts, sizes, run times, loads), and their distances."""
 
 from __future__ import annotations
 
@@ -35,52 +35,52 @@ ROWS: Mapping[str, str] = {
     "wait_srtf_mean_s": "wait",
     "wait_srtf_p90_s": "wait",
 }
-"""The rows of the table of scores, and how a value is compared with the log's: 'distance' is a distance of two
-distributions itself, 'difference' and 'ratio' are the absolute difference and the absolute logarithm of the ratio of
-two values, 'wait' the latter of two waits of which each is longer by `LEAST_WAIT_S`."""
+"""The rows of the score table, and how a value is compared with the log's value. 'distance' is a distance between two
+distributions, 'difference' the absolute difference of two values, and 'ratio' the absolute logarithm of their ratio.
+'wait' is the same as 'ratio', after adding `LEAST_WAIT_S` to both waits."""
 LEAST_WAIT_S = 60.0
-"""What is added to waits that are compared, so that seconds beside none do not count as infinitely many times more."""
+"""Time added to waits before they are compared, so that a few seconds against no wait do not give an infinite ratio."""
 _LEAST_TAIL = 10
-"""Least jobs above a quantile of run times."""
+"""Minimum number of jobs above a run time quantile."""
 _HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of the workload of some days."""
+    """Figures of the workload of some days."""
 
     gaps: Floats
-    """Times between successive submissions, over their mean [1]; empty where there is none above 0."""
+    """Times between successive submissions, divided by their mean [1]; empty if none is above 0."""
     sizes: pl.DataFrame
-    """GPUs of a job, and the share of jobs that ask for as many: gpu_count, share."""
+    """Number of GPUs, and the share of jobs that request it: gpu_count, share."""
     values: dict[str, float]
-    """By row, what is known of those that are single values."""
+    """Known values of the rows that are single values, by row."""
     gpu_hours: float
-    """GPU-hours of the jobs, whole run times [h]."""
+    """GPU-hours of the jobs, from their complete run times [h]."""
 
     def with_waits(self, waits: Mapping[str, float]) -> Figures:
-        """Return these figures with the rows of waits, of a replay."""
+        """Return these figures with the rows of waits from a replay."""
         return replace(self, values={**self.values, **waits})
 
 
 class Judged(NamedTuple):
-    """One row of one workload."""
+    """One row of the score table for one workload."""
 
     value: float
     distance: float
-    """From the log's, at least 0; the unit is that of `ROWS`."""
+    """Distance from the log's value, at least 0, in the unit of `ROWS`."""
 
 
 def figures_of(trace: Trace, days: int) -> Figures:
-    """Return the figures of a Trace of some days.
+    """Return the figures of a Trace that spans a number of days.
 
-    Hours are those from the first submission to the last. The autocorrelations are those of
-    log(1 + jobs) by hour. GPU-hours are those of jobs whose run time and GPUs are known.
+    Hours run from the first submission to the last. Autocorrelations are those of log(1 + jobs) by hour. GPU-hours
+    count the jobs whose run time and GPUs are known.
 
     Parameters
     ----------
     days : int
-        How many, for what is told by day.
+        Number of days, for the figures per day.
     """
     jobs = read_jobs(trace).frame.filter(pl.col("submit_us").is_not_null())
     hour = jobs["submit_us"].to_numpy() // _HOUR_US
@@ -110,7 +110,7 @@ def figures_of(trace: Trace, days: int) -> Figures:
 
 
 def _autocorrelation(levels: Floats, lag: int) -> float | None:
-    """Return the autocorrelation at a lag, None where there are not twice as many values or all are the same."""
+    """Return the autocorrelation at a lag, or None if there are fewer than twice as many values or all are the same."""
     levels = levels - levels.mean()
     whole = float(levels @ levels)
     if levels.size < 2 * lag + 1 or whole <= 1e-12 * levels.size:
@@ -119,7 +119,7 @@ def _autocorrelation(levels: Floats, lag: int) -> float | None:
 
 
 def judged(log: Figures, other: Figures) -> dict[str, Judged]:
-    """Return how far a workload is from that of a log, by row; what one of both does not have is left out."""
+    """Return how far a workload is from a log's, by row; rows that either of them lacks are left out."""
     found = {}
     for row, how in ROWS.items():
         if how == "distance":
@@ -135,7 +135,7 @@ def judged(log: Figures, other: Figures) -> dict[str, Judged]:
 
 
 def _distance(row: str, log: Figures, other: Figures) -> float | None:
-    """Return the Kolmogorov-Smirnov distance of gaps, or the total variation of sizes: half the sum of differences."""
+    """Return the Kolmogorov-Smirnov distance of gaps, or the total variation distance of sizes."""
     if row == "gap_distribution":
         if not log.gaps.size or not other.gaps.size:
             return None
@@ -145,7 +145,8 @@ def _distance(row: str, log: Figures, other: Figures) -> float | None:
     if log.sizes.is_empty() or other.sizes.is_empty():
         return None
     both = log.sizes.join(other.sizes, on="gpu_count", how="full", suffix="_other").fill_null(0.0)
-    # The rows come in no order: an exact sum hangs on none, and equal distances stay equal.
+    # Total variation is half the sum of the absolute differences. The rows have no fixed order. An exact sum does not
+    # depend on the order, so equal distances stay equal.
     return math.fsum((both["share"] - both["share_other"]).abs()) / 2
 
 

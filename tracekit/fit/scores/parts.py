@@ -1,7 +1,8 @@
-"""The parts of a log that generators learn from and are judged on, and the Traces that hold them.
+"""Split a log into the parts that generators learn from and are judged on, and write these parts as Traces.
 
-A part is whole days of the clock of the log. Its jobs are whole: a run that goes on beyond the end of its part is known
-in full. Machines and quotas are those of a synthetic Trace, so that the log's jobs meet the same ones in a replay.
+A part consists of whole days by the log's clock. Its jobs are complete: a run that continues beyond the end of its part
+is known in full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in a
+replay.
 """
 
 from __future__ import annotations
@@ -25,50 +26,50 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 MOST_SCORED = 100_000
-"""Most jobs of both parts: the last whole days of the log that hold no more are taken."""
+"""Maximum number of jobs in both parts; only the last whole days of the log up to this number are used."""
 _HELD_OUT = 0.3
-"""Share of the days on which generators are judged."""
+"""Share of the days that generators are judged on."""
 _STRAGGLERS = 0.01
-"""Share of the jobs below which the first days are left out: a log with a few jobs long before the others has learned
-nothing there."""
+"""Share of the jobs below which the first days are left out, because generators learn nothing from a few jobs long
+before the others."""
 _LEAST_DAYS = 7
-"""Least days of both parts together."""
+"""Minimum number of days in both parts together."""
 _LEAST_JOBS = 100
-"""Least jobs of each part."""
+"""Minimum number of jobs in each part."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where the log is cut; times are UTC [us since 1970]."""
+    """Where the log is split; times are UTC [us since 1970]."""
 
     begin_us: int
     cut_us: int
-    """End of the part to learn from, and beginning of the other."""
+    """End of the part to learn from, and beginning of the held-out part."""
     end_us: int
     learned_days: int
     days: int
-    """Days of the part that is held out."""
+    """Number of days in the held-out part."""
     learned_jobs: int
     jobs: int
     starts_us: tuple[int, ...]
-    """Beginnings of blocks as long as the part that is held out, inside the part to learn from; half of one overlaps
-    the next."""
+    """Beginnings of blocks inside the part to learn from; each is as long as the held-out part, and half of it overlaps
+    the next block."""
 
 
 def split_of(trace: Trace) -> Split | str:
-    """Return where a log is cut, or why it cannot be.
+    """Return where a log is split, or why it cannot be split.
 
     Raises
     ------
     UsageError
-        The log has no job that could be taken.
+        The log has no usable job.
     """
     begin_us, jobs = jobs_by_day(trace)
     stragglers = int((jobs.cumsum() < _STRAGGLERS * jobs.sum()).sum())
     days = min(int((jobs[::-1].cumsum() <= MOST_SCORED).sum()), jobs.size - stragglers)
     if days < _LEAST_DAYS:
         return (
-            f"the log has {counted(days, 'whole days')} of at most {MOST_SCORED:,} jobs, and {_LEAST_DAYS} are needed"
+            f"the log has {counted(days, 'whole days')} of at most {MOST_SCORED:,} jobs, but {_LEAST_DAYS} are needed"
         )
     skipped, held = jobs.size - days, max(1, round(days * _HELD_OUT))
     cut = jobs.size - held
@@ -84,13 +85,13 @@ def split_of(trace: Trace) -> Split | str:
 
     step = max(1, held // 2)
     starts = tuple(utc(day) for day in range(skipped, cut - held + 1, step))
-    # The day before belongs to it, since whoever reads the part leaves its first day out, which may be a part of one.
+    # Include the day before, because readers of the part leave out its first day, which may be incomplete.
     begin = utc(skipped - 1)
     return Split(begin, utc(cut), utc(jobs.size), days - held, held, learned_jobs, held_jobs, starts)
 
 
 def utc_us(local_us: int, zone: str) -> int:
-    """Return a local time in UTC."""
+    """Convert a local time to UTC."""
     local = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=local_us)
     aware = local.replace(tzinfo=zoneinfo.ZoneInfo(zone))
     return (aware.astimezone(dt.UTC).replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
@@ -107,7 +108,7 @@ def write_part(trace: Trace, begin_us: int, end_us: int, out: Path) -> Trace:
 
 
 def write_jobs(trace: Trace, jobs: pl.DataFrame, out: Path, *, attempts: pl.DataFrame | None = None) -> Trace:
-    """Write jobs as a Trace that has the machines and the manifest of another."""
+    """Write jobs as a Trace with the machines and the manifest of another Trace."""
     cluster = fit_cluster(trace)
     with TraceWriter(out) as writer:
         writer.write("jobs", jobs)

@@ -1,15 +1,15 @@
-"""Score the generators of a log: each learns from its first part and is judged on its last, beside naive baselines.
+"""Score the generators of a log: each learns from its first part and is judged on its last, as are naive baselines.
 
-A row of the table is one figure of a workload (`figures.ROWS`), and the distance of a generator is the median, over
-seeds, of how far its figure is from that of the held-out part. In each row generators and baselines are ranked, equal
-distances sharing their mean rank, and distances below that of the log's own blocks count as equal to it, since one part
-of a log is no nearer to another; the score of a generator is its mean rank over the rows, and the least is best. Of
-scores that differ by half a rank or less, that of the generator which keeps more of the log is taken.
+Each row of the table is one figure of a workload (`figures.ROWS`). A generator's distance in a row is the median, over
+seeds, of the distance between its figure and that of the held-out part. In each row generators and baselines are
+ranked; equal distances share their mean rank. Distances below that of the log's own blocks count as equal to it,
+because the parts of a log are no closer to each other. A generator's score is its mean rank over the rows; the lowest
+is best. If scores differ by half a rank or less, the generator that keeps more of the log is chosen.
 
-Gaps and counts by hour are compared relative to their means, and for waits jobs come as much faster or slower as makes
-the GPU-hours a day those of the held-out part: a part with another load than the rest of the log would make every
-generator wrong alike. How much comes a day has rows of its own. Beside them stands the log itself: blocks of its first
-part, as long as the held-out one, judged in the same way.
+Gaps and hourly counts are compared relative to their means. For waits, arrivals are sped up or slowed down until the
+GPU-hours per day equal those of the held-out part; otherwise a part whose load differs from the rest of the log would
+make all generators equally wrong. The amount of work per day has its own rows. The log itself is judged in the same way
+for comparison: blocks of its first part, as long as the held-out part.
 """
 
 from __future__ import annotations
@@ -44,33 +44,32 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# What a replay makes of a workload: waits under three policies, on machines and at a load that all workloads share.
+# Replay a workload: waits under three policies, on the same machines and at the same load for all workloads.
 
 POLICIES = ("fifo", "easy", "srtf")
-"""Policies of the rows of waits."""
+"""Policies in the rows of waits."""
 STATED_LOAD = 0.9
-"""GPU time that jobs ask for over that of the machines, where the log's own machines are unknown or let nobody
-wait."""
+"""Requested GPU time divided by that of the machines, if the log's own machines are unknown or cause no waits."""
 _NOBODY_S = 60.0
-"""90th percentile of waits under FIFO below which so few wait that their waits say little [s]."""
+"""90th percentile of FIFO waits below which too few jobs wait for a comparison [s]."""
 _GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True)
 class Machines:
-    """What the workloads of a table run on."""
+    """The machines on which the workloads of a table run."""
 
     file: Path | None
-    """A cluster file; None for the machines of the Trace's tables."""
+    """Cluster file; None means the machines in the Trace's tables."""
     cluster: str | None
-    """Which cluster of several."""
+    """The cluster to use, if there are several."""
     words: str
 
 
 def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, float]:
-    """Return mean and 90th percentile of first start minus submission [s], by row; those that never start left out.
+    """Return mean and 90th percentile of first start minus submission [s], by row, without jobs that never start.
 
-    Jobs come `load` times as fast. Empty where these jobs cannot be replayed there.
+    Jobs arrive `load` times as fast. The result is empty if these jobs cannot be replayed on these machines.
     """
     from tracekit.replay.api import scenario_of
 
@@ -102,19 +101,19 @@ def machines_for(
 ) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
-    They are those of the log where they are known and one job in ten waits there, else nodes of 8 GPUs, as many as make
-    the load `STATED_LOAD`.
+    The log's own machines are used if they are known and 1 in 10 jobs waits there. Otherwise, the machines are 8-GPU
+    nodes, as many as give the load `STATED_LOAD`.
 
     Parameters
     ----------
     trace : Trace
-        The part of the log that is held out.
+        The held-out part of the log.
     figures : Figures
-        Its own.
+        Figures of that part.
     folder : Path
-        For a cluster file.
+        Folder for a cluster file.
     cluster : Path or None
-        A cluster file that is taken in any case.
+        A cluster file that is used in any case.
     """
     from tracekit.replay.part import busiest_cluster
 
@@ -128,7 +127,7 @@ def machines_for(
         found = waits(trace, own)
         if found.get("wait_fifo_p90_s", 0.0) >= _NOBODY_S:
             return own, found
-        why = "hardly anybody waits on its own machines" if found else "its jobs cannot be replayed on its own machines"
+        why = "hardly any job waits on its own machines" if found else "its jobs cannot be replayed on its own machines"
     nodes = max(1, math.ceil(figures.gpu_hours / 24 / days / STATED_LOAD / _GPUS_PER_NODE))
     widest = figures.sizes["gpu_count"].max()
     if isinstance(widest, float):
@@ -136,24 +135,24 @@ def machines_for(
     load = figures.gpu_hours / 24 / days / (nodes * _GPUS_PER_NODE)
     file = folder / "machines.toml"
     file.write_text(f'[[pool]]\nname = "all"\nnodes = {nodes}\ngpus_per_node = {_GPUS_PER_NODE}\n', encoding="utf-8")
-    stated = Machines(file, name, f"{counted(nodes, 'nodes')} of 8 GPUs, a load of {load:.2f}, since {why}")
+    stated = Machines(file, name, f"{counted(nodes, 'nodes')} of 8 GPUs with a load of {load:.2f}, because {why}")
     return stated, waits(trace, stated)
 
 
-# Naive workloads beside which generators are judged: jobs one by one, at a constant rate.
+# Draw naive workloads as baselines for the generators: jobs one by one, at a constant rate.
 
 BASELINES = ("poisson_jobs", "poisson_lognormal")
-"""Jobs of the log one by one, with Poisson arrivals at its mean rate; the same with run times from one lognormal
-distribution for all, by the mean and the standard deviation of the logarithms of those above 0."""
+"""Jobs of the log one by one, with Poisson arrivals at its mean rate; and the same with run times from a single
+lognormal distribution with the mean and standard deviation of the logarithms of run times above 0."""
 
 
 def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step_s: float = 1.0) -> Trace:
-    """Write a naive workload of a log, whose clock has steps of `step_s` [s].
+    """Write a naive workload of a log whose clock has steps of `step_s` [s].
 
     Raises
     ------
     UsageError
-        The log has no job that could be taken.
+        The log has no usable job.
     """
     log = read_log(trace)
     rng = np.random.default_rng(seed)
@@ -174,42 +173,42 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step
 
 
 GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
-"""What is scored, beside `BASELINES`."""
+"""Generators that are scored in addition to `BASELINES`."""
 _PREFERRED = ("resample", "hybrid_arrivals", "hybrid_jobs", "model")
-"""Of generators that score alike the first is taken, which keeps more of the log."""
+"""Order of choice between generators with similar scores; the first keeps the most of the log."""
 _ALIKE = 0.5
-"""Mean ranks that differ by no more are alike: on the Philly jobs of autumn 2017 they vary by 0.3 between seeds."""
+"""Mean ranks that differ by at most this are tied; on the Philly jobs of autumn 2017 they vary by 0.3 over seeds."""
 _MOST_BLOCKS = 5
-"""Most blocks of the first part that show how much the log differs from itself."""
+"""Maximum number of blocks of the first part used to measure how much the log differs from itself."""
 
 
 def score(
     trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None, shared: Ledger | None = None
 ) -> dict[str, Any]:
-    """Return the part `scores` of workload.json.
+    """Return the `scores` part of workload.json.
 
     Parameters
     ----------
     trace : Trace
         The log.
     seeds : int
-        Workloads that are drawn of each generator; with 0 nothing is scored.
+        Number of workloads drawn per generator; with 0, nothing is scored.
     progress : Progress
-        Receives the steps.
+        Receives progress updates.
     cluster : Path, optional
-        A cluster file for the replays, in place of the log's machines.
+        A cluster file for the replays, used instead of the log's machines.
     shared : Ledger, optional
-        The folder in which shards draw and judge workloads together, or gathers them.
+        The folder in which shards draw and judge workloads together, or from which they are gathered.
 
     Raises
     ------
     UnfinishedError
-        `shared` only gathers, and workloads are missing.
+        `shared` only gathers, but workloads are missing.
     OutputError
         The folder of `shared` cannot be written.
     """
     if not seeds:
-        return _unscored("not asked for")
+        return _unscored("not requested")
     try:
         split = split_of(trace)
     except UsageError as error:
@@ -234,7 +233,7 @@ def _unscored(reason: str) -> dict[str, Any]:
 
 @dataclass
 class _Bench:
-    """The parts of a log, what is known of the one that is held out, and what the other gave."""
+    """The parts of a log, the figures of the held-out part, and the model of the part to learn from."""
 
     trace: Trace
     split: Split
@@ -242,14 +241,14 @@ class _Bench:
     learned: Trace
     """The part to learn from."""
     log: Figures
-    """Of the part that is held out."""
+    """Figures of the held-out part."""
     machines: Machines | None
-    """None where GPUs or run times are not known."""
+    """None if GPUs or run times are unknown."""
     _fitted: WorkloadModel | None = None
 
     @classmethod
     def prepared(cls, trace: Trace, split: Split, folder: Path, cluster: Path | None) -> _Bench:
-        """Write both parts and replay the held-out one."""
+        """Write both parts and replay the held-out part."""
         learned = write_part(trace, split.begin_us, split.cut_us, folder / "learned")
         held = write_part(trace, split.cut_us, split.end_us, folder / "held")
         alone = figures_of(held, split.days)
@@ -259,12 +258,12 @@ class _Bench:
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
     def scores(self, seeds: int, progress: Progress, ledger: Ledger) -> dict[str, Any]:
-        """Draw and judge every generator, and put the table together; each workload is a run of the ledger.
+        """Draw and judge each generator, and assemble the table; each workload is a run in the ledger.
 
         Raises
         ------
         UsageError
-            No model can be fitted to the first part, or a block of it cannot be judged.
+            No model can be fitted to the first part, or one of its blocks cannot be judged.
         """
         starts = self.split.starts_us
         chosen = sorted({round(i) for i in np.linspace(0, len(starts) - 1, min(len(starts), _MOST_BLOCKS))})
@@ -324,7 +323,7 @@ class _Bench:
         return lambda out: write_part(self.learned, start_us, min(end_us, self.split.cut_us), out)
 
     def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Any]:
-        """Return {'rows': the rows of one workload}; those of waits at the load of the held-out part."""
+        """Return {'rows': the rows of one workload}; the rows of waits are at the load of the held-out part."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             made = make(Path(name) / "trace")
             if not made.has("jobs"):
@@ -336,7 +335,7 @@ class _Bench:
 
 
 def _or_why_not(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a result, or {'why_not': why nothing can be scored}, which every shard then reports alike."""
+    """Return a result, or {'why_not': why nothing can be scored}, which every shard then reports in the same way."""
     try:
         return make()
     except UsageError as error:
@@ -361,7 +360,7 @@ def _table(
         if not found:
             continue
         blocks_apart = _spread(row, blocks)
-        # Nearer than the log is to itself is no nearer: below that, distances are chance.
+        # Distances below those between the log's own blocks are chance, so they count as equal.
         floor = 0.0 if blocks_apart is None else float(blocks_apart["distance"])
         for name, rank in _ranks({name: max(one["distance"], floor) for name, one in found.items()}).items():
             ranks[name].append(rank)
@@ -390,12 +389,12 @@ def _table(
 
 
 def _best(rank: dict[str, float]) -> str | None:
-    """Return the first generator whose mean rank is as good as the least; None where there is none."""
+    """Return the first generator whose mean rank is tied with the lowest, or None if there is none."""
     return next((name for name, mine in rank.items() if mine <= min(rank.values()) + _ALIKE), None)
 
 
 def _spread(row: str, runs: list[dict[str, Judged]]) -> dict[str, Any] | None:
-    """Return the medians and extremes of a row; None where less than half of the runs have it."""
+    """Return the medians and extremes of a row, or None if less than half of the runs have it."""
     mine = [run[row] for run in runs if row in run]
     if not mine or 2 * len(mine) < len(runs):
         return None
@@ -409,7 +408,7 @@ def _spread(row: str, runs: list[dict[str, Judged]]) -> dict[str, Any] | None:
 
 
 def _ranks(distances: dict[str, float]) -> dict[str, float]:
-    """Return the rank of each, 1 for the least; equal ones share the mean of their ranks."""
+    """Return the rank of each distance, 1 for the smallest; equal distances share the mean of their ranks."""
     values = np.array(list(distances.values()))
     below = (values[:, None] > values[None, :]).sum(axis=1)
     equal = (values[:, None] == values[None, :]).sum(axis=1)
