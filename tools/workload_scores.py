@@ -1,10 +1,10 @@
-"""Write docs/workload_scores.md: how near generated workloads come to the logs that they are made of.
+"""Write docs/workload_scores.md: how closely generated workloads match the logs from which they are made.
 
-python tools/workload_scores.py                  # all logs; those that are not on this machine keep no rows
+python tools/workload_scores.py                  # all logs; logs missing on this machine get no rows
 python tools/workload_scores.py --only philly    # print the tables of one log and write nothing
 
-The logs are the sample traces, and released data beside the repository (../shared/data, or --data FOLDER): the Philly
-jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions by ten minutes of Helios' Venus.
+The logs are the sample traces and released data next to the repository (../shared/data, or --data FOLDER): the Philly
+jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions per ten minutes of Helios' Venus.
 """
 
 from __future__ import annotations
@@ -55,28 +55,30 @@ __all__ = ["Found", "logs", "page"]
 PAGE = ROOT / "docs" / "workload_scores.md"
 _SEEDS = 5
 _DRAWS = 20
-"""Workloads of each generator whose waits are compared with the log's, over all its days."""
+"""Number of workloads per generator whose waits are compared with those of the log, over all its days."""
 _GPUS_PER_NODE = 8
 _SIZES = {"philly jobs of 2017": (60, 80, 100)}
-"""Nodes of 8 GPUs on which a log is replayed beside the machines of the scores."""
+"""Numbers of 8-GPU nodes on which a log is replayed in addition to the machines of the scores."""
 
 
 @dataclass
 class Found:
-    """What is known of one log."""
+    """The results for one log."""
 
     name: str
     scores: dict[str, Any]
     best: str | None = None
-    """The generator that a user gets by default."""
+    """The default generator."""
     waits: list[tuple[str, dict[str, float], dict[str, list[dict[str, float]]], list[dict[str, float]]]] = field(
         default_factory=list
     )
-    """Machines in words; waits of the log [s], by row; those of each draw of each generator; those of thirds of it."""
+    """The machines in words; the waits [s] of the log by row, of each draw of each generator, and of the log's
+    thirds.
+    """
 
 
 def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
-    """Return the logs that are there: what ingests each, by name."""
+    """Return the functions that ingest the available logs, by name."""
     philly, openb = data / "philly" / "philly_jobs_2017-09_10.csv.gz", data / "alibaba_openb"
     venus = data / "helios" / "venus_counts_2020-04_07.csv.gz"
     mapping = {"map": str(ROOT / "docs" / "mapping" / "philly_jobs.toml")}
@@ -90,7 +92,7 @@ def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
     if venus.exists():
         found["venus, submissions"] = lambda: _counts(venus, folder)
     for sample in sorted(p.name for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name[0] not in "_."):
-        if sample != "slurm-dumps":  # one run in eight forms
+        if sample != "slurm-dumps":  # one simulation in eight forms
             found[f"sample {sample}"] = partial(
                 ingest_logs, ROOT / "sample_traces" / sample, folder / f"sample-{sample}"
             )
@@ -98,7 +100,7 @@ def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
 
 
 def _counts(path: Path, folder: Path) -> Trace:
-    """Return submissions without anything else, as a Trace: each at the beginning of its ten minutes."""
+    """Return a Trace with submissions only, each at the start of its ten minutes."""
     counts = pl.read_csv(path, try_parse_dates=True).select("time", "submit_job_all")
     jobs = counts.select(pl.col("time").repeat_by("submit_job_all").explode()).drop_nulls()
     table = folder / "venus.csv"
@@ -277,7 +279,7 @@ def _ratio(one: Found, name: str, ratios: list[float]) -> str:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names hold this")
+    parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names contain this")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of released data")
     chosen = parser.parse_args()
     found = []

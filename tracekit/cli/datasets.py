@@ -101,8 +101,7 @@ def fetch(
 
     An interrupted download resumes when you run the command again. The command checks the SHA-256 if one is known, and
     otherwise shows it. DIR/tracekit-dataset.json records the checksums, the licence and the study. If a source fails,
-    the next one
-    is tried.
+    the next one is tried.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

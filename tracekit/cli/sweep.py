@@ -44,8 +44,8 @@ def sweep(
 
     Finished runs stay in OUT/runs. After an interruption or a change of the file, the same command performs only the
     missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. In a twin, each
-    combination is
-    compared with the twin's own run, and its effect on the recorded times is reported if the twin's grade allows it.
+    combination is compared with the twin's own run, and its effect on the recorded times is reported if the twin's
+    grade allows it.
 
     With --shard I/N, the command performs only the runs of shard I of N and writes no table. Shards may run at the same
     time on machines that share OUT. If you run a killed shard again, it performs its missing runs. --collect then
