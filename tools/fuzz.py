@@ -82,7 +82,7 @@ def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -
         signal.alarm(0)
         held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if held > MEMORY:
-            verdict = Verdict("finding", f"{held >> 20} MiB of memory were held")
+            verdict = Verdict("finding", f"{held >> 20} MiB of memory were used")
         log.enter(number, name, verdict, case.how)
         if verdict.kind != "finding":
             shutil.rmtree(folder)

@@ -104,11 +104,11 @@ def _wrong_counts(case: Case, trace: Trace) -> list[str]:
         if content is not None:
             allowed = _records(case.seed.format, account.path, content)
             if allowed and account.records not in allowed:
-                faults.append(f"{account.path}: {account.records} records counted, {sorted(allowed)} there")
+                faults.append(f"{account.path}: {account.records} records counted, {sorted(allowed)} expected")
             if account.sha256 != hashlib.sha256(content).hexdigest():
                 faults.append(f"{account.path}: its SHA-256 is not that of the file")
         elif case.seed.members and account.sha256 not in case.seed.members:
-            faults.append(f"{account.path}: its content is none of what the archive held")
+            faults.append(f"{account.path}: its content is not in the archive")
     if case.seed.one_to_one:
         kept = sum(f.kept for f in trace.manifest.files if re.fullmatch(case.seed.one_to_one, f.path))
         jobs = trace.manifest.tables["jobs"].rows if trace.has("jobs") else 0

@@ -85,7 +85,7 @@ class ClusterTwin(Rules):
 
     @property
     def carries(self) -> bool:
-        """Whether effects may be told from this twin."""
+        """Whether this twin supports effects."""
         return self.grade in {"close", "fair"}
 
 

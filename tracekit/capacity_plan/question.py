@@ -257,7 +257,7 @@ class SpareQuestion:
 
     def __post_init__(self) -> None:
         if not 0 < self.ettr < 1:  # also rejects NaN
-            hint = "0.95 asks for 95 % of the time"
+            hint = "0.95 means 95 % of the time"
             raise UsageError(
                 f"the share of useful time must be above 0 and below 1, not {self.ettr:g}", where="--ettr", hint=hint
             )

@@ -175,7 +175,7 @@ class PlanReplays:
     Parameters
     ----------
     pool : ProcessPool
-        Processes that hold `PlanBasis.figures`.
+        Processes that run `PlanBasis.figures`.
     ledger : Ledger
         Stores the resamples of each step as runs; it already knows the facts that all steps have in common.
     resamples : int

@@ -132,7 +132,7 @@ class CapacityPlan:
 
     def table(self) -> tuple[list[str], list[list[object]]]:
         """Return the headers and rows of the terminal table, with waits in words and shares in percent."""
-        headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time held [%]"]
+        headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time allocated [%]"]
         several = {
             title: key
             for title, key in (("policy", "policy"), ("load", "growth"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.runs.ledger import Ledger
 
 _MOST_TABLE_ROWS = 100_000
-"""Maximum number of table rows on the terminal, because all cells are held in memory as text."""
+"""Maximum number of table rows on the terminal, because all cells are in memory as text."""
 _PART_ROWS = 50_000
 """Number of rows that are converted to text at a time."""
 

@@ -132,4 +132,4 @@ def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None
     drawn = workload_pictures(model)
     write_pictures(folder, drawn, png=png, force=force)
     print_notes(map(printable, undrawn(model)))
-    typer.echo(f"pictures: {folder} ({', '.join(drawn)})")
+    typer.echo(f"plots: {folder} ({', '.join(drawn)})")

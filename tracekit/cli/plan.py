@@ -55,7 +55,7 @@ def plan(
         _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or omit the option")
         say_need(trace, "calibrate", limit=settings.limit)
     else:
-        _refuse(settings, _OF_WAITS, "asks for nodes, but --gang asks for spares")
+        _refuse(settings, _OF_WAITS, "applies to plans of nodes, but --gang plans spares")
         _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
     shared = shared_work(out, shard, collect=collect)
     with TerminalProgress() as progress:

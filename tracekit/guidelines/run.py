@@ -145,7 +145,7 @@ def twin_of_replays(out: Path) -> Path:
         return file
     hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
     if (out / "comparison.parquet").is_file():
-        raise UsageError("holds replays without a twin, which cannot show effects on the log", where=out, hint=hint)
+        raise UsageError("contains replays without a twin, which cannot show effects on the log", where=out, hint=hint)
     raise UsageError("is not an output of 'tracekit replay --twin'", where=out, hint=hint)
 
 

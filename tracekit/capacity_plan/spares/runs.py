@@ -144,7 +144,7 @@ class GangRuns:
             log=True,
         )
         losses, log = outcome.losses, outcome.log
-        assert losses is not None and log is not None  # noqa: S101, PT018 -- the run was asked for both
+        assert losses is not None and log is not None  # noqa: S101, PT018 -- the run returns both
         ran, restarting = int(outcome.run_ms[0]), int(outcome.overhead_ms[0])
         lost = float(losses.lost_milli_ms[0]) / (1000 * self.gang)
         worked = ran - restarting - lost

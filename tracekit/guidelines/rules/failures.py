@@ -496,7 +496,7 @@ DRAIN_NODES = Guideline(
         Measure("suspect_nodes", "nodes that fail more often than chance explains", "nodes", "nodes"),
         Measure(
             "excess_failures",
-            "failed attempts there beyond the expected number, where a user's session counts once",
+            "failed attempts there beyond the expected number, counting a user's session once",
             "attempts",
             "attempts there, counted the same way",
         ),

@@ -373,7 +373,7 @@ def _find_keep_spares(evidence: Evidence) -> Finding:
 
 def _spares_held(_: Finding) -> tuple[LossChange, ...]:
     return tuple(
-        LossChange(f"{number} spare{'s' if number > 1 else ''} held free", spares=number, told_by="waited")
+        LossChange(f"{number} spare{'s' if number > 1 else ''} kept free", spares=number, told_by="waited")
         for number in _SPARES
     )
 

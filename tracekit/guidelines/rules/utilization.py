@@ -119,7 +119,7 @@ SHARE_GPUS = Guideline(
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",
         "Weng et al., MLaaS in the Wild (NSDI'22): GPU sharing in PAI",
-        "Luo et al., arXiv 2407.13088: shortest first with sharing where the pair gains",
+        "Luo et al., arXiv 2407.13088: shortest first, sharing a GPU if the pair gains",
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),

@@ -266,7 +266,7 @@ def _lent(quotas: str, words: str) -> RuleChange:
 
     def change(rules: Rules) -> Rules:
         if rules.quotas not in {"partitions", "limits"}:
-            lends = "lends quotas already" if rules.quotas != "none" else "shows no quota that holds jobs back"
+            lends = "lends quotas already" if rules.quotas != "none" else "enforces no quotas that hold jobs back"
             raise LackingError(f"The log's scheduler {lends}.")
         return lending.change(rules)
 
