@@ -63,7 +63,7 @@ MODELS = (*_CONVOLUTIONS, "transformer", "lstm", "mlp")
 
 
 def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
-    """Return a job's model, its loss function, and a batch of inputs and targets."""
+    """Return a job's model, its forward function, and a batch of inputs and targets."""
     nn, batch = torch.nn, job.batch
     if job.model in _CONVOLUTIONS:
         side, channels = _CONVOLUTIONS[job.model]
