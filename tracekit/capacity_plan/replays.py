@@ -139,7 +139,7 @@ class PlanBasis:
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile with linear interpolation; infinite values come last. Without values it is NaN."""
+    """Return a quantile with linear interpolation; infinite values come last. It is NaN without values."""
     if not len(values):
         return float("nan")
     place = share * (len(values) - 1)
