@@ -58,7 +58,7 @@ def test_the_command_writes_and_shows_a_plan(helios: Trace, twin: Path, tmp_path
     assert answer["meets_target"]
     assert answer["p90_wait_s"] <= 3600
     assert answer["cost_per_day"] == pytest.approx(answer["owning_cost_per_day"] + answer["waiting_cost_per_day"])
-    assert [s for s in facts["sentences"] if "together cost least" in s and s in done.stdout]
+    assert [s for s in facts["sentences"] if "total cost of owning and waiting is lowest" in s and s in done.stdout]
     assert "first in, first out" in done.stdout
     picture = (out / "plan.svg").read_text()
     assert picture.startswith("<svg")
