@@ -83,7 +83,7 @@ def test_how_many_nodes_a_gang_takes(make_trace: MakeTrace) -> None:
     with pytest.raises(UsageError, match="the job needs 1 node, but the log has 4 nodes, with at most 0 up"):
         NodePool.of(down, one).nodes_of_gang(one)
     unknown = make_trace(node_events=[event(n, k, k + 5) for k, n in enumerate("abcd")])
-    with pytest.raises(UsageError, match=r"does not record how many GPUs its nodes have; give .* such as --gang 32nodes"):
+    with pytest.raises(UsageError, match=r"does not record how many GPUs its nodes have; give .* --gang 32nodes"):
         NodePool.of(unknown, ASKED).nodes_of_gang(SpareQuestion.of(256))
     assert NodePool.of(unknown, ASKED).nodes_of_gang(SpareQuestion.of("3nodes")) == 3
 
