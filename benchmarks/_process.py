@@ -1,4 +1,4 @@
-"""Run a command as a whole process and read what the operating system says of it."""
+"""Run a command as a separate process and return the resource usage that the operating system reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.exit(bool(status))
 
 
 class Usage(NamedTuple):
-    """What one process used."""
+    """The resource usage of one process."""
 
     wall_s: float
     cpu_s: float
@@ -31,14 +31,14 @@ class Usage(NamedTuple):
 
 
 def run(*arguments: str) -> Usage:
-    """Run Python with `arguments` and return what it used.
+    """Run Python with `arguments` and return its resource usage.
 
     Raises
     ------
     RuntimeError
         The process failed.
     """
-    # The peak of a process begins at what its parent holds, so that a small process starts it.
+    # The peak of a process starts at its parent's memory, so a small process starts it.
     launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, *arguments]
     done = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:

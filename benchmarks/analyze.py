@@ -1,10 +1,10 @@
-"""Measure `tracekit analyze`, everything included: the four Helios clusters at their released size, and a sample trace.
+"""Measure `tracekit analyze` with all its parts: the four Helios clusters at released size, and a sample trace.
 
     python benchmarks/analyze.py [--jobs 3362981] [--once]
 
-The large logs are those of `helios_logs`; the sample trace is read with an empty cache, as on a new machine. There is
-no bound to compare with: the limits are wall time and memory, on 2 cores. The peak is that of the largest process; a
-large Trace is fitted in a second one beside it.
+The large logs come from `helios_logs`; the sample trace is read with an empty cache, as on a new machine. There is no
+theoretical bound for comparison; the limits are wall time and memory on 2 cores. The peak is that of the largest
+process; a large Trace is fitted in a second process at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAMPLES = Path(__file__).parent.parent / "sample_traces"
 
 
 def line(case: str, source: Path, folder: Path, times: int, limit: str) -> str:
-    """Return the row of a case: the median of its runs."""
+    """Return the table row of a case, with the median of its runs."""
     out = folder / "out"
     runs = []
     for number in range(times):
@@ -40,7 +40,7 @@ def line(case: str, source: Path, folder: Path, times: int, limit: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=RELEASED_JOBS)
-    parser.add_argument("--once", action="store_true", help="one run of each instead of three")
+    parser.add_argument("--once", action="store_true", help="run each case once instead of three times")
     options = parser.parse_args()
     times = 1 if options.once else 3
     print("| case | wall | processor | peak memory | report.html | at most |")

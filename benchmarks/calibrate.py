@@ -1,9 +1,9 @@
-"""Calibrate the twin of 100,000 jobs of one cluster: time and memory, beside a plain replay of the same jobs.
+"""Calibrate the twin of 100,000 jobs of one cluster, and compare time and memory with a plain replay of the same jobs.
 
     python benchmarks/calibrate.py [JOBS]
 
-The log is itself a replay: EASY backfilling by time limits on 600 GPUs, 20 VCs, 300 users. Limits: 60 s and 2 GiB on 2
-cores.
+The log is itself a replay: EASY backfilling by time limits on 600 GPUs with 20 VCs and 300 users. The limits are 60 s
+and 2 GiB on 2 cores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOAD = 1.02
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the measurement and print the results."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     jobs = _jobs(count)
     begun = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Measure how fast logs are classified, on one core.
+"""Measure the speed of log classification on one core.
 
     python benchmarks/classify_logs.py [--mb 1000] [--kind ordinary|failing|hostile]
 
-ordinary: a training log with a failure near its end, hardly any other line near a signature; failing: every tenth line
-matches a rule of low rank; hostile: progress bars with carriage returns, colours, NUL bytes, bytes that are not UTF-8,
-and one line of a tenth of the file. The bound is reading the file and counting its line feeds, in the same run. Speeds
-are those of processor time, which other programs on the machine disturb less than the clock.
+ordinary: a training log with a failure near its end and hardly any other line similar to a signature; failing: every
+tenth line matches a rule of low rank; hostile: progress bars with carriage returns, colours, NUL bytes, bytes that are
+not UTF-8, and one line as long as a tenth of the file. The bound is reading the file and counting its line feeds, in
+the same run. Speeds are based on processor time, which other programs on the machine affect less than wall time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ assert found.failures[0].reason.name == sys.argv[2], found.failures
 
 
 def write_log(path: Path, kind: str, size: int, seed: int = 7) -> str:
-    """Write a log of about `size` bytes; return the reason that is in it."""
+    """Write a log of about `size` bytes; return its failure reason."""
     rng = random.Random(seed)
     lines = [rng.choice(_PROGRESS) % (rng.randrange(100), rng.randrange(10**6)) for _ in range(20_000)]
     if kind == "failing":
@@ -79,7 +79,7 @@ def write_log(path: Path, kind: str, size: int, seed: int = 7) -> str:
 
 
 def main() -> None:
-    """Print a line for each kind of log."""
+    """Print one line per kind of log."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=1000, help="size of the log [MB]")
     parser.add_argument("--kind", choices=("ordinary", "failing", "hostile"), help="only this kind")

@@ -1,9 +1,9 @@
-"""Measure the fit of 1.5 million jobs, the drawing of as many, and the resampling of four times as many.
+"""Measure fitting 1.5 million jobs, generating as many from the model, and resampling four times as many.
 
     python benchmarks/fit.py [--jobs 1500000] [--once]
 
-The jobs are those of `helios_logs` (the shape of Helios: four clusters, 105 VCs). Each command is a process of its own
-with one thread a BLAS call. There is no bound to compare with: the limits are wall time and memory, on 2 cores.
+The jobs come from `helios_logs` (shaped like Helios: four clusters, 105 VCs). Each command is a separate process with
+one thread per BLAS call. There is no theoretical bound for comparison; the limits are wall time and memory on 2 cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIT_LIMIT_S, FIT_LIMIT_MIB, DRAW_LIMIT, RESAMPLE_LIMIT = 60.0, 2048.0, 500_000, 
 
 
 def measure(times: int, *arguments: str) -> Usage:
-    """Return the median wall and processor time and the largest peak of a command."""
+    """Return the median wall and processor time and the largest peak memory of a command."""
     runs = [run("-m", "tracekit", *arguments, "--force") for _ in range(times)]
     return Usage(
         statistics.median(r.wall_s for r in runs),
@@ -33,7 +33,7 @@ def measure(times: int, *arguments: str) -> Usage:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1_500_000)
-    parser.add_argument("--once", action="store_true", help="one run of each instead of three")
+    parser.add_argument("--once", action="store_true", help="run each case once instead of three times")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     times = 1 if options.once else 3

@@ -1,18 +1,18 @@
-"""Measure how jobs share one GPU, and write what was measured as assumptions for a replay.
+"""Measure how jobs share one GPU, and write the results as assumptions for a replay.
 
     python benchmarks/gpu_sharing.py -o DIR [--jobs vgg16:64 ...] [--split vgg16:64 ...] [--repeats 3] [--window 2]
     python benchmarks/gpu_sharing.py -o DIR --from RUNS.csv
     tracekit replay TRACE -p sjf-bsbf --models DIR/models.toml -o OUT
 
-alone   each job trains by itself: steps a second, peak memory, utilization as nvidia-smi reports it
-split   the same batch in 2 and in 4 sub-batches, whose gradients add up to one step
-pair    two jobs on the GPU at once, every pair of --jobs, a job paired with itself included
+alone   each job trains by itself: steps per second, peak memory, utilization as nvidia-smi reports it
+split   the same batch in 2 and 4 sub-batches, whose gradients add up to one step
+pair    two jobs on the GPU at once, for every pair of --jobs, including a job with itself
 
-Every run has new processes. Those of several runs start together, because a start takes longer than a window, and wait
-without work until it is their turn. Two jobs are both warm and both training before the window begins, and train until
-it is over. DIR gets runs.csv (a row for each run) and models.toml; the summary is printed. --from computes both again
-from the runs of an earlier measurement and needs no GPU. The measurement needs PyTorch and a GPU that nobody else uses.
---device cpu tries the script without a GPU: utilization and memory are unknown then.
+Every run uses new processes. The processes of several runs start together, because a start takes longer than a window,
+and wait idle for their turn. Both jobs of a pair are warm and training before the window begins, and train until it
+ends. DIR gets runs.csv (one row per run) and models.toml; the script prints the summary. --from recomputes models.toml
+and the summary from the runs of an earlier measurement and needs no GPU. The measurement needs PyTorch and a GPU that
+nobody else uses. --device cpu tests the script without a GPU; utilization and memory are then unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARTS = (2, 4)
 """Numbers of sub-batches."""
 JOBS = ("mlp:64", "transformer:8", "lstm:80", "vgg16:32")
 SPLIT = ("vgg16:32", "transformer:8", "transformer:32")
-"""Jobs that are paired, and batches that are cut, unless the command says otherwise."""
+"""Jobs that are paired and batches that are split by default."""
 
 _LEAD_S, _TAIL_S = 0.3, 0.05
 """How long the jobs of a run train before and after the window [s]."""
@@ -55,15 +55,15 @@ _CONVOLUTIONS = {
     "vgg16": (224, (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512)),
     "cnn": (32, (64, 64, 64, 0, 128, 128, 128, 0, 256, 256, 256)),
 }
-"""Side of the images and channels of the layers; 0 halves the image."""
+"""Image size and channels of the layers; 0 halves the image."""
 MODELS = (*_CONVOLUTIONS, "transformer", "lstm", "mlp")
 
 
-# A job is a process of its own; it imports PyTorch, which this script does not need otherwise.
+# Each job is a separate process. Only this process imports PyTorch, so the script itself does not need it.
 
 
 def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
-    """Return the model of a job, its function, and a batch of inputs and targets."""
+    """Return a job's model, its forward function, and a batch of inputs and targets."""
     nn, batch = torch.nn, job.batch
     if job.model in _CONVOLUTIONS:
         side, channels = _CONVOLUTIONS[job.model]
@@ -91,7 +91,7 @@ def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
 
 
 def _training_step(torch: Any, job: Job, device: str) -> Callable[[], None]:
-    """Return a function that trains a job for one step: SGD, in bf16 where there is a GPU."""
+    """Return a function that trains a job for one step with SGD, in bf16 on a GPU."""
     with torch.device(device):
         net, forward, x, y = _model(torch, job)
     inputs, targets = x.chunk(job.parts), y.chunk(job.parts)
@@ -109,7 +109,7 @@ def _training_step(torch: Any, job: Job, device: str) -> Callable[[], None]:
 
 
 def train(pipe: Connection, job: Job, device: str) -> None:
-    """Train until the window is over; send None when warm, then steps a second and peak memory [GiB], or an error."""
+    """Train until the window ends; send None when warm, then steps per second and peak memory [GiB], or an error."""
     torch: Any = importlib.import_module("torch")
     gpu = device == "cuda"
     try:
@@ -126,7 +126,7 @@ def train(pipe: Connection, job: Job, device: str) -> None:
         while time.monotonic() < end + _TAIL_S:
             step()
             if gpu:
-                # The CPU may be two steps ahead: a launch never waits for it, and a step's end is seen when it happens.
+                # The CPU may be two steps ahead, so a launch never waits for it and the end of a step is seen at once.
                 running.append(torch.cuda.Event())
                 running[-1].record()
                 if len(running) <= 2:
@@ -139,13 +139,13 @@ def train(pipe: Connection, job: Job, device: str) -> None:
             return
         rate = (len(inside) - 1) / (inside[-1] - inside[0])
         pipe.send((rate, torch.cuda.max_memory_allocated() / 2**30 if gpu else None))
-        pipe.recv()  # until it is killed: its end takes the GPU a while, and another run's window has begun
+        pipe.recv()  # wait to be killed, because ending takes GPU time while another run's window has begun
     except RuntimeError as error:
         pipe.send(f"{job}: {' '.join(str(error).split())[:200]}")
 
 
 def probe(pipe: Connection) -> None:
-    """Send name and UUID of the GPU, or None."""
+    """Send the GPU's name and UUID, or None."""
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
         pipe.send(None)
@@ -155,19 +155,19 @@ def probe(pipe: Connection) -> None:
 
 
 class Process(NamedTuple):
-    """A process of a job."""
+    """The process of a job."""
 
     job: Job | None
     process: Any
     pipe: Connection
 
     def answer(self) -> Any:
-        """Return what it sends next.
+        """Return the next message of the process.
 
         Raises
         ------
         MeasurementError
-            It sends an error, or ended.
+            The process sent an error or ended.
         """
         try:
             found = self.pipe.recv()
@@ -179,14 +179,14 @@ class Process(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Where jobs are run, and for how long."""
+    """Where jobs run, and for how long."""
 
     processes: ForkServerContext
     device: str
     window_s: float
 
     def start(self, job: Job | None) -> Process:
-        """Start the process of a job; without a job, that which looks for the GPU."""
+        """Start the process of a job or, without a job, the process that looks for the GPU."""
         here, there = self.processes.Pipe()
         target, arguments = (train, (there, job, self.device)) if job else (probe, (there,))
         process = self.processes.Process(target=target, args=arguments, daemon=True)
@@ -195,7 +195,7 @@ class Bench(NamedTuple):
         return Process(job, process, here)
 
     def window(self, run: Sequence[Process]) -> tuple[list[tuple[float, float | None]], float, float]:
-        """Let warm jobs train at once; return steps a second and peak memory [GiB] of each, begin and end [s]."""
+        """Let warm jobs train at once; return steps per second and peak memory [GiB] of each, begin and end [s]."""
         begin = time.monotonic() + _LEAD_S
         end = begin + self.window_s
         for one in run:
@@ -204,18 +204,18 @@ class Bench(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How often and how long is measured."""
+    """How often and how long to measure."""
 
     repeats: int
     ahead: int
-    """Runs whose processes are started at once: a start takes longer than a window."""
+    """Number of runs whose processes start together, because a start takes longer than a window."""
     limit_s: float
-    """No run begins later [s]."""
+    """Time after which no run begins [s]."""
 
 
 @contextmanager
 def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
-    """Fill a list with (time [s], utilization [%] as nvidia-smi prints it), ten times a second."""
+    """Append (time [s], utilization [%] as nvidia-smi prints it) to a list ten times per second."""
     samples: list[tuple[float, str]] = []
     if gpu is None:
         yield samples
@@ -236,7 +236,7 @@ def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
 
 
 def _gpu(bench: Bench) -> tuple[str, str | None]:
-    """Return the name of the GPU and its UUID, None on a CPU."""
+    """Return the GPU's name and UUID; on a CPU the UUID is None."""
     if importlib.util.find_spec("torch") is None:
         raise MeasurementError("PyTorch is not installed; the measurement needs it, --from FILE does not")
     if bench.device == "cpu":
@@ -250,12 +250,12 @@ def _gpu(bench: Bench) -> tuple[str, str | None]:
 
 
 def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan, bench: Bench) -> None:
-    """Run all jobs and write a row for each run.
+    """Run all jobs and write one row per run.
 
     Raises
     ------
     MeasurementError
-        PyTorch or a GPU is missing, or a run failed; the rows before it are in the file.
+        PyTorch or a GPU is missing, or a run failed; earlier rows are in the file.
     """
     began = time.monotonic()
     name, gpu = _gpu(bench)
@@ -290,7 +290,7 @@ def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan,
 
 
 def _measured(bench: Bench, run: Sequence[Process], samples: list[tuple[float, str]] | None) -> dict[str, object]:
-    """Return the row of a run; `samples` is what nvidia-smi prints, None without a GPU."""
+    """Return the row of a run; `samples` is the output of nvidia-smi, None without a GPU."""
     results, begin, end = bench.window(run)
     row: dict[str, object] = {"kind": "alone" if len(run) == 1 else "pair"}
     if samples is not None:
@@ -316,7 +316,7 @@ def _job(text: str) -> Job:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return the exit code: 2 where nothing can be measured or read."""
+    """Run the benchmark; return the exit code, which is 2 if nothing can be measured or read."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="runs.csv of an earlier measurement")

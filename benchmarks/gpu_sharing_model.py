@@ -1,7 +1,7 @@
-"""What the runs of gpu_sharing.py say: how jobs share a GPU, fits of M1 and M3, and the file for --models.
+"""Evaluate the runs of gpu_sharing.py: how jobs share a GPU, fits of M1 and M3, and the file for --models.
 
 Speeds are relative to the same job alone. The median of equal runs is one observation, and every ordered pair of jobs
-counts once. M3 takes the median over jobs, because a few jobs that are bound by their CPU would decide a mean.
+counts once. M3 uses the median over jobs, because a few CPU-bound jobs would dominate a mean.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 _OF_JOB = ("", "_batch", "_parts", "_iters_per_s", "_gib")
 COLUMNS = ("kind", *(f"{side}{column}" for side in "ab" for column in _OF_JOB), "begin_utc", "end_utc")
-"""Columns of a table of runs: what both jobs are, their steps a second and peak memory [GiB], and the window."""
+"""Columns of a table of runs: both jobs, their steps per second and peak memory [GiB], and the window."""
 OPTIONAL = ("utilization_pct", "gpu")
 C_IN_USE, C_MOST = 0.5, 0.99
-"""Strength of M1 by default, and the largest that --models takes."""
+"""Default strength of M1, and the largest value that --models accepts."""
 BINS = (0.2, 0.4, 0.6, 0.8)
 FEWEST = 4
-"""Pairs that a fit of M1 needs."""
+"""Minimum number of pairs for a fit of M1."""
 FULL = 0.8
-"""Utilization from which on a batch counts as filling the GPU [0..1]."""
+"""Utilization from which a batch counts as filling the GPU [0..1]."""
 
 
 class MeasurementError(Exception):
-    """What keeps the script from its answer, in one line."""
+    """The measurement or its evaluation failed; the message is one line."""
 
 
 class Job(NamedTuple):
-    """A training job: its model, its batch, and in how many sub-batches that is computed."""
+    """A training job: its model, its batch size, and the number of sub-batches."""
 
     model: str
     batch: int
@@ -55,17 +55,17 @@ class Run(NamedTuple):
     gib: float | None
     """Peak memory of its tensors [GiB]."""
     utilization: float | None
-    """Utilization of the GPU in the window, of both jobs together [0..1]."""
+    """GPU utilization in the window, for both jobs together [0..1]."""
     gpu: str
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Return the runs of a file, that of each job of a pair by itself.
+    """Return the runs in a file, with a separate run for each job of a pair.
 
     Raises
     ------
     MeasurementError
-        The file cannot be read, or a column is missing, or a cell is not a number.
+        The file cannot be read, a column is missing, or a cell is not a number.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -116,12 +116,12 @@ class Measured(NamedTuple):
     gib: float | None
     utilization: float | None
     spread: float
-    """Largest less least steps a second, over the median."""
+    """Difference between the most and fewest steps per second, divided by the median."""
     runs: int
 
 
 def medians(runs: Iterable[Run]) -> dict[tuple[Job, Job | None], Measured]:
-    """Return what was measured of each job (job, None) and of each with a partner (job, partner)."""
+    """Return the medians for each job alone (job, None) and for each job with a partner (job, partner)."""
     groups: dict[tuple[Job, Job | None], list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.job, run.partner].append(run)
@@ -146,7 +146,7 @@ class Point(NamedTuple):
 
 
 def points(measured: dict[tuple[Job, Job | None], Measured]) -> list[Point]:
-    """Return the pairs whose jobs also ran alone, with known utilization."""
+    """Return the pairs whose jobs also ran alone and have known utilization."""
     found = []
     for (job, partner), together in measured.items():
         a, b = measured.get((job, None)), measured.get((partner, None)) if partner else None
@@ -156,7 +156,7 @@ def points(measured: dict[tuple[Job, Job | None], Measured]) -> list[Point]:
 
 
 def strength(seen: Iterable[Point], a: float = 1, b: float = 1) -> float:
-    """Return c of speed = 1 - c * u_victim^a * u_partner^b by least squares; 0 where no pair used the GPU."""
+    """Return c in speed = 1 - c * u_victim^a * u_partner^b by least squares; 0 if no pair used the GPU."""
     terms = [(p.victim**a * p.partner**b, 1 - p.speed) for p in seen]
     square = sum(x * x for x, _ in terms)
     return sum(x * y for x, y in terms) / square if square else 0.0
@@ -168,21 +168,21 @@ def rms(seen: Sequence[Point], c: float, a: float = 1, b: float = 1) -> float:
 
 
 def asymmetric(seen: Sequence[Point]) -> tuple[float, float, float]:
-    """Return (c, a, b) with the least error, with exponents from 0 to 4 in steps of 0.1."""
+    """Return (c, a, b) with the smallest error, for exponents from 0 to 4 in steps of 0.1."""
     steps = [step / 10 for step in range(41)]
     return min(((strength(seen, a, b), a, b) for a, b in product(steps, steps)), key=lambda fitted: rms(seen, *fitted))
 
 
 class Split(NamedTuple):
-    """A batch in sub-batches."""
+    """A batch computed in sub-batches."""
 
     job: Job
     utilization: float | None
-    """Of the whole batch [0..1]."""
+    """Utilization of the whole batch [0..1]."""
     time: dict[int, float]
     """Time of a step by number of sub-batches, relative to the whole batch."""
     kept: dict[int, float]
-    """Peak memory, likewise."""
+    """Peak memory by number of sub-batches, relative to the whole batch."""
 
     @property
     def slowdown(self) -> float:
@@ -198,12 +198,12 @@ class Split(NamedTuple):
 
 
 def slow(parts: Iterable[Split]) -> list[float]:
-    """Return the slowdown of each."""
+    """Return the slowdown of each split batch."""
     return [split.slowdown for split in parts]
 
 
 def splits(measured: dict[tuple[Job, Job | None], Measured]) -> list[Split]:
-    """Return all batches that ran whole and in sub-batches, by utilization, the fullest first."""
+    """Return all batches that ran whole and in sub-batches, highest utilization first."""
     found: dict[Job, Split] = {}
     for (job, partner), part in measured.items():
         base = job._replace(parts=1)
@@ -218,7 +218,7 @@ def splits(measured: dict[tuple[Job, Job | None], Measured]) -> list[Split]:
 
 
 def models_toml(runs: Sequence[Run]) -> str:
-    """Return a file for --models: c of M1, slowdown and fixed share of M3; a comment for each that is left out."""
+    """Return a file for --models with c of M1, and slowdown and fixed share of M3; omitted values become comments."""
     measured = medians(runs)
     seen, parts = points(measured), splits(measured)
     fixed = [split.fixed for split in parts if split.fixed is not None]
@@ -247,14 +247,14 @@ def _range(what: str, values: Sequence[float]) -> list[str]:
 
 
 def _taken(what: str, value: float | None, most: float) -> str:
-    """Return why --models does not take a value, as a comment; '' if it does."""
+    """Return a comment on why --models does not accept a value; '' if it does."""
     if value is None:
         return f"# {what}: not measured"
     return "" if 0 <= value <= most else f"# {what}: measured {value}, but --models takes 0 to {most}"
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Return what was measured, for people."""
+    """Return a readable summary of the measurements."""
     measured = medians(runs)
     lines = [
         f"GPU: {runs[0].gpu or 'unknown'}",

@@ -1,9 +1,10 @@
-"""Make the logs of the four Helios clusters at the released size from the published statistics, seeded.
+"""Generate logs of the four Helios clusters at released size from the published statistics, with a seed.
 
     python benchmarks/helios_logs.py -o DIR [--jobs 3362981]
 
-Numbers of jobs, VCs and GPUs by cluster are those of Hu et al., SC'21, Table 1. Shapes follow the same study: more than
-half of the jobs ask for no GPU, most GPU jobs ask for one, and run times are heavy-tailed with a median of minutes.
+The numbers of jobs, VCs and GPUs per cluster are from Hu et al., SC'21, Table 1. The distributions follow the same
+study: more than half of the jobs request no GPU, most GPU jobs request one, and run times are heavy-tailed with a
+median of minutes.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ def write_helios_logs(folder: Path, jobs: int = RELEASED_JOBS, seed: int = 2020)
     Parameters
     ----------
     folder : Path
-        Gets `<cluster>/cluster_log.csv` and `<cluster>/cluster_gpu_number.csv`.
+        The folder for `<cluster>/cluster_log.csv` and `<cluster>/cluster_gpu_number.csv`.
     jobs : int
-        Number of jobs of all clusters together.
+        Total number of jobs over all clusters.
     seed : int
-        Same seed, same bytes.
+        The same seed gives the same bytes.
     """
     rng = np.random.default_rng(seed)
     total = sum(cluster.jobs_thousand for cluster in CLUSTERS)
@@ -67,7 +68,7 @@ def write_helios_logs(folder: Path, jobs: int = RELEASED_JOBS, seed: int = 2020)
 
 
 def _quotas(cluster: Cluster) -> pl.DataFrame:
-    """Share the GPUs out in nodes of 8, the same on every day."""
+    """Divide the GPUs into nodes of 8, the same on every day."""
     nodes = cluster.gpus // 8
     each = [nodes // cluster.vcs + (vc < nodes % cluster.vcs) for vc in range(cluster.vcs)]
     days = np.datetime64("2020-04-01") + np.arange(_DAYS)

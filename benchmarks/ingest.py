@@ -1,10 +1,11 @@
-"""Measure ingest against DuckDB copying the same files to Parquet without any conversion of ours.
+"""Measure ingest against DuckDB copying the same files to Parquet without our conversions.
 
     python benchmarks/ingest.py [CASE ...] [--runs 5] [--scale 1] [--keep DIR]
 
-Both run as whole processes, in turn, on the same files in the page cache; the ratio is taken pair by pair, since
-absolute times drift on shared machines. Peak memory is the operating system's. The case 'utilization' reads a file of
-the released size, 45 million samples, the case 'utilization-quarter' one of a quarter: memory is not to grow with it.
+Both run as separate processes, alternating, on the same files in the page cache. The ratio is computed pair by pair,
+because absolute times drift on shared machines. Peak memory is the operating system's value. The case 'utilization'
+reads a file of released size with 45 million samples, and 'utilization-quarter' a file a quarter as large, because
+memory must not grow with file size.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ for number, source in enumerate(json.loads(sys.argv[1])):
 
 
 class Case(NamedTuple):
-    """One kind of source at its released size."""
+    """One kind of source at released size."""
 
     make: Callable[[Path, float], object]
-    """Writes the files into a folder, at a share of the released size."""
+    """Writes the files into a folder, at a given share of the released size."""
     format: str
     most: float
-    """The ratio to stay below."""
+    """The maximum ratio."""
     tables: tuple[tuple[str, str], ...]
-    """What the bound reads: a pattern of files, and the DuckDB function call with {} for the list of paths."""
+    """The bound's input: a file pattern, and the DuckDB function call with {} for the list of paths."""
 
 
 def _philly_log(folder: Path, scale: float) -> None:
@@ -81,7 +82,7 @@ CASES = {
 
 
 def measure(name: str, case: Case, folder: Path, runs: int, scale: float) -> str:
-    """Print each run of both, and return a row of the table of results."""
+    """Print each run of both, and return a row of the results table."""
     source, bound = folder / "source", folder / "bound"
     for place in (source, bound):
         place.mkdir(parents=True, exist_ok=True)
@@ -113,12 +114,12 @@ def measure(name: str, case: Case, folder: Path, runs: int, scale: float) -> str
 
 
 def main() -> None:
-    """Measure the cases asked for and print the table."""
+    """Measure the requested cases and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases from {', '.join(CASES)}; all by default")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1, help="share of the released size")
-    parser.add_argument("--keep", type=Path, help="keep the files here, and use those that are there")
+    parser.add_argument("--keep", type=Path, help="folder for the files, which are kept and reused")
     given = parser.parse_args()
     unknown = set(given.cases) - CASES.keys()
     if unknown:

@@ -1,10 +1,10 @@
-"""Make PAI-format tables at the released size, seeded.
+"""Generate PAI-format tables at released size, with a seed.
 
 python benchmarks/pai_tables.py -o DIR [--tasks 1261050] [--instances 7522002] [--sensors 3033232] [--tags 1055032]
                                        [--metrics 2009423]
 
-A count of 0 leaves that table out. Names are as long as the release's: 24 digits for jobs and machines, 60 for
-aliases, instances and workers.
+A count of 0 omits that table. Names are as long as in the release: 24 digits for jobs and machines, 60 for aliases,
+instances and workers.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class _Workers:
     job: NDArray[np.int64]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    """-1 while it runs [s]."""
+    """End time; -1 while the instance runs [s]."""
     machine: NDArray[np.int64]
 
 
 def write_pai_tables(
     folder: Path, tasks: int, instances: int, *, sensors: int = 0, tags: int = 0, metrics: int = 0, seed: int = 2020
 ) -> None:
-    """Write the tables of jobs, tasks and instances, and those of the others with a count, without header lines.
+    """Write the job, task and instance tables, and the other tables whose count is above 0, without header lines.
 
     Parameters
     ----------
     folder : Path
-        Where the files pai_*.csv go.
+        The folder for the files pai_*.csv.
     tasks, instances : int
-        Rows of those tables; jobs follow from the tasks.
+        Number of rows of these tables; the number of jobs follows from the tasks.
     sensors, tags, metrics : int
-        Rows of the sensor, group tag and machine metric table, at most one for each instance or job.
+        Number of rows of the sensor, group tag and machine metric tables, at most one per instance or job.
     seed : int
-        Of all random choices.
+        Random seed for all choices.
     """
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def _write_instances(path: Path, workers: _Workers) -> None:
 
 
 def _write_sensors(rng: np.random.Generator, path: Path, workers: _Workers, rows: int) -> None:
-    """Write the use of some workers in no particular order; one in five has no GPU values."""
+    """Write the usage of some workers in random order; one in five has no GPU values."""
     measured = rng.permutation(len(workers.job))[:rows]
     with path.open("wb") as out:
         for part in _parts(rows):
@@ -150,7 +150,7 @@ def _write_sensors(rng: np.random.Generator, path: Path, workers: _Workers, rows
 
 
 def _write_tags(rng: np.random.Generator, path: Path, user: NDArray[Any], rows: int) -> None:
-    """Write the tags of some jobs in no particular order; one in eleven names a model."""
+    """Write the tags of some jobs in random order; one in eleven names a model."""
     tagged = rng.permutation(len(user))[:rows]
     with path.open("wb") as out:
         for part in _parts(rows):
@@ -167,7 +167,7 @@ def _write_tags(rng: np.random.Generator, path: Path, user: NDArray[Any], rows: 
 
 
 def _write_metrics(rng: np.random.Generator, path: Path, workers: _Workers, rows: int) -> None:
-    """Write the use of machines over the lives of some workers, in no particular order."""
+    """Write the usage of machines over the lifetimes of some workers, in random order."""
     measured = rng.permutation(len(workers.job))[:rows]
     with path.open("wb") as out:
         for part in _parts(rows):
@@ -190,7 +190,7 @@ def _write_metrics(rng: np.random.Generator, path: Path, workers: _Workers, rows
 
 
 def _sometimes(rng: np.random.Generator, words: NDArray[Any], share: float) -> pl.Series:
-    """Return the words with all but a share of them unknown."""
+    """Return the words, of which only the given share stays known."""
     return pl.select(pl.when(pl.Series(rng.random(len(words)) < share)).then(pl.Series(words))).to_series()
 
 
@@ -199,7 +199,7 @@ def _parts(total: int) -> list[NDArray[np.int64]]:
 
 
 def _names(number: NDArray[Any], kind: int) -> pl.Series:
-    """Return a name of digits for each number, the same for the same number and kind."""
+    """Return a name made of digits for each number; equal numbers and kinds give equal names."""
     numbers = pl.Series(number.astype(np.uint64))
     parts = [numbers.hash(seed=kind + 10 * n).cast(pl.String).str.zfill(20) for n in range(_DIGITS[kind] // 20)]
     rest = _DIGITS[kind] % 20

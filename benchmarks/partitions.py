@@ -1,4 +1,4 @@
-"""Measure what partitions cost and save: laying a Trace out again both ways, and queries of both.
+"""Measure what partitions cost and save: rewrite a Trace in both layouts, and run queries on both.
 
 python benchmarks/partitions.py [--samples 10000000] [--days 100] [--keep DIR]
 """
@@ -22,7 +22,7 @@ _QUERIES = ("utilization/gpu_by_size_status", "queuing/run_time")
 
 
 def main() -> None:
-    """Print one line a measurement."""
+    """Print one line per measurement."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--samples", type=int, default=10_000_000)
     options.add_argument("--days", type=int, default=100)

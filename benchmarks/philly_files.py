@@ -1,10 +1,10 @@
-"""Make Philly-format files at the released size from the published statistics, seeded.
+"""Generate Philly-format files at released size from the published statistics, with a seed.
 
     python benchmarks/philly_files.py -o DIR [--jobs 117325] [--rows 9000000]
 
-The job log has the released layout: an indented JSON array. The GPU file has one row a server and minute, with a zone
-suffix in its time; servers with 8 GPUs fill all cells, the others two; one cell in two hundred says NA, for a GPU that
-was offline. Nine million rows hold 45 million GPU samples, as many as the released file.
+The job log has the released layout, an indented JSON array. The GPU file has one row per server and minute, with a time
+zone suffix. Servers with 8 GPUs fill all cells, other servers two; one cell in 200 is NA, for an offline GPU. Nine
+million rows contain 45 million GPU samples, as many as the released file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TELEMETRY_BEGIN = np.datetime64("2017-10-03T00:00:00")
 
 
 def write_job_log(path: Path, jobs: int, seed: int = 2017, begin: np.datetime64 = _BEGIN, days: float = 137) -> None:
-    """Write cluster_job_log: about 1.7 attempts a job, most of them on one GPU, submitted in `days` from `begin` on."""
+    """Write cluster_job_log: about 1.7 attempts per job, mostly on one GPU, submitted within `days` from `begin`."""
     rng = np.random.default_rng(seed)
     submit = begin + np.sort(rng.integers(0, round(days * 86_400), jobs)).astype("timedelta64[s]")
     attempts = np.where(rng.random(jobs) < 0.04, 0, 1 + rng.geometric(0.6, jobs) - 1)

@@ -1,9 +1,9 @@
-"""Measure a capacity plan: 12 numbers of nodes, 20 resamples, 50,000 jobs.
+"""Measure a capacity plan with 12 numbers of nodes, 20 resamples and 50,000 jobs.
 
     python benchmarks/plan.py [--jobs 50000] [--workers 2]
 
-The jobs ask for 85 % of 256 GPUs over 60 days, in gangs of 1 to 16; they wait first in, first out, and may pass one
-that cannot start. The twin is the rule itself, so that only the plan is measured. The limit is 120 s on 2 cores.
+The jobs request 85 % of 256 GPUs over 60 days, with 1 to 16 GPUs each. They run first in, first out, and may pass a job
+that cannot start. The twin uses exactly this rule, so only the plan is measured. The limit is 120 s on 2 cores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Measure the replay of one trace under every policy, each in a process of its own.
+"""Measure the replay of one trace under every policy, each in a separate process.
 
     python benchmarks/policies.py TRACE [--cluster FILE.toml] [--load X] [-p POLICY ...]
 
-Of each policy: the engine's seconds and jobs a second, the wall time and the largest memory of the whole command. What
-a trace lacks inputs for is named at the end with the reason.
+For each policy, the table shows the engine's seconds and jobs per second, and the wall time and peak memory of the
+whole command. Policies for which the trace lacks inputs are listed at the end with the reason.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Measure the replay engine against straight C.
+"""Measure the replay engine against a plain C program.
 
     python benchmarks/replay.py [--jobs 1580000] [--load 0.8 --load 0.95] [--policy fifo ...]
     python benchmarks/replay.py --growth | --queue | --cold | --memory
     python benchmarks/replay.py --trace TRACE [--cluster FILE]
 
-Jobs and cluster are those of `replay_jobs` (the shape of Helios: 6,000 GPUs in 60 isolated virtual clusters). The
-bound, `replay_bound.c`, runs FIFO and SRTF by the same rules and must give the same end for every job; it is built
-with gcc -O3 and left out where there is no compiler. Times are those of the engine's loop, laying out its arrays left
-out, and the least of three runs, or of one that took over 10 s; 'all' includes it.
+Jobs and cluster come from `replay_jobs` (shaped like Helios: 6,000 GPUs in 60 isolated virtual clusters). The bound,
+`replay_bound.c`, runs FIFO and SRTF by the same rules and must give the same end for every job. It is built with gcc
+-O3 and omitted if there is no compiler. Times are those of the engine's loop, without the setup of its arrays, for the
+fastest of three runs, or of one run if that took over 10 s; 'all' includes the setup.
 
---growth shows jobs per second from 10,000 to 1.6 million jobs, --queue by the length of the queue, --cold how long the
-first replay of a process takes, --memory what a whole process needs beyond the table of jobs. --trace takes the jobs of
-a Trace, such as the Philly list, instead.
+--growth shows jobs per second from 10,000 to 1.6 million jobs, --queue shows them by queue length, --cold shows how
+long the first replay of a process takes, and --memory shows the memory that a process needs beyond the job table.
+--trace uses the jobs of a Trace instead, such as the Philly list.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONG_S = 10
 _QUEUE_JOBS = 300_000
 
 BOUND = {"fifo": "fifo", "srtf": "srtf"}
-"""Policies that the C program has."""
+"""Policies that the C program implements."""
 
 MEMORY = """
 import resource, sys
@@ -71,7 +71,7 @@ print(seconds)
 
 
 def build_bound(folder: Path) -> Path | None:
-    """Compile the C program, or say that there is no compiler."""
+    """Compile the C program, or print that there is no compiler."""
     compiler = shutil.which("gcc")
     if compiler is None:
         print("no gcc here: without the bound")
@@ -83,21 +83,21 @@ def build_bound(folder: Path) -> Path | None:
 
 
 def write_input(path: Path, jobs: Jobs, cluster: Cluster) -> None:
-    """Write what the C program reads."""
+    """Write the input of the C program."""
     head = [len(jobs), cluster.nodes, len(cluster.domains)]
     columns = (head, jobs.submit_ms, jobs.work_ms, jobs.devices, jobs.tenant, cluster.gpus, cluster.domain)
     np.concatenate([np.asarray(column, np.int64) for column in columns]).tofile(path)
 
 
 def run_bound(program: Path, folder: Path, name: str) -> tuple[float, NDArray[np.int64]]:
-    """Run the C program; return its seconds and the ends of jobs."""
+    """Run the C program; return its seconds and the end times of jobs."""
     arguments = [str(program), str(folder / "in"), str(folder / "out"), name]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     return float(done.stdout), np.fromfile(folder / "out", np.int64)
 
 
 def run_engine(scenario: Any, text: str) -> tuple[float, float, Any]:
-    """Run a policy; return the seconds of the loop, those with everything around it, and the outcome."""
+    """Run a policy; return the seconds of the loop, the seconds including the setup, and the outcome."""
     from tracekit.replay.engine.run import simulate
     from tracekit.replay.registry import named_policy
 
@@ -116,7 +116,7 @@ def best_of_three(scenario: Any, text: str) -> tuple[float, float, Any]:
 
 
 def compare(count: int, load: float, policies: tuple[str, ...], program: Path | None, folder: Path) -> None:
-    """Print a row for each policy."""
+    """Print one row per policy."""
     from tracekit.replay.scenario import Scenario
 
     jobs, cluster = make(count, load)
@@ -142,7 +142,7 @@ def compare(count: int, load: float, policies: tuple[str, ...], program: Path | 
 
 
 def of_trace(folder: str, cluster: str | None, policies: tuple[str, ...]) -> None:
-    """Print a row for each policy on the jobs of a Trace."""
+    """Print one row per policy on the jobs of a Trace."""
     from tracekit.replay.api import scenario_of
 
     scenario = scenario_of(folder, cluster=cluster)
@@ -154,7 +154,7 @@ def of_trace(folder: str, cluster: str | None, policies: tuple[str, ...]) -> Non
 
 
 def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> None:
-    """Print how much slower a replay with so many outages of nodes is than the same without."""
+    """Print how much slower a replay with the given number of node outages is than one without outages."""
     from tracekit.replay.outages.away import with_outages
     from tracekit.replay.outages.failures import drawn_at_rate
     from tracekit.replay.outages.texts import read_checkpoints
@@ -178,7 +178,7 @@ def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> 
 
 
 def queue(policies: tuple[str, ...]) -> None:
-    """Print jobs per second by the longest queue, which grows with the load offered."""
+    """Print jobs per second by longest queue, which grows with the offered load."""
     from tracekit.replay.scenario import Scenario
 
     loads = (0.8, 1.0, 1.2, 2.0)
@@ -198,7 +198,7 @@ def _figure(value: float | None, digits: int) -> str:
 
 
 def growth(load: float, policies: tuple[str, ...]) -> None:
-    """Print jobs per second by the number of jobs."""
+    """Print jobs per second by number of jobs."""
     from tracekit.replay.scenario import Scenario
 
     sizes = (10_000, 100_000, 400_000, 1_600_000)
@@ -211,16 +211,16 @@ def growth(load: float, policies: tuple[str, ...]) -> None:
 
 
 def in_process(code: str, **values: Any) -> float:
-    """Run code in a Python of its own and return the number it prints."""
+    """Run code in a separate Python process and return the number it prints."""
     text = code.format(folder=str(Path(__file__).parent), **values)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def cold(policies: tuple[str, ...]) -> None:
-    """Print how long the first replay of a process takes, and the third: the rest of the first is the start.
+    """Print how long the first and the third replay of a process take; the difference is the startup time.
 
-    The replay is of 2,000 jobs, its jobs and cluster being there.
+    The replay has 2,000 jobs; its jobs and cluster already exist.
     """
     print(f"\n{'policy':<18}{'first s':>10}{'third s':>10}")
     for text in policies:
@@ -229,7 +229,7 @@ def cold(policies: tuple[str, ...]) -> None:
 
 
 def memory(count: int, load: float, policies: tuple[str, ...]) -> None:
-    """Print what a process needs beyond the table of jobs."""
+    """Print the memory that a process needs beyond the job table."""
     print(f"\n{'policy':<18}{'MiB beyond the jobs':>20}")
     for text in policies:
         print(f"{text:<18}{in_process(MEMORY, jobs=count, load=load, policy=text):>20,.0f}")
@@ -244,7 +244,9 @@ def main() -> None:
     parser.add_argument("--cluster", metavar="FILE")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--queue", action="store_true")
-    parser.add_argument("--outages", type=int, metavar="N", help="with so many outages of nodes, beside without")
+    parser.add_argument(
+        "--outages", type=int, metavar="N", help="compare a replay with N node outages with one without"
+    )
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()

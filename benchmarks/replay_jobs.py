@@ -1,8 +1,8 @@
-"""Jobs and a cluster for the replay's benchmark, seeded: the shape of Helios, of any size.
+"""Generate jobs and a cluster for the replay benchmark, with a seed: shaped like Helios, of any size.
 
-About 6,000 GPUs in 8-GPU nodes over 60 virtual clusters of very different sizes; bursts of jobs with a day's rhythm;
-most jobs want one GPU, few want up to 64; run times are lognormal (median 200 s) and cut at five days. Each virtual
-cluster is offered the same load.
+About 6,000 GPUs in 8-GPU nodes belong to 60 virtual clusters of very different sizes. Jobs arrive in bursts with a
+daily rhythm. Most jobs request one GPU, a few up to 64. Run times are lognormal (median 200 s) and capped at five days.
+Each virtual cluster has the same offered load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODES = 750
 
 
 def make(count: int, load: float, seed: int = 1, *, nodes: int = NODES, vcs: int = VCS) -> tuple[Jobs, Cluster]:
-    """Return `count` jobs that offer `load` of the cluster's GPU time, and the cluster."""
+    """Return `count` jobs that request the share `load` of the cluster's GPU time, and the cluster."""
     random = np.random.default_rng(seed)
     size = np.maximum(np.round(nodes * (w := 1 / np.arange(1, vcs + 1) ** 0.7) / w.sum()), 2).astype(int)
     size[0] += nodes - size.sum()
@@ -38,7 +38,7 @@ def make(count: int, load: float, seed: int = 1, *, nodes: int = NODES, vcs: int
         horizon = (gpus[own] * run_s[own]).sum() / (size[k] * 8) / load
         bursts = np.sort(random.uniform(0, horizon, len(own) // 20 + 1))
         at = np.repeat(bursts, 20)[: len(own)] + random.uniform(0, 60, len(own))
-        # More by day than by night.
+        # More jobs by day than by night.
         submit[own] = at + 3600 * 4 * np.sin(at / 86_400 * 2 * np.pi)
     submit -= submit.min()
     order = np.argsort(submit, kind="stable")

@@ -1,13 +1,13 @@
-"""Replay a log whole and in windows of time, and tell how far the windows are off.
+"""Replay a log as a whole and in time windows, and measure the error of the windows.
 
     python benchmarks/replay_windows.py [--jobs 100000] [--nodes 40] [--load 0.6]
 
-carried  one window after the other: what runs and what waits at the end of one is given to the next, with the run time
-         that is left. It bounds memory to the jobs of a window, and a replay can go on after an interruption.
-warmed   every window by itself, so that all can run at once: each begins some days early on an empty cluster and goes
-         on as many days after its end, and only the jobs submitted in between count.
-resumed  the arrays of the engine, all jobs in them, are saved and given to a new run: exact, for what it costs to hold
-         them. For policies that are an order of jobs; backfilling has arrays of its own beside them.
+carried  one window after another: running and waiting jobs at the end of a window are passed to the next one with their
+         remaining run times. Memory is limited to the jobs of one window, and an interrupted replay can continue.
+warmed   every window by itself, so all can run at the same time: each starts some days early on an empty cluster and
+         continues equally many days after its end; only the jobs submitted in between count.
+resumed  the engine's arrays with all jobs are saved and passed to a new run. This is exact, but memory holds all jobs.
+         It works for policies that only order jobs; backfilling has additional arrays.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FAR = np.iinfo(np.int64).max
 
 
 class Schedule(NamedTuple):
-    """When each job of a log started and ended [ms], -1 for never, and how many jobs were replayed for it."""
+    """Start and end of each job of a log [ms], -1 for never, and the number of jobs replayed to get them."""
 
     start_ms: NDArray[np.int64]
     end_ms: NDArray[np.int64]
@@ -48,7 +48,7 @@ class Schedule(NamedTuple):
 
 
 def taken(jobs: Jobs, rows: NDArray[np.int64], **changes: NDArray[np.int64]) -> Jobs:
-    """Return the jobs of some rows, in that order, with some of their columns changed."""
+    """Return the jobs of the given rows, in that order, with the given columns replaced."""
     found: dict[str, Any] = {}
     for one in fields(jobs):
         value = getattr(jobs, one.name)
@@ -58,23 +58,23 @@ def taken(jobs: Jobs, rows: NDArray[np.int64], **changes: NDArray[np.int64]) -> 
 
 
 def whole(jobs: Jobs, cluster: Cluster, policy: str) -> Schedule:
-    """Replay the log in one piece."""
+    """Replay the whole log at once."""
     outcome = Scenario.make(jobs, cluster).run(policy).outcome
     return Schedule(outcome.first_start_ms, outcome.end_ms, len(jobs))
 
 
 def edges_of(jobs: Jobs, windows: int) -> list[int]:
-    """Return the ends of windows that cut the time of submissions into equal parts [ms]; the last has no end."""
+    """Return the ends of windows that divide the submission period into equal parts [ms]; the last has no end."""
     last = int(jobs.submit_ms[-1])
     return [last * k // windows for k in range(1, windows)] + [_FAR]
 
 
 def carried(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int]) -> Schedule:
-    """Replay window after window, each beginning with the jobs that run and wait at the end of the one before.
+    """Replay window after window; each begins with the jobs that run or wait at the end of the previous window.
 
-    A running job is given to the next window as one that asks at its first moment for the run time that is left, before
-    all that wait; these stand in the order of their submission. Which nodes a job is on is not given on: it is placed
-    again, so that the schedule is exact where GPUs are counted (fit=count) and may differ where they lie on nodes.
+    A running job enters the next window as a job that is submitted at its start, requests its remaining run time and
+    comes before all waiting jobs, which follow in submission order. A job's nodes are not passed on: the job is placed
+    again. So the schedule is exact if GPUs are only counted (fit=count), and may differ if jobs are placed on nodes.
     """
     count = len(jobs)
     start, end, left = np.full(count, -1), np.full(count, -1), jobs.work_ms.copy()
@@ -99,7 +99,7 @@ def carried(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int]) -> 
 
 
 def _until(outcome: Outcome, edge: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each job's first start before an edge (-1: none), what it ran by then [ms], and whether it runs then."""
+    """Return each job's first start before an edge (-1: none), its run time so far [ms], and whether it runs then."""
     log, count = outcome.log, len(outcome.end_ms)
     assert log is not None, "the replay kept no log"
     first, ran, runs = np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, bool)
@@ -113,7 +113,7 @@ def _until(outcome: Outcome, edge: int) -> tuple[NDArray[np.int64], NDArray[np.i
     inside = since < edge
     job, since, until = job[inside], since[inside], until[inside]
     np.add.at(ran, job, np.minimum(until, edge) - since)
-    # Told in the order of time, so that the first of a job is the earliest.
+    # The log is in time order, so a job's first entry is the earliest.
     earliest, at = np.unique(job, return_index=True)
     first[earliest] = since[at]
     runs[job[until >= edge]] = True
@@ -121,7 +121,7 @@ def _until(outcome: Outcome, edge: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def warmed(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int], days: float) -> Schedule:
-    """Replay every window by itself, from so many days before its begin to so many after its end."""
+    """Replay every window by itself, from the given number of days before its begin to as many days after its end."""
     count = len(jobs)
     start, end = np.full(count, -1), np.full(count, -1)
     begin, replayed, more = 0, 0, round(days * _DAY_MS)
@@ -138,12 +138,12 @@ def warmed(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int], days
 
 
 def resumed(jobs: Jobs, cluster: Cluster, policy: str, pieces: int) -> tuple[Schedule, int]:
-    """Replay in pieces, each a run that begins with the saved arrays of the last; also return their bytes."""
+    """Replay in pieces, each starting from the saved arrays of the previous one; also return their size in bytes."""
     scenario = Scenario.make(jobs, cluster)
     mechanism = named_policy(policy).mechanism(jobs, cluster, scenario.models, scenario.seed)
     spread = spread_table(scenario.models, jobs, cluster)
     setting = Setting(jobs, cluster, scenario.assignment, policy, scenario.placement, spread)
-    # Each job has an instant of its own where it comes, and one where it ends.
+    # Each job has one instant at which it arrives, and one at which it ends.
     instants = max(2 * len(jobs) // pieces, 1)
     run, saved = mechanism.prepare(setting), b""
     while run.step(instants):
@@ -157,9 +157,9 @@ def resumed(jobs: Jobs, cluster: Cluster, policy: str, pieces: int) -> tuple[Sch
 
 
 def errors_of(jobs: Jobs, found: Schedule, truth: Schedule) -> dict[str, float]:
-    """Return how far mean and 90th percentile of the waits are off [share], which jobs end elsewhere [share], and work.
+    """Return the relative errors of mean and 90th percentile wait, the share of jobs with another end, and the work.
 
-    Work is the jobs replayed over those of the log.
+    Work is the number of jobs replayed divided by the number of jobs in the log.
     """
     waits = [(schedule.start_ms - jobs.submit_ms) / 1000 for schedule in (found, truth)]
     off = {}
@@ -172,7 +172,7 @@ def errors_of(jobs: Jobs, found: Schedule, truth: Schedule) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the errors by policy."""
+    """Print the errors for each policy."""
     from replay_jobs import make
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -186,7 +186,7 @@ def main() -> None:
 
 
 def measure(jobs: Jobs, cluster: Cluster) -> list[dict[str, Any]]:
-    """Return a row for each policy and way to cut."""
+    """Return one row per policy and way of splitting."""
     rows: list[dict[str, Any]] = []
     days = jobs.submit_ms[-1] / _DAY_MS
     for policy in ("fifo", "srtf", "easy"):

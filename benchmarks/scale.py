@@ -1,17 +1,18 @@
-"""Measure what commands, queries and policies need at three sizes, and keep the figures.
+"""Measure the resources of commands, queries and policies at three sizes, and store the figures.
 
     python benchmarks/scale.py [CASE ...] [--keep DIR] [--most N] [--again]
 
-jobs       a log in the shape of Helios of 10^5, 10^6 and 3 * 10^6 jobs: ingest, every query, and commands that stream
-policies   the engine under one policy after the other, as many jobs; policies that plan in Python on fewer
-telemetry  GPU samples in the shape of Philly, 10^6, 10^7 and 10^8: ingest and the queries that join them with jobs
-windows    a replay cut into windows of time, against the whole (see replay_windows.py)
+jobs       a log shaped like Helios with 10^5, 10^6 and 3 * 10^6 jobs: ingest, every query, and commands that stream
+policies   the engine under one policy after another, with as many jobs; policies that plan in Python with fewer
+telemetry  GPU samples shaped like Philly, 10^6, 10^7 and 10^8: ingest and the queries that join them with jobs
+windows    a replay split into time windows, against the whole replay (see replay_windows.py)
 heavy      fit, generate, calibrate and analyze on 10^5, 3 * 10^5 and 10^6 jobs
 
-Taken are seconds of the processor (user and system, all threads), which stand other work on the machine better than the
-time on the clock, and the peak memory that the operating system tells. The first size of each case is tiny: what that
-takes is the start, which growth is counted beyond. Figures go to scale.json beside this file, one row a measurement;
-those that are there are not taken again without --again. `scale_model.py` turns them into exponents and tables.
+The script measures processor seconds (user and system, all threads), which other work on the machine affects less than
+wall time, and the peak memory that the operating system reports. The first size of each case is tiny and gives the
+startup cost, which is subtracted when growth is computed. Figures go to scale.json next to this file, one row per
+measurement; existing measurements are repeated only with --again. `scale_model.py` turns them into exponents and
+tables.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ FIGURES = Path(__file__).with_name("scale.json")
 TINY_JOBS, TINY_SAMPLES = 1_000, 10_000
 JOBS = (TINY_JOBS, 100_000, 1_000_000, 3_000_000)
 FITTED = (TINY_JOBS, 100_000, 300_000, 1_000_000)
-"""Jobs of the commands that fit or replay all they are given, which take minutes."""
+"""Numbers of jobs for the commands that fit or replay all their jobs, which take minutes."""
 WINDOWED = 60_000
-"""Jobs of the replays in windows."""
+"""Number of jobs for the replays in windows."""
 SAMPLES = (TINY_SAMPLES, 1_000_000, 10_000_000, 100_000_000)
 _SAMPLES_PER_ROW = 5
 _SAMPLES_PER_JOB = 400
@@ -56,7 +57,7 @@ _JOINED = (
 _ORDERS = ("fifo", "sjf", "srtf", "las", "easy", "conservative", "fair-share", "kueue", "philly", "hived", "qssf")
 _PLANNERS = ("gavel", "pollux-lite", "lucid")
 _PLANNED = (TINY_JOBS, 10_000, 30_000, 100_000)
-"""Jobs of policies that plan in Python."""
+"""Numbers of jobs for policies that plan in Python."""
 
 _QUERIES = """
 import json, os, sys
@@ -80,7 +81,7 @@ for name in sys.argv[3:]:
     _, status, usage = os.wait4(pid, 0)
     print(json.dumps([name, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]), flush=True)
 """
-"""Every query in a process of its own that has imported all there is, so that the start is not measured again."""
+"""Runs every query in a forked process with all modules already imported, so the startup is not measured again."""
 
 _REPLAYS = """
 import json, os, sys
@@ -101,11 +102,11 @@ for policy in sys.argv[3:]:
     _, status, usage = os.wait4(pid, 0)
     print(json.dumps([policy, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]), flush=True)
 """
-"""Every policy in a process of its own, over the same jobs, which its peak counts in."""
+"""Runs every policy in a forked process with the same jobs, which its peak memory includes."""
 
 
 class Figures:
-    """The measurements, in a file that is written after each of them."""
+    """The measurements, in a file that is written after each measurement."""
 
     def __init__(self, path: Path, *, again: bool) -> None:
         self.path, self.again = path, again
@@ -119,12 +120,12 @@ class Figures:
         return row["case"], row["what"], row["size"]
 
     def wants(self, case: str, what: str, size: int) -> bool:
-        """Return whether this is still to be measured."""
+        """Return whether this still has to be measured."""
         key = (case, what, size)
         return key in self._old or key not in {self._key(row) for row in self.rows}
 
     def add(self, case: str, what: str, size: int, cpu_s: float, peak_mib: float, **more: Any) -> None:
-        """Keep a measurement, in place of an earlier one."""
+        """Store a measurement, replacing an earlier one."""
         row = {"case": case, "what": what, "size": size, "cpu_s": round(cpu_s, 3), "peak_mib": round(peak_mib), **more}
         self._old.discard(self._key(row))
         self.rows = [old for old in self.rows if self._key(old) != self._key(row)] + [row]
@@ -132,7 +133,7 @@ class Figures:
         print(f"{case} {what} {size:,}: {cpu_s:.2f} s, {peak_mib:,.0f} MiB {more or ''}", flush=True)
 
     def write(self) -> None:
-        """Write the file, a line a measurement."""
+        """Write the file, one line per measurement."""
         self.rows.sort(key=self._key)
         rows, windows = (",\n".join("  " + json.dumps(one) for one in part) for part in (self.rows, self.windows))
         machine = json.dumps(machine_words())
@@ -140,7 +141,7 @@ class Figures:
 
 
 def machine_words() -> str:
-    """Return what was measured on, without its name."""
+    """Return a description of the machine, without its name."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{os.cpu_count()} virtual cores, {gib:.0f} GiB, Python {platform.python_version()}, shared with other work"
 
@@ -156,14 +157,14 @@ def _tables(trace: Path) -> dict[str, Any]:
 
 
 def _measure(figures: Figures, case: str, what: str, size: int, *arguments: str) -> None:
-    """Keep what a command took, with its start."""
+    """Store the resources that a command used, including its startup."""
     if figures.wants(case, what, size):
         used = run("-m", "tracekit", *arguments)
         figures.add(case, what, size, used.cpu_s, used.peak_mib)
 
 
 def _forked(figures: Figures, case: str, size: int, named: dict[str, str], code: str, *arguments: str) -> None:
-    """Keep what each of several things took, given the name of its row by the name that the code knows."""
+    """Store the resources of each item that the code runs; `named` maps the code's names to row names."""
     wanted = [name for name, what in named.items() if figures.wants(case, what, size)]
     if not wanted:
         return
@@ -181,7 +182,7 @@ def _forked(figures: Figures, case: str, size: int, named: dict[str, str], code:
 def _ingested(
     figures: Figures, case: str, size: int, folder: Path, make: Callable[[Path], object], format_name: str
 ) -> Path:
-    """Return the Trace of a size; files are made, read, which is measured at the sizes listed, and removed."""
+    """Return the Trace of a size: generate its files, read them (measured at the listed sizes) and remove them."""
     source, trace = folder / "source", folder / "trace"
     fresh, listed = not (trace / "manifest.json").is_file(), size in {*JOBS, *SAMPLES}
     if fresh or (listed and figures.wants(case, "ingest", size)):
@@ -215,7 +216,7 @@ def _helios(figures: Figures, place: Path, size: int) -> Path:
 
 
 def jobs(figures: Figures, place: Path, most: int | None) -> None:
-    """Measure the commands that stream or need little a job."""
+    """Measure the commands that stream or need little memory per job."""
     for size in _sizes(JOBS, most):
         trace = _helios(figures, place, size)
         named = {name: f"query {name}" for name in _answerable(trace)}
@@ -259,7 +260,7 @@ def _remove(place: Path) -> None:
 
 
 def policies(figures: Figures, place: Path, most: int | None) -> None:
-    """Measure the engine alone, without reading a Trace and writing files."""
+    """Measure only the engine, without reading a Trace or writing files."""
     del place
     for names, sizes in ((_ORDERS, JOBS), (_PLANNERS, _PLANNED)):
         for size in _sizes(sizes, most):
@@ -268,12 +269,12 @@ def policies(figures: Figures, place: Path, most: int | None) -> None:
 
 
 def telemetry(figures: Figures, place: Path, most: int | None) -> None:
-    """Measure samples of GPUs: ingest, and the queries that join them."""
+    """Measure the ingest of GPU samples, and the queries that join them."""
     for size in _sizes(SAMPLES, most):
 
         def make(source: Path, size: int = size) -> None:
             rows = size // _SAMPLES_PER_ROW
-            # All jobs fall into the time of the telemetry, so that the join has as much to do as it can have.
+            # All jobs fall into the telemetry period, so the join has as much work as possible.
             days = rows / _SERVERS / 1440
             write_job_log(source / "cluster_job_log", size // _SAMPLES_PER_JOB, begin=TELEMETRY_BEGIN, days=days)
             write_gpu_file(source / "cluster_gpu_util", rows, servers=_SERVERS)
@@ -282,12 +283,12 @@ def telemetry(figures: Figures, place: Path, most: int | None) -> None:
         _forked(figures, "telemetry", size, {name: f"query {name}" for name in _JOINED}, _QUERIES, trace, "")
         limited = {name: f"query {name}, 1GB" for name in _JOINED}
         _forked(figures, "telemetry", size, limited, _QUERIES, trace, "1GB")
-        # Without a limit the keys of all samples stay in memory.
+        # Without a limit, the keys of all samples stay in memory.
         _measure(figures, "telemetry", "validate, 1GB", size, "validate", trace, "--memory-limit", "1GB")
 
 
 def windows(figures: Figures, place: Path, most: int | None) -> None:
-    """Measure how far a replay in windows of time is off."""
+    """Measure the error of a replay in time windows."""
     from replay_jobs import make
     from replay_windows import measure
 
@@ -302,13 +303,13 @@ CASES = {"windows": windows, "jobs": jobs, "policies": policies, "telemetry": te
 
 
 def main() -> None:
-    """Measure the cases asked for."""
+    """Measure the requested cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
-    parser.add_argument("--keep", type=Path, help="keep the Traces here, and use those that are there")
-    parser.add_argument("--most", type=int, help="leave larger sizes out")
-    parser.add_argument("--again", action="store_true", help="measure again what is known")
-    parser.add_argument("--figures", type=Path, default=FIGURES, help="the file of the figures")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases from {', '.join(CASES)}; all by default")
+    parser.add_argument("--keep", type=Path, help="folder for the Traces, which are kept and reused")
+    parser.add_argument("--most", type=int, help="skip larger sizes")
+    parser.add_argument("--again", action="store_true", help="repeat existing measurements")
+    parser.add_argument("--figures", type=Path, default=FIGURES, help="file for the figures")
     given = parser.parse_args()
     unknown = set(given.cases) - CASES.keys()
     if unknown:

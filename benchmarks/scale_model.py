@@ -1,11 +1,11 @@
-"""Growth exponents from the figures of scale.py, and what they say of more data on more machines.
+"""Compute growth exponents from the figures of scale.py, and estimate larger data on more machines.
 
     python benchmarks/scale_model.py [--price 1.0] [--cores 16] [--network-mb 1000] [--disk-mb 1000] [--docs]
 
-An exponent b is of seconds ~ size^b, by least squares in logarithms, over what is beyond the start: the same work on
-the smallest size. Whatever is said of a size that was not measured is an extrapolation and is marked so. A machine of
-the model runs as many tasks at a time as it has cores, each as fast as here, and no two share more than its network and
-disk. --docs writes the tables into docs/scale.md.
+An exponent b is defined by seconds ~ size^b and fitted by least squares in logarithms, after subtracting the startup:
+the same work at the smallest size. Values for sizes that were not measured are extrapolations and marked as such. A
+machine of the model runs as many tasks at a time as it has cores, each as fast as here, and tasks share only its
+network and disk. --docs writes the tables into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "scale.md"
 END = "<!-- end -->"
 
 _LEAST_S = 0.05
-"""Shorter times beyond the start are not told from noise [s]."""
+"""Shorter times beyond the startup cannot be distinguished from noise [s]."""
 MACHINES = (1, 10, 30, 100)
 JOBS, SAMPLES = 10**8, 10**10
 _MIB, _GB = 2**20, 1e9
@@ -36,36 +36,36 @@ _MIB, _GB = 2**20, 1e9
 
 @dataclass(frozen=True)
 class Prices:
-    """What is assumed of the machines."""
+    """Assumptions about the machines."""
 
     hour: float = 1.0
-    """Price of a machine for an hour, in any currency."""
+    """Price of a machine per hour, in any currency."""
     cores: int = 16
     network: float = 1e9
-    """Bytes a second that a machine reads from the store or from others."""
+    """Bytes per second that a machine reads from the store or from other machines."""
     disk: float = 1e9
-    """Bytes a second that a machine writes."""
+    """Bytes per second that a machine writes."""
 
 
 class Growth(NamedTuple):
-    """How the time of some work grows."""
+    """How the time of some work grows with its size."""
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
-    """Beyond the start, by size."""
+    """Seconds beyond the startup, by size."""
     peak_mib: tuple[float, ...]
     start_s: float
     start_mib: float
     exponent: float | None
-    """None where two or more of the times are too short to tell."""
+    """The growth exponent; None if two or more of the times are too short to use."""
 
     def seconds_at(self, size: float) -> float:
-        """Return the seconds at a size, extrapolated from the largest by the exponent, or as if that were 1."""
+        """Return the seconds at a size, extrapolated from the largest size with the exponent (1 if unknown)."""
         return self.seconds[-1] * math.pow(size / self.sizes[-1], 1.0 if self.exponent is None else self.exponent)
 
     @property
     def bytes_a_row(self) -> float:
-        """Memory beyond the start by the largest size [bytes]."""
+        """Memory beyond the startup, divided by the largest size [bytes]."""
         return max(self.peak_mib[-1] - self.start_mib, 0) * _MIB / self.sizes[-1]
 
 
@@ -85,7 +85,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
 
 
 def growth_of(rows: Iterable[dict[str, Any]], case: str, what: str) -> Growth:
-    """Return the growth of one thing that was measured; its smallest size is the start."""
+    """Return the growth of one measured item; its smallest size gives the startup."""
     found = sorted((r for r in rows if r["case"] == case and r["what"] == what), key=lambda r: int(r["size"]))
     start, larger = found[0], found[1:]
     sizes = tuple(int(r["size"]) for r in larger)
@@ -95,7 +95,7 @@ def growth_of(rows: Iterable[dict[str, Any]], case: str, what: str) -> Growth:
 
 
 def makespan(tasks: Iterable[float], slots: int) -> float:
-    """Return when the last of some tasks ends that are taken one after the other by the first slot that is free [s].
+    """Return when the last task ends if each task in turn goes to the first free slot [s].
 
     Examples
     --------
@@ -112,28 +112,28 @@ def makespan(tasks: Iterable[float], slots: int) -> float:
 
 
 def bound(tasks: Sequence[float], slots: int) -> float:
-    """Return what no list of these tasks takes longer than: sum / slots + longest (Graham 1969) [s]."""
+    """Return an upper bound for any order of these tasks: sum / slots + longest (Graham 1969) [s]."""
     return sum(tasks) / slots + max(tasks, default=0)
 
 
 class Work(NamedTuple):
-    """Something to do on many machines."""
+    """Work to do on many machines."""
 
     name: str
     tasks: list[float]
-    """Seconds of the processor that each part takes on a core, start included."""
+    """Processor seconds of each part on one core, including the startup."""
     read: float
-    """Bytes that come from the store, all together."""
+    """Total bytes read from the store."""
     written: float
-    """Bytes that go there."""
+    """Total bytes written to the store."""
     shuffled: float
-    """Bytes that go from machine to machine."""
+    """Bytes sent between machines."""
 
 
 def hours_of(work: Work, machines: int, prices: Prices) -> tuple[float, float, str]:
-    """Return the hours that work takes on so many machines, the bound of its tasks, and what it waits for.
+    """Return the hours that work takes on the given number of machines, the bound for its tasks, and its bottleneck.
 
-    Reading, writing and moving overlap with the tasks, so that the slowest of them decides.
+    Reading, writing and transfers overlap with the tasks, so the slowest of them determines the time.
     """
     computing = makespan(work.tasks, machines * prices.cores)
     moved = (work.read + (work.shuffled if machines > 1 else 0)) / (machines * prices.network)
@@ -143,7 +143,7 @@ def hours_of(work: Work, machines: int, prices: Prices) -> tuple[float, float, s
 
 
 def per_size(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the bytes of a job and of a sample: raw, in the Trace, and in the memory of an ingest or a replay."""
+    """Return the bytes per job and per sample: raw, in the Trace, and in the memory of an ingest or a replay."""
     found: dict[str, float] = {}
     for case, name in (("jobs", "job"), ("telemetry", "sample")):
         largest = max((r for r in rows if r["case"] == case and r["what"] == "ingest"), key=lambda r: int(r["size"]))
@@ -156,10 +156,10 @@ def per_size(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def works(figures: dict[str, Any]) -> list[Work]:
-    """Return what the page asks of 10^8 jobs and 10^10 samples, from what was measured."""
+    """Return the work on the page for 10^8 jobs and 10^10 samples, estimated from the measurements."""
     rows = figures["rows"]
     each = per_size(rows)
-    # A file of a day: the largest that was measured, so that nothing of these is extrapolated but their number.
+    # Each daily file is the largest one measured, so only the number of files is extrapolated.
     ingest = growth_of(rows, "telemetry", "ingest")
     days = SAMPLES // ingest.sizes[-1]
     joined = [r["what"] for r in rows if r["case"] == "telemetry" and r["size"] == ingest.sizes[-1]]
@@ -222,7 +222,7 @@ def works(figures: dict[str, Any]) -> list[Work]:
 
 
 def job_queries(rows: list[dict[str, Any]]) -> dict[str, Growth]:
-    """Return the growth of each query of a log of jobs that was measured at all sizes."""
+    """Return the growth of each job log query that was measured at all sizes."""
     names = dict.fromkeys(r["what"] for r in rows if r["case"] == "jobs" and r["what"].startswith("query "))
     found = {name: growth_of(rows, "jobs", name) for name in names if "," not in name}
     most = max(len(g.sizes) for g in found.values())
@@ -230,7 +230,7 @@ def job_queries(rows: list[dict[str, Any]]) -> dict[str, Growth]:
 
 
 def _power(number: int) -> str:
-    """Return a size as people write it: 10^5, 3 * 10^6."""
+    """Return a size in readable form: 10^5, 3 * 10^6."""
     digits = int(math.log10(number))
     head = number // 10**digits
     return (f"{head} * " if head > 1 else "") + f"10^{digits}"
@@ -257,7 +257,7 @@ def growth_table(names: Sequence[tuple[str, Growth]]) -> list[str]:
 
 
 def tables(figures: dict[str, Any], prices: Prices) -> dict[str, list[str]]:
-    """Return the lines of each table of the page by its name."""
+    """Return the lines of each table on the page by name."""
     rows = figures["rows"]
     by_case: dict[str, list[str]] = {}
     for row in rows:
@@ -283,7 +283,7 @@ def tables(figures: dict[str, Any], prices: Prices) -> dict[str, list[str]]:
 
 
 def bytes_table(figures: dict[str, Any]) -> list[str]:
-    """Return the bytes of a job and a sample."""
+    """Return the table of bytes per job and sample."""
     rows = figures["rows"]
     each = per_size(rows)
     replay = growth_of(rows, "policies", "fifo").bytes_a_row
@@ -310,7 +310,7 @@ def _bytes_row(name: str, job: float, sample: float | None) -> str:
 
 
 def machines_table(listed: Sequence[Work], prices: Prices) -> list[str]:
-    """Return hours, price and what is waited for, by number of machines."""
+    """Return the table of hours, price and bottleneck by number of machines."""
     lines = [
         "| | " + " | ".join(f"{m} machine{'s' * (m > 1)}" for m in MACHINES) + " | read | between machines |",
         "|---|" + "---|" * (len(MACHINES) + 2),
@@ -337,7 +337,7 @@ def _hours(hours: float) -> str:
 
 
 def windows_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the errors of replays in windows."""
+    """Return the table of errors of replays in windows."""
     lines = [
         "| policy | cut into | mean wait, whole | error of mean | error of p90 | jobs at another time | work |",
         "|---|---|---|---|---|---|---|",
@@ -356,17 +356,17 @@ def windows_table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def begin(name: str) -> str:
-    """Return the line before a table in the page."""
+    """Return the line that precedes a table on the page."""
     return f"<!-- {name}, from benchmarks/scale.json; write again with: python benchmarks/scale_model.py --docs -->"
 
 
 def with_tables(text: str, found: dict[str, list[str]]) -> str:
-    """Return the page with its tables written again.
+    """Return the page with its tables rewritten.
 
     Raises
     ------
     ValueError
-        The page has no place for one of them.
+        The page has no place for one of the tables.
     """
     for name, lines in found.items():
         pattern = re.escape(begin(name)) + r"\n.*?" + re.escape(END)
@@ -379,11 +379,11 @@ def with_tables(text: str, found: dict[str, list[str]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--price", type=float, default=Prices.hour, help="of a machine for an hour")
+    parser.add_argument("--price", type=float, default=Prices.hour, help="price of a machine per hour")
     parser.add_argument("--cores", type=int, default=Prices.cores)
     parser.add_argument("--network-mb", type=float, default=Prices.network / 1e6, help="megabytes a second")
     parser.add_argument("--disk-mb", type=float, default=Prices.disk / 1e6, help="megabytes a second")
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/scale.md again")
+    parser.add_argument("--docs", action="store_true", help="rewrite the tables in docs/scale.md")
     given = parser.parse_args()
     prices = Prices(given.price, given.cores, given.network_mb * 1e6, given.disk_mb * 1e6)
     found = tables(json.loads(FIGURES.read_text(encoding="utf-8")), prices)

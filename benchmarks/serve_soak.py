@@ -1,11 +1,12 @@
-"""Ask `tracekit serve` for a long time, with hostile clients among the others.
+"""Load `tracekit serve` for a long time, with some hostile clients.
 
     python benchmarks/serve_soak.py [--minutes 30] [--clients 50] [--hostile 10] [--pause 5] [--trace TRACE]
 
-Ordinary clients have the token and ask as people do: pages, parts, jobs, users and files, with a pause after each. Each
-hostile client repeats one attack: it holds idle connections, sends headers one byte a second, sends huge headers,
-bodies and names, cancels questions, or asks for report.json and reads nothing. The last three have the token too.
-Without TRACE the script serves the sample trace of Slurm. Memory is read from /proc, so it runs on Linux only.
+Ordinary clients have the token and make requests like people: pages, parts, jobs, users and files, with a pause after
+each request. Each hostile client repeats one attack: it keeps idle connections open, sends headers one byte per second,
+sends huge headers, bodies and names, cancels requests, or requests report.json and reads nothing. The last three
+attacks have the token too. Without TRACE, the script serves the Slurm sample trace. It reads memory from /proc, so it
+runs only on Linux.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slurm"
 TOKEN = "a-token-of-the-benchmark"
 HELD = 16
-"""Connections that a hostile client holds at a time."""
+"""Number of connections that a hostile client keeps open at a time."""
 LONGEST_S = 90.0
-"""Longest time that an ordinary client waits for an answer [s]."""
+"""Timeout of an ordinary client [s]."""
 QUESTIONS = ("overview/status", "queuing/run_time", "queuing/cluster_timeline", "users/queueing", "failures/by_user")
 
 
 @dataclass
 class Soak:
-    """Where the server is, what can be asked, and what the clients met."""
+    """The server's address, the possible requests, and the clients' results."""
 
     port: int
     users: list[str]
@@ -51,13 +52,13 @@ class Soak:
     pause_s: float
     random: random.Random = field(default_factory=lambda: random.Random(1))
     seconds: list[float] = field(default_factory=list)
-    """How long ordinary clients waited for answers."""
+    """Response times of ordinary clients."""
     errors: Counter[str] = field(default_factory=Counter)
-    """Of ordinary clients."""
+    """Errors of ordinary clients."""
     attacks: Counter[str] = field(default_factory=Counter)
 
     def path(self) -> str:
-        """Return what an ordinary client asks next."""
+        """Return an ordinary client's next request."""
         user, job = quote(self.random.choice(self.users), safe=""), quote(self.random.choice(self.jobs), safe="")
         question, narrow = self.random.choice(QUESTIONS), f"where.user={user}"
         some = [
@@ -70,7 +71,7 @@ class Soak:
         return self.random.choice(["/", "/report.json", f"/tables/{question}.csv", *some, *some])
 
     async def opened(self, first: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a new connection that has sent its first bytes."""
+        """Open a connection, send the first bytes, and return it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
         return reader, writer
@@ -107,7 +108,7 @@ async def ordinary(soak: Soak) -> None:
 
 
 async def hold(soak: Soak, first: bytes, each_s: bytes = b"") -> None:
-    """Hold connections for ten seconds: send `first`, then `each_s` every second, and read nothing."""
+    """Keep connections open for ten seconds: send `first`, then `each_s` every second, and read nothing."""
     opened = [await soak.opened(first) for _ in range(HELD)]
     for _ in range(10):
         await asyncio.sleep(1)
@@ -175,7 +176,7 @@ async def soaked(soak: Soak, clients: int, hostile: int, seconds: float) -> None
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in ended:
-        task.result()  # a client ends only by a fault of this script
+        task.result()  # a client ends only because of a bug in this script
 
 
 def memory_mib(pid: int, name: str) -> float:
@@ -188,7 +189,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--hostile", type=int, default=10)
-    parser.add_argument("--pause", type=float, default=5, help="seconds between two questions of an ordinary client")
+    parser.add_argument("--pause", type=float, default=5, help="seconds between two requests of an ordinary client")
     parser.add_argument("--trace", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
-"""Measure the join of GPU samples with jobs, while they are ingested and when they are asked for.
+"""Measure the join of GPU samples with jobs, during ingest and in queries.
 
     python benchmarks/telemetry_join.py [--samples 10_000_000] [--memory 4GB] [--keep DIR]
 
-ingest  samples of two metrics to gpu_utilization with the job of each, by label on half of the machines and by whole
-        machines on the others, against DuckDB aggregating a long table of the same samples (Parquet, with the labels
-        that a site's own table has) by their labels, and against DuckDB copying that table
-query   attempt_samples aggregated, against DuckDB aggregating gpu_utilization as it stands
+ingest  samples of two metrics into gpu_utilization with the job of each sample, by label on half of the machines and by
+        whole machine on the others. The bounds are DuckDB aggregating a long table of the same samples by label
+        (Parquet, with the labels of a site's own table), and DuckDB copying that table
+query   aggregation of attempt_samples, against DuckDB aggregating the plain gpu_utilization
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _job(node: int, run: int) -> str:
 
 
 def _write_log(sink: Sink, nodes: int, days: int) -> None:
-    """Write jobs that hold a whole machine each, one after the other."""
+    """Write jobs that each use a whole machine, one after another."""
     length = timedelta(days=1) / _JOBS_A_DAY
     runs = [(node, run) for node in range(nodes) for run in range(days * _JOBS_A_DAY)]
     ids = [_job(*pair) for pair in runs]
@@ -78,7 +78,7 @@ def _write_log(sink: Sink, nodes: int, days: int) -> None:
 
 
 def _sample(samples: SampleFile, nodes: int, days: int) -> SeriesTable:
-    """Write the samples as the readers give them, series by series, and return the series."""
+    """Write the samples in the form that readers produce, series by series, and return the series."""
     series = SeriesTable()
     rng = np.random.default_rng(7)
     per_job = _DAY // _JOBS_A_DAY
@@ -99,7 +99,7 @@ def _sample(samples: SampleFile, nodes: int, days: int) -> SeriesTable:
 
 
 def _write_plain(samples: SampleFile, series: SeriesTable, path: Path) -> None:
-    """Write the same samples as a long table with their labels, as a site has them, for the bound."""
+    """Write the same samples as a long table with labels, like a site's own table, for the bound."""
     labels = series.frame().select("host", "gpu_index", "job", "metric")
     runs = samples.runs()
     file = None

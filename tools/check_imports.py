@@ -1,9 +1,9 @@
-"""Check that imports inside tracekit go one way, between rooms and inside them.
+"""Check that imports in tracekit go in one direction, between rooms and within them.
 
     python tools/check_imports.py
 
-A module may import from the rooms below its own and from its own room, never from one beside or above it. Inside a room
-no files import each other in a circle, be it for types only, and packages that have an order of their own keep to it.
+A module may import from its own room and from lower rooms, never from a room on the same level or above. Within a room,
+files must not import each other in a cycle, not even for types, and packages with an order of their own must follow it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ROOMS = (
     ("cli",),
     ("__main__",),
 )
-"""Rooms from the lowest to the highest; those of one line stand side by side."""
+"""Rooms from lowest to highest; rooms on one line are on the same level."""
 
 BESIDE = {("policies", "replay"), ("fit", "replay")}
-"""Pairs (importer, imported) of one line that are allowed."""
+"""Allowed pairs (importer, imported) on the same level."""
 
 INSIDE = {
     "replay": (
@@ -59,14 +59,15 @@ INSIDE = {
         ("literature",),
     ),
 }
-"""Packages and modules of a room from the lowest to the highest; those of one line know nothing of each other. What is
-not named may import, and be imported by, any: files that tie the packages together."""
+"""Packages and modules of a room from lowest to highest; those on one line must not import each other. Unlisted files
+tie the packages together, so they may import and be imported freely.
+"""
 
 _LEVEL = {room: level for level, line in enumerate(ROOMS) for room in line}
 
 
 def imported_rooms(path: Path) -> set[str]:
-    """Return the rooms of tracekit that a module imports, wherever in the file."""
+    """Return the rooms of tracekit that a module imports anywhere in the file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[str] = []
@@ -81,7 +82,7 @@ def imported_rooms(path: Path) -> set[str]:
 
 
 def violations(package: Path) -> list[str]:
-    """Return every import that goes sideways or up, as 'file: room imports room'."""
+    """Return every sideways or upward import as 'file: room imports room'."""
     wrong = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
@@ -100,7 +101,7 @@ def violations(package: Path) -> list[str]:
 
 
 def violations_inside(package: Path) -> list[str]:
-    """Return every import inside a room that goes sideways or up between its packages."""
+    """Return every sideways or upward import between packages of a room."""
     wrong = []
     for room, lines in INSIDE.items():
         level = {name: number for number, line in enumerate(lines) for name in line}
@@ -117,7 +118,7 @@ def violations_inside(package: Path) -> list[str]:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Return the modules and names that a file imports from tracekit, wherever in the file, with dots."""
+    """Return the dotted modules and names that a file imports from tracekit anywhere in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -128,14 +129,14 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def circle(package: Path) -> list[str]:
-    """Return the files of a circle of imports, the first again at the end; none where there is none."""
+    """Return the files of an import cycle, with the first repeated at the end; empty if there is no cycle."""
     files = {}
     for path in package.rglob("*.py"):
         parts = path.relative_to(package.parent).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     graph: dict[str, set[str]] = {}
     for name, path in files.items():
-        # A name may be a module or stand in one.
+        # A name may be a module or belong to one.
         found = {other if other in files else other.rpartition(".")[0] for other in imported_modules(path)}
         graph[name] = (found & files.keys()) - {name}
     try:
@@ -146,12 +147,12 @@ def circle(package: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print the violations; return 1 when there are any."""
+    """Print the violations; return 1 if there are any."""
     package = Path(__file__).parent.parent / "tracekit"
     wrong = violations(package) + violations_inside(package)
     around = circle(package)
     if around:
-        wrong.append("a circle of imports: " + " <- ".join(around))
+        wrong.append("an import cycle: " + " <- ".join(around))
     for line in wrong:
         print(line)
     return int(bool(wrong))

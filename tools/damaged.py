@@ -3,10 +3,10 @@
     python tools/damaged.py --cases 500 --seed 1
     python tools/damaged.py --seed 1 --case 137      # one case again
 
-Each case is the Trace of a cut of a sample trace with one or two seeded damages. A command passes when it ends with
-exit code 0 and nothing but notes on stderr, or with 2 and one line that says what is wrong, leaving nothing
-half-written; `validate` may end with 1 too. Anything else - a traceback, a panic of a library, a crash, a hang - is a
-finding: its Trace is kept under --out, and the exit code is 1.
+Each case is a Trace of a part of a sample trace with one or two seeded damages. A command passes if it ends with exit
+code 0 and only notes on stderr, or with exit code 2 and a one-line error, leaving nothing half-written; `validate` may
+also end with 1. Anything else, such as a traceback, a library panic, a crash or a hang, is a finding: its Trace is kept
+under --out, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, t
 from tools.fuzzing.traces import Traces, judge, make_case  # noqa: E402 -- the same
 
 MEMORY = 6 << 30
-"""Most memory that the process may write to [bytes]; the chart library reserves far more address space than that."""
+"""Memory that the process may write to [bytes]; the chart library reserves far more address space than this."""
 _OUT = Path(tempfile.gettempdir()) / "tracekit-damaged"
 
 
 def main() -> int:
-    """Run the cases asked for; return the exit code."""
+    """Run the requested cases; return the exit code."""
     parser = argparse.ArgumentParser(description="Damage Traces, and run every command on each.")
     parser.add_argument("--cases", type=int, default=500, help="number of damaged Traces")
-    parser.add_argument("--seed", type=int, default=1, help="another seed gives other cases")
-    parser.add_argument("--case", type=int, help="run only this case, and show what it does")
-    parser.add_argument("--several", type=int, default=len(COMMANDS), help="commands a case, in turn; all by default")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
+    parser.add_argument("--case", type=int, help="run only this case, and show the outcome")
+    parser.add_argument(
+        "--several", type=int, default=len(COMMANDS), help="commands per case, in rotation; all by default"
+    )
     parser.add_argument("--command", choices=COMMANDS, help="run only this command")
     parser.add_argument("--out", type=Path, default=_OUT, help="for findings")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -56,7 +58,7 @@ def main() -> int:
 
 
 def _work(given: argparse.Namespace, traces: Traces, log: Log) -> int:
-    """Run the cases from a number on, and write down the outcome of each."""
+    """Run the cases from a given number on, and log the outcome of each."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, time_out)
     for number in range(given.worker, given.cases):

@@ -1,13 +1,13 @@
-"""Feed damaged logs to every reader and judge what comes out.
+"""Feed damaged logs to every reader and judge the outcome.
 
     python tools/fuzz.py --cases 20000 --seed 1
     python tools/fuzz.py --seed 1 --format helios --case 137      # one case again, with its traceback
 
-Each case is a small cut of a sample trace with one to four seeded mutations of its bytes or its structure. It passes
-when ingest gives one clear error and leaves nothing behind, or a Trace whose accounting law holds and whose counts
-are those of the input. Anything else - another exception, a crash, a hang, memory without bound, a wrong count - is a
-finding: its input is kept under --out, and the exit code is 1. The cases run in a process of their own, so that a
-crash or an endless loop of a native library is a finding too.
+Each case is a small part of a sample trace with one to four seeded mutations of its bytes or structure. It passes if
+ingest reports one clear error and leaves nothing behind, or makes a Trace in which records = kept + rejected and the
+counts match the input. Anything else, such as another exception, a crash, a hang, unbounded memory or a wrong count, is
+a finding: its input is kept under --out, and the exit code is 1. The cases run in a separate process, so a crash or an
+endless loop of a native library is a finding too.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from tools.fuzzing.seeds import Seed, seeds  # noqa: E402 -- the same
 from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- the same
 
 MEMORY = 3 << 30
-"""Most memory that the process may hold at any time [bytes]; an ordinary case holds a tenth of it."""
+"""Maximum memory of the process [bytes]; an ordinary case uses a tenth of it."""
 
 
 def main() -> int:
-    """Run the cases asked for; return the exit code."""
+    """Run the requested cases; return the exit code."""
     known = seeds()
-    parser = argparse.ArgumentParser(description="Feed damaged logs to every reader and judge what comes out.")
+    parser = argparse.ArgumentParser(description="Feed damaged logs to every reader and judge the outcome.")
     parser.add_argument("--cases", type=int, default=1000, help="number of cases over all formats")
-    parser.add_argument("--seed", type=int, default=1, help="another seed gives other cases")
-    parser.add_argument("--format", choices=known, help="only this one")
-    parser.add_argument("--case", type=int, help="run only this case of --format, and show what it does")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
+    parser.add_argument("--format", choices=known, help="only this format")
+    parser.add_argument("--case", type=int, help="run only this case of --format, and show the outcome")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "tracekit-fuzz", help="for findings")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case is not None and given.format is None:
         parser.error("--case needs --format")
     given.out.mkdir(parents=True, exist_ok=True)
-    # A damaged archive hardly ever gets as far as a reader, so that text comes twice as often.
+    # A damaged archive hardly ever reaches a reader, so text files are twice as frequent.
     names = [given.format] if given.format else [name for name in known for _ in range(1 + known[name].is_text)]
     if given.case is not None:
         return _show(known[given.format], given)
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -> int:
-    """Run the cases from a number on, and write down the outcome of each."""
+    """Run the cases from a given number on, and log the outcome of each."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
     signal.signal(signal.SIGALRM, time_out)
     log = _log(given)
@@ -75,19 +75,19 @@ def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -
             verdict = judge(case, folder)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 -- a panic of a native library is no Exception
+        except BaseException as error:  # noqa: BLE001 -- a panic in a native library is not an Exception
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             verdict = Verdict("finding", f"{what} in {Path(place.filename).name}, line {place.lineno}")
         signal.alarm(0)
         held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if held > MEMORY:
-            verdict = Verdict("finding", f"{held >> 20} MiB of memory were held")
+            verdict = Verdict("finding", f"{held >> 20} MiB of memory were used")
         log.enter(number, name, verdict, case.how)
         if verdict.kind != "finding":
             shutil.rmtree(folder)
         if held > MEMORY:
-            return 0  # the peak never falls: the next cases need a fresh process
+            return 0  # the peak never falls, so the next cases need a fresh process
     return 0
 
 

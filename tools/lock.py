@@ -1,9 +1,9 @@
-"""Renew uv.lock, without the addresses that packages were found at.
+"""Update uv.lock without the addresses from which packages were downloaded.
 
     python tools/lock.py
 
-uv writes down where it found each file. Here the lock pins versions only, so that it serves behind any index
-or mirror; `uv export --frozen` reads it as it is.
+uv records where it found each file. Our lock pins only versions, so it works with any index or mirror; `uv export
+--frozen` reads it unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def without_addresses(text: str) -> str:
 
 
 def main() -> None:
-    """Lock, then remove the addresses."""
+    """Update the lock file and remove the addresses."""
     _LOCK.unlink(missing_ok=True)
     subprocess.run(["uv", "lock", "--quiet"], cwd=_LOCK.parent, check=True)
     text = without_addresses(_LOCK.read_text(encoding="utf-8"))

@@ -1,13 +1,13 @@
-"""Change the code on purpose, one place at a time, and see that a test notices.
+"""Change the code on purpose, one place at a time, and check that a test notices.
 
     python tools/mutants.py                     # every area of tools/mutating/areas.toml
-    python tools/mutants.py cells intervals     # some
+    python tools/mutants.py cells intervals     # some areas
     python tools/mutants.py cells --all         # every mutant, not a sample
 
-Cosmic Ray finds the places and makes the changes (dependency group `mutants`), and tools/mutating/tokens.py those of
-Cython's files; an area adds changes of text, for SQL and for limits that once could move unnoticed. A copy of the
-checkout is changed, never the checkout. Exit code 1 says that fewer are noticed than an area demands, or that one
-survives which tools/mutating/survivors.toml does not explain.
+Cosmic Ray finds and makes the changes in Python (dependency group `mutants`), tools/mutating/tokens.py those in Cython
+files. An area adds text changes, for SQL and for limits that once could change unnoticed. Only a copy of the checkout
+is changed. Exit code 1 means that fewer mutants are noticed than an area requires, or that a mutant survives that
+tools/mutating/survivors.toml does not explain.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tools.mutating.trial import Trials  # noqa: E402 -- the same
 
 _COPIED: tuple[str, ...]
 _COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml", "README.md")
-_COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # compiles, where something is compiled
+_COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # needed to compile
 
 
 def main() -> None:
-    """Try the areas that the command line names."""
+    """Try the areas given on the command line."""
     areas = tomllib.loads((Path(__file__).parent / "mutating" / "areas.toml").read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("area", nargs="*", choices=[*areas, []], help="area of areas.toml; default: all")
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _try(name: str, area: dict[str, Any], tree: Path, explained: dict[Mutant, str], *, every: bool) -> bool:
-    """Try the mutants of one area, print what came out, and return whether it is as it should be."""
+    """Try the mutants of one area, print the outcome, and return whether it is as required."""
     tried: list[Mutant] = []
     survivors: list[Mutant] = []
     for part in area["part"]:

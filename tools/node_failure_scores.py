@@ -1,14 +1,13 @@
-"""Write the table of docs/workload.md that compares failures of nodes as foretold with those that came.
+"""Write the table of docs/workload.md that compares predicted with actual node failures.
 
     python tools/node_failure_scores.py [--data FOLDER]
 
-Every node goes on from where it is: one that works fails by each cause at the fitted time, given how long it has worked
-already, and one that is away comes back at the fitted time, given how long it has been away. Nodes and causes fail
-independently of each other, as they are fitted, so that faults that come together are not in the intervals. How far the
-fit itself is off by chance is: part of the draws are from fits of other logs, whose nodes are drawn from those of this
-one with replacement.
+Every node continues from its current state: a working node fails by each cause at a time drawn from the fit, given how
+long it has already worked, and a node that is out of service returns at a time drawn from the fit, given how long it
+has been out. As in the fit, nodes and causes fail independently, so the intervals do not cover correlated faults. They
+do cover the uncertainty of the fit: some of the draws use fits of logs whose nodes are resampled with replacement.
 
-The log is the release of InfiniteHBD beside the repository (../shared/data/infinitehbd, or --data FOLDER). Without it
+The log is the InfiniteHBD release next to the repository (../shared/data/infinitehbd, or --data FOLDER). Without it,
 nothing is written.
 """
 
@@ -48,66 +47,67 @@ _BEGIN, _END = "<!-- node failure scores -->\n", "<!-- end of node failure score
 
 
 FIGURES = ("outages", "node_hours_away", "availability_share")
-"""Times away that begin in the time to come, those of a node that overlap or touch being one; hours that nodes are away
-in it, also those away from the start; 1 - these hours / those of all nodes."""
+"""Outages that begin in the forecast period, merging those of a node that overlap or touch; hours out of service in
+this period, including nodes that are out at its start; 1 - these hours / all node-hours.
+"""
 
 _CANDIDATES = 2_000
-"""Times away from which one is drawn that is longer than what a node has been away already."""
+"""Number of outage durations to draw from to find one longer than the time that a node has already been out."""
 _SHARE = 0.95
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Times away (m,), of several draws at once."""
+    """Outages (m,) of several draws."""
 
     draw: Ints
     node: Ints
     since: Floats
-    """Begin, from the start of the time to come on [s]; below 0 where the node was away before."""
+    """Begin, counted from the start of the forecast period [s]; negative if the node was already out of service."""
     until: Floats
-    """End [s]; infinite where it is not known."""
+    """End [s]; infinite if unknown."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure that is predicted."""
+    """A predicted figure."""
 
     middle: float
     """Median of the draws."""
     low: float
     high: float
-    """95 % of the draws lie between both ends."""
+    """Ends of the interval that contains 95 % of the draws."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The last part of a log, as the first predicts it and as it came."""
+    """The last part of a log, as predicted from the first part and as recorded."""
 
     nodes: int
     learned_days: float
     days: float
-    """Of the last part."""
+    """Days of the last part."""
     failures: int
-    """In the first part, overlapping ones apart."""
+    """Failures in the first part; overlapping ones count separately."""
     predicted: dict[str, Interval]
     """By name of `FIGURES`."""
     came: dict[str, float]
 
 
 def held_out_failures(trace: Trace, share: float = 0.7, *, seed: int = 0, draws: int = 1000, fits: int = 20) -> HeldOut:
-    """Predict the failures of nodes in the last part of a log from those in the first.
+    """Predict the node failures in the last part of a log from those in the first part.
 
     Parameters
     ----------
     trace : Trace
-        With the table node_events.
+        A Trace with the table node_events.
     share : float
-        Part of the time that is learned from, between 0 and 1.
+        Share of the time to learn from, between 0 and 1.
     seed : int
     draws : int
-        How often the last part is drawn.
+        Number of draws of the last part.
     fits : int
-        Fits that the draws are shared among: that of the first part, and others of nodes drawn with replacement.
+        Number of fits that share the draws: the fit of the first part, and fits of nodes drawn with replacement.
 
     Raises
     ------
@@ -147,18 +147,18 @@ def figures_of(spans: Spans, draws: int, nodes: int, length_s: float) -> Mapping
     Parameters
     ----------
     spans : Spans
-        Those that begin after the end count not, those that end before the start neither.
+        Outages; those that begin after the end or end before the start do not count.
     draws, nodes : int
-        How many there are.
+        Number of draws and of nodes.
     length_s : float
-        Of the time to come [s].
+        Length of the forecast period [s].
     """
     inside = (spans.since < length_s) & (spans.until >= 0)
     key = (spans.draw * nodes + spans.node)[inside]
     since, until = spans.since[inside], np.minimum(spans.until[inside], length_s)
     order = np.lexsort((until, since, key))
     key, since, until = key[order], since[order], until[order]
-    # Each node of each draw has a range of its own, so that one running maximum serves all.
+    # Each node of each draw has its own range, so one running maximum works for all.
     lift = key * (2.0 * length_s)
     latest = np.maximum.accumulate(until + lift) - lift if key.size else until
     same = np.append(False, key[1:] == key[:-1])
@@ -183,7 +183,7 @@ def _recorded(log: FailureLog, cut: int) -> Spans:
 
 
 def _resampled(log: FailureLog, rng: np.random.Generator) -> FailureLog:
-    """Return the log of as many nodes, drawn with replacement from those there are; one drawn twice is two."""
+    """Return a log of equally many nodes, drawn with replacement; a node drawn twice counts as two nodes."""
     names = log.events["node_id"].unique().sort()
     drawn = rng.integers(0, max(log.window.nodes, 1), log.window.nodes)
     copies = pl.DataFrame({"number": np.arange(drawn.size), "place": drawn}).filter(pl.col("place") < len(names))
@@ -193,7 +193,7 @@ def _resampled(log: FailureLog, rng: np.random.Generator) -> FailureLog:
 
 
 def _drawn(groups: list[dict[str, Any]], log: FailureLog, span_s: float, draws: int, rng: np.random.Generator) -> Spans:
-    """Return the times away of every node in the time after a log, by each cause."""
+    """Return the outages of every node in the time after a log, for all causes."""
     parts: list[tuple[Ints, Ints, Floats, Floats]] = []
     names = log.events["node_id"].unique().sort()
     for group in groups:
@@ -222,9 +222,10 @@ def _drawn(groups: list[dict[str, Any]], log: FailureLog, span_s: float, draws: 
 
 
 def _state(group: dict[str, Any], log: FailureLog, names: pl.Series) -> tuple[Floats, Floats]:
-    """Return how long each node has worked since it failed by a cause of the group, and how long one is away [s].
+    """Return how long each node has worked since its last failure by the group's causes, and how long it is out [s].
 
-    Nodes without events come last. A node that is away has worked for 0 s; NaN is a node that is not away.
+    Nodes without events come last. A node that is out of service has worked for 0 s; the time out is NaN for a node in
+    service.
     """
     end = log.window.end
     age = np.full(log.window.nodes, (end - log.window.begin) / 1e6)
@@ -239,7 +240,7 @@ def _state(group: dict[str, Any], log: FailureLog, names: pl.Series) -> tuple[Fl
 
 
 def _back(group: dict[str, Any], away_s: float, draws: int, rng: np.random.Generator) -> Floats:
-    """Return when a node is back that has been away for some time [s] (draws,); infinite where none was so long."""
+    """Return when a node returns that has been out for some time [s] (draws,); infinite if no outage was that long."""
     lengths = drawn_away(group, _CANDIDATES, rng)
     longer = lengths[lengths > away_s]
     return rng.choice(longer, draws) - away_s if longer.size else np.full(draws, np.inf)
@@ -265,18 +266,18 @@ def _cell(one: HeldOut, name: str) -> str:
 
 
 def within_page(page: str, lines: list[str]) -> str:
-    """Return the page with the table between its marks."""
+    """Return the page with the table inserted between its markers."""
     head, _, rest = page.partition(_BEGIN)
     return head + _BEGIN + "\n" + "\n".join(lines) + "\n\n" + _END + rest.partition(_END)[2]
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "infinitehbd")
     given = parser.parse_args()
     if not given.data.is_dir():
-        sys.exit(f"{given.data}: not there")
+        sys.exit(f"{given.data}: does not exist")
     with tempfile.TemporaryDirectory() as name, threadpool_limits(limits=1, user_api="blas"):
         trace = ingest_logs(given.data, Path(name) / "trace")
         lines = list(table([held_out_failures(trace, share) for share in SHARES]))

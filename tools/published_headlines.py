@@ -1,10 +1,10 @@
-"""Write docs/headlines.md: what each system's paper promises, beside what its policy does here.
+"""Write docs/headlines.md: what each system's paper promises, and what its policy achieves here.
 
 python tools/published_headlines.py              # replay all scenarios and write the page
 python tools/published_headlines.py --only Muri  # replay one system and print its rows
 
-Each scenario stands in a file of tools/headlines: a sample trace, how many times as fast its jobs come, how many times
-the nodes, assumptions, the baselines of the paper that exist here, and the measure. Nothing else is chosen here.
+Each scenario is defined in a file of tools/headlines: a sample trace, the factors for its arrival rate and number of
+nodes, assumptions, the paper's baselines that exist here, and the measure. There are no other choices.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ For each baseline the table shows by how much the policy's figure differs from t
 
 @dataclass(frozen=True)
 class Headline:
-    """What a paper promises of a system, and the scenario here that comes nearest."""
+    """A paper's headline result for a system, and the closest scenario here."""
 
     system: str
     policy: str
-    """As on a command line."""
+    """The policy as on the command line."""
     published: str
-    """The promise, in our words."""
+    """The headline in our words."""
     source: str
     against: tuple[str, ...]
-    """Baselines of the paper that exist here, as on a command line."""
+    """The paper's baselines that exist here, as on the command line."""
     trace: str
     """A folder of sample_traces."""
     measure: str
@@ -66,15 +66,15 @@ class Headline:
     better: str
     """'lower' or 'higher'."""
     why: str
-    """Why this scenario, and what explains a reversal."""
+    """Why this scenario was chosen, and what explains a reversal."""
     group: str = ""
-    """The file that it stands in."""
+    """The file that defines it."""
     load: float = 1.0
     gpus: float | None = None
     cluster: str | None = None
-    """As `tracekit replay --cluster` takes it, or the text of such a file."""
+    """The cluster as `tracekit replay --cluster` accepts it, or the text of such a file."""
     assume: str = ""
-    """Text of a file of assumptions."""
+    """Text of an assumptions file."""
 
     def __post_init__(self) -> None:
         if self.better not in {"lower", "higher"}:
@@ -84,13 +84,13 @@ class Headline:
 
     @property
     def scenario(self) -> tuple[Any, ...]:
-        """What the replays of one scenario share."""
+        """The settings that the replays of one scenario share."""
         return self.trace, self.load, self.gpus, self.cluster, self.assume
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the replays gave; None where a policy cannot run or has no figure."""
+    """The results of the replays; None if a policy cannot run or has no figure."""
 
     headline: Headline
     figure: float | None
@@ -105,7 +105,7 @@ def headlines(folder: Path = FOLDER) -> list[Headline]:
     Raises
     ------
     ValueError
-        An entry lacks a field, has an unknown one, or a value that cannot be used.
+        An entry lacks a field, has an unknown field, or has an invalid value.
     """
     found = []
     for file in sorted(folder.glob("*.toml")):
@@ -118,7 +118,7 @@ def headlines(folder: Path = FOLDER) -> list[Headline]:
 
 
 def replayed(wanted: Sequence[Headline], traces: Path) -> Iterator[Seen]:
-    """Replay the scenario of each headline; those that share one are replayed on it together."""
+    """Replay the scenario of each headline; headlines with the same scenario share it."""
     ingested: dict[str, Trace] = {}
     scenarios: dict[tuple[Any, ...], Scenario] = {}
     for one in wanted:
@@ -155,7 +155,7 @@ def _figure(scenario: Scenario, policy: str, measure: str) -> tuple[float | None
 
 
 def verdict(seen: Seen) -> str:
-    """Return 'holds', 'reversed', 'equal' or 'holds against ...', by the figures alone."""
+    """Return 'holds', 'reversed', 'equal' or 'holds against ...', based only on the figures."""
     if seen.figure is None:
         return "cannot run"
     worse, equal, than = [], [], []
@@ -211,7 +211,7 @@ def _change(figure: float, baseline: float | None) -> str:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", metavar="SYSTEM", help="print the rows of one system, and write nothing")
+    parser.add_argument("--only", metavar="SYSTEM", help="print the rows of one system and write nothing")
     chosen = parser.parse_args()
     wanted = [one for one in headlines() if chosen.only in (None, one.system)]
     with tempfile.TemporaryDirectory() as folder:

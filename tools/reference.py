@@ -1,7 +1,7 @@
-"""Write the reference pages of docs/ from the package itself.
+"""Generate the reference pages in docs/ from the package.
 
 python tools/reference.py             # write them
-python tools/reference.py --check     # only say which are out of date; exit code 1 if any is
+python tools/reference.py --check     # only list outdated pages; exit code 1 if there are any
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/policies.md": policies.page,
     "reference/queries.md": queries.page,
 }
-"""What makes each page, by its path below docs/."""
+"""Functions that generate the pages, by path below docs/."""
 
 
 def stale(docs: Path) -> list[str]:
-    """Return the pages below `docs` that are not what the package says today."""
+    """Return the pages below `docs` that are out of date."""
     return [name for name, make in PAGES.items() if not _same(docs / name, make())]
 
 
@@ -47,7 +47,7 @@ def _same(file: Path, text: str) -> bool:
 def main() -> None:
     """Write the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, say what is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; list outdated pages")
     docs = ROOT / "docs"
     if parser.parse_args().check:
         old = stale(docs)

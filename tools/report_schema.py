@@ -2,7 +2,7 @@
 
     python tools/report_schema.py
 
-A test holds the file to the types.
+A test checks that the file matches the types.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _define(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
 
 
 def _label(kind: Any) -> str:
-    """Return what the schema calls a type: an answer of report.json is the JSON form of an answer."""
+    """Return the schema's name for a type; an answer in report.json is the JSON form of an answer."""
     return {"AnswerInfo": "Answer", "UnansweredInfo": "Unanswered"}.get(kind.__name__, str(kind.__name__))
 
 
@@ -85,7 +85,7 @@ def _schema(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
 
 
 def _notes(path: Path) -> dict[str, dict[str, str]]:
-    """Return the docstrings of each class and, by name, of its keys; '' is the class."""
+    """Return the docstrings of each class and its keys by name; '' is the class itself."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.ClassDef):

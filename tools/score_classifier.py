@@ -2,8 +2,8 @@
 
     python tools/score_classifier.py [--part messages|held_out] [--wrong] [--docs]
 
-A log counts as found when the reason told is the reason that was put into it; a log of a job that succeeded has to be
-told from a failed one.
+A log counts as found if the classifier reports the reason that was put into it; logs of successful jobs must be
+distinguished from failed ones.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PARTS = ("messages", "held_out")
 
 
 class Score(NamedTuple):
-    """How well one reason is told."""
+    """The classifier's score for one reason."""
 
     reason: str
     logs: int
     precision: float
-    """Share of the logs told to have the reason that have it [0..1]; 1 when none was told."""
+    """Share of the logs classified with the reason that really have it [0..1]; 1 if there are none."""
     recall: float
-    """Share of the logs that have the reason that are told so [0..1]."""
+    """Share of the logs with the reason that are classified with it [0..1]."""
 
 
 class Outcome(NamedTuple):
@@ -44,13 +44,13 @@ class Outcome(NamedTuple):
 
     scores: list[Score]
     overall: Score
-    """Over all failed logs: precision among those told to have failed, recall among those that have."""
+    """Over all logs: precision among those classified as failed, and recall among those that failed."""
     wrong: list[tuple[str, str, str]]
-    """Reason put in, reason told and evidence of each log that is told wrong."""
+    """True reason, reported reason and evidence of each misclassified log."""
 
 
 def corpus_module() -> ModuleType:
-    """Load the maker of the corpora, which lives with the tests."""
+    """Load the module that makes the corpora, which is part of the tests."""
     name = "joblogs_corpus"
     if name not in sys.modules:
         path = ROOT / "tests" / "characterize" / "joblogs" / "corpus.py"
@@ -64,7 +64,7 @@ def corpus_module() -> ModuleType:
 
 
 def score(part: str) -> Outcome:
-    """Classify every log of a corpus and count."""
+    """Classify every log of a corpus and compute the scores."""
     corpus = corpus_module()
     classifier = Classifier(load_rules())
     pairs: Counter[tuple[str, str]] = Counter()
@@ -104,7 +104,7 @@ def reasons_table() -> str:
 
 
 def page_with_table(page: str) -> str:
-    """Return the text of docs/classify-logs.md with the table of today's rules."""
+    """Return the text of docs/classify-logs.md with the table of the current rules."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}{reasons_table()}{END}{rest.partition(END)[2]}"
 
@@ -113,8 +113,8 @@ def main() -> None:
     """Print a table for each corpus."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, help="only this corpus")
-    parser.add_argument("--wrong", action="store_true", help="list what is told wrong")
-    parser.add_argument("--docs", action="store_true", help="only write the table of reasons in docs/ again")
+    parser.add_argument("--wrong", action="store_true", help="list misclassified logs")
+    parser.add_argument("--docs", action="store_true", help="only rewrite the table of reasons in docs/")
     given = parser.parse_args()
     if given.docs:
         PAGE.write_text(page_with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Ask every shipped query of DuckDB and of Spark on every sample trace, and write the table of docs/reference/spark.md.
+"""Run every shipped query with DuckDB and Spark on every sample trace, and write the table in docs/reference/spark.md.
 
     python tools/spark_answers.py
     python tools/spark_answers.py --large FOLDER [--jobs 300000] [--samples 10000000]
 
-It takes a quarter of an hour on two processors, needs `gpu-tracekit[spark]` and Java, and fails where an answer
-differs. With --large it asks of generated logs of Helios and, with telemetry, of Philly, which are made in FOLDER; it
-writes no table, and prints the seconds that each engine took.
+It takes 15 minutes on two processors, needs `gpu-tracekit[spark]` and Java, and fails if an answer differs. With
+--large it uses generated logs, of Helios and (with telemetry) of Philly, which it makes in FOLDER. It then writes no
+table, but prints the seconds that each engine took.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
 
 
 def table(found: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the table; `found` has, for each query and trace, 'exactly' or 'to 1e-9', with '(no rows)' where so."""
+    """Return the table; `found` has 'exactly' or 'to 1e-9' for each query and trace, plus '(no rows)' if empty."""
     lines = [f"| {' | '.join(_HEADS)} |", "|---|---|---|---|"]
     for query in list_queries():
         answers = found.get(query.name, {})
@@ -61,7 +61,7 @@ def table(found: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def rows_of_page(text: str) -> list[list[str]]:
-    """Return the cells of the table in a page."""
+    """Return the cells of the table on a page."""
     body = text.partition(BEGIN)[2].partition(END)[0].strip().splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
 
@@ -72,7 +72,7 @@ def _samples(folder: Path) -> dict[str, Trace]:
     found = {}
     for source in sorted((ROOT / "sample_traces").iterdir()):
         if source.is_dir():
-            # The folders of slurm-dumps are forms of one and the same dump.
+            # The folders of slurm-dumps are different forms of the same dump.
             found[source.name] = ingest_logs(
                 source / "site" if source.name == "slurm-dumps" else source, folder / source.name
             )
@@ -93,7 +93,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _large(folder: Path, jobs: int, samples: int) -> dict[str, Trace]:
-    """Return generated Traces of Helios and Philly, made where they are not there yet."""
+    """Return generated Traces of Helios and Philly, and make the missing ones."""
     from helios_logs import write_helios_logs
     from philly_files import write_gpu_file, write_job_log
 
@@ -116,12 +116,12 @@ def _large(folder: Path, jobs: int, samples: int) -> dict[str, Trace]:
 
 
 def _ask(engine: SparkEngine, traces: Mapping[str, Trace], *, timed: bool) -> dict[str, dict[str, str]]:
-    """Return how equal the answers are, by query and trace.
+    """Return how closely the answers agree, by query and trace.
 
     Raises
     ------
     SystemExit
-        Some differ; they were printed.
+        Some answers differ; they were printed.
     """
     found: dict[str, dict[str, str]] = {}
     wrong = 0
@@ -149,7 +149,7 @@ def _ask(engine: SparkEngine, traces: Mapping[str, Trace], *, timed: bool) -> di
 
 
 def main() -> None:
-    """Ask, and write the table or the seconds."""
+    """Run the queries, and write the table or print the seconds."""
     from tracekit.characterize.engines.spark import SparkEngine
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -166,7 +166,7 @@ def main() -> None:
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
         PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}", encoding="utf-8")
     pairs = sum(len(traces) for traces in found.values())
-    print(f"{len(found)} queries, {pairs} pairs: Spark's answer is DuckDB's")
+    print(f"{len(found)} queries, {pairs} pairs: Spark and DuckDB agree")
 
 
 if __name__ == "__main__":

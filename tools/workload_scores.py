@@ -1,10 +1,10 @@
-"""Write docs/workload_scores.md: how near generated workloads come to the logs that they are made of.
+"""Write docs/workload_scores.md: how closely generated workloads match the logs from which they are made.
 
-python tools/workload_scores.py                  # all logs; those that are not on this machine keep no rows
+python tools/workload_scores.py                  # all logs; logs missing on this machine get no rows
 python tools/workload_scores.py --only philly    # print the tables of one log and write nothing
 
-The logs are the sample traces, and released data beside the repository (../shared/data, or --data FOLDER): the Philly
-jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions by ten minutes of Helios' Venus.
+The logs are the sample traces and released data next to the repository (../shared/data, or --data FOLDER): the Philly
+jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions per ten minutes of Helios' Venus.
 """
 
 from __future__ import annotations
@@ -55,28 +55,30 @@ __all__ = ["Found", "logs", "page"]
 PAGE = ROOT / "docs" / "workload_scores.md"
 _SEEDS = 5
 _DRAWS = 20
-"""Workloads of each generator whose waits are compared with the log's, over all its days."""
+"""Number of workloads per generator whose waits are compared with those of the log, over all its days."""
 _GPUS_PER_NODE = 8
 _SIZES = {"philly jobs of 2017": (60, 80, 100)}
-"""Nodes of 8 GPUs on which a log is replayed beside the machines of the scores."""
+"""Numbers of 8-GPU nodes on which a log is replayed in addition to the machines of the scores."""
 
 
 @dataclass
 class Found:
-    """What is known of one log."""
+    """The results for one log."""
 
     name: str
     scores: dict[str, Any]
     best: str | None = None
-    """The generator that a user gets by default."""
+    """The default generator."""
     waits: list[tuple[str, dict[str, float], dict[str, list[dict[str, float]]], list[dict[str, float]]]] = field(
         default_factory=list
     )
-    """Machines in words; waits of the log [s], by row; those of each draw of each generator; those of thirds of it."""
+    """The machines in words; the waits [s] of the log by row, of each draw of each generator, and of the log's
+    thirds.
+    """
 
 
 def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
-    """Return the logs that are there: what ingests each, by name."""
+    """Return the functions that ingest the available logs, by name."""
     philly, openb = data / "philly" / "philly_jobs_2017-09_10.csv.gz", data / "alibaba_openb"
     venus = data / "helios" / "venus_counts_2020-04_07.csv.gz"
     mapping = {"map": str(ROOT / "docs" / "mapping" / "philly_jobs.toml")}
@@ -90,7 +92,7 @@ def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
     if venus.exists():
         found["venus, submissions"] = lambda: _counts(venus, folder)
     for sample in sorted(p.name for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name[0] not in "_."):
-        if sample != "slurm-dumps":  # one run in eight forms
+        if sample != "slurm-dumps":  # one simulation in eight forms
             found[f"sample {sample}"] = partial(
                 ingest_logs, ROOT / "sample_traces" / sample, folder / f"sample-{sample}"
             )
@@ -98,7 +100,7 @@ def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
 
 
 def _counts(path: Path, folder: Path) -> Trace:
-    """Return submissions without anything else, as a Trace: each at the beginning of its ten minutes."""
+    """Return a Trace with submissions only, each at the start of its ten minutes."""
     counts = pl.read_csv(path, try_parse_dates=True).select("time", "submit_job_all")
     jobs = counts.select(pl.col("time").repeat_by("submit_job_all").explode()).drop_nulls()
     table = folder / "venus.csv"
@@ -155,37 +157,42 @@ def _waits(
 
 _HEAD = """# How near generated workloads come
 
-What `tracekit generate` makes of a log, beside the log; [Fitted workloads](workload.md) tells the methods.
-`python tools/workload_scores.py` writes this page again. Logs: all sample traces, which are small and made up; and real
-ones, where they are at hand: 52,849 Philly jobs of autumn 2017, the default list of Alibaba's GPU-sharing cluster
-(openb), and the submissions by ten minutes of Helios' Venus from April to July 2020, of which arrivals alone are known.
+This page compares the workloads that `tracekit generate` makes with the logs they come from;
+[Fitted workloads](workload.md) explains the methods. `python tools/workload_scores.py` rewrites this page. The logs are
+all sample traces, which are small and synthetic, and three real logs: 52,849 Philly jobs of autumn 2017, the default
+list of Alibaba's GPU-sharing cluster (openb), and the submissions per ten minutes of Helios' Venus from April to July
+2020, for which only arrivals are known.
 """
 _HELD = """
 ## Judged on the last part of the log
 
-Each generator learns from the first 70 % of the days, draws as many days as are left, with five seeds, and is judged on
-those: its **mean rank** over up to 16 figures, of six workloads, where 1 is the nearest in all of them. Naive: jobs of
-the log one by one, with Poisson arrivals at its mean rate; the same with run times of one lognormal distribution. The
-least is bold. What `tracekit generate TRACE --model workload.json` takes is in italics: the least of the four
-generators, or, within half a rank of it, the first of resample, hybrid and model.
+Each generator learns from the first 70 % of the days, generates the remaining days with five seeds, and is compared
+with them. The table shows its **mean rank** among six workloads over up to 16 figures; rank 1 is closest to the log.
+There are two naive workloads: single jobs of the log with Poisson arrivals at its mean rate, and the same with run
+times
+from one lognormal distribution. The best rank is bold. The method that `tracekit generate TRACE --model workload.json`
+chooses is in italics: the best of the four generators or, within half a rank of it, the first of resample, hybrid and
+model.
 """
 _FIGURES = """
 ## Figure by figure
 
-Medians over five seeds; in brackets the distance from the held-out part: of autocorrelations the difference, of other
-figures the natural logarithm of the ratio (0.41 is a factor of 1.5); what has no brackets is itself a distance of two
-distributions. Waits [s] are at the load of the held-out part. Earlier blocks of the log, as long as the held-out part,
-show how much the log differs from itself.
+Values are medians over five seeds. The brackets show the distance from the held-out part: the difference for
+autocorrelations, and the natural logarithm of the ratio for other figures (0.41 is a factor of 1.5). Values without
+brackets are themselves distances between two distributions. Waits [s] are at the load of the held-out part. Earlier
+blocks of the log, as long as the held-out part, show how much the log varies.
 """
 _WAITS = """
 ## Waits over the whole log
 
-As many days as the log has, by each generator with 20 seeds, replayed on one cluster: the **mean wait over that of the
-log's own jobs**, the median of 20 draws, and the least and the greatest. Nothing is scaled. Bold is a median within a
-factor of 1.5. The last column has the mean waits of the three thirds of the log, each alone on these machines, over
-that of the whole. Rows in which the log's own jobs wait less than a minute are left out. All is within the sample: what
-is drawn from days of the log is made of the jobs with which it is compared, which says that their waits are kept, not
-what comes next; for that see the first table.
+Each generator makes as many days as the log has, with 20 seeds, and the jobs are replayed on one cluster. The table
+shows the **mean wait divided by that of the log's own jobs**: the median of 20 draws, with the smallest and the largest
+value. Nothing is scaled. Medians within a factor of 1.5 are bold. The last column shows the mean waits of the three
+thirds of the log, each replayed separately on these machines, divided by the mean wait of the whole log. Rows in which
+the log's own jobs wait less than a minute are omitted. This is an in-sample comparison: resampled days consist of the
+same jobs with which they are compared. So it shows whether waits are preserved, not whether the future is predicted;
+for
+that, see the first table.
 """
 
 
@@ -277,7 +284,7 @@ def _ratio(one: Found, name: str, ratios: list[float]) -> str:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names hold this")
+    parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names contain this")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of released data")
     chosen = parser.parse_args()
     found = []

@@ -1,7 +1,7 @@
-"""The options of the command line, each with one spelling, and the settings of the stages, which are made of them.
+"""The command-line options, each spelled once, and the settings of the stages, which consist of these options.
 
-`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option; the code that
-both call receives one object with all settings. A new setting is added here and where it is used, nowhere else.
+`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. The code that
+both call receives one object with all settings. Add a new setting only here and where it is used.
 """
 
 from __future__ import annotations
@@ -20,46 +20,47 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Flag:
-    """The option of the command line for a setting."""
+    """The command-line option for a setting."""
 
     option: str
-    """Its names, the long one last, and a placeholder of its value: '-o --output OUT'. The option of a setting that is
-    on by default turns it off, if the name does not spell both ('--browser/--no-browser')."""
+    """The option's names, the long one last, and a placeholder for its value: '-o --output OUT'. If a setting is on by
+    default, its option turns it off, unless the name spells both ('--browser/--no-browser').
+    """
     meaning: str
     least: float | None = None
     most: float | None = None
     variable: str | None = None
-    """Environment variable that gives the value, too."""
+    """Environment variable that can also set the value."""
 
     @property
     def names(self) -> list[str]:
-        """Such as ['-o', '--output']."""
+        """The option's names, such as ['-o', '--output']."""
         return [word for word in self.option.split() if word.startswith("-")]
 
     @property
     def name(self) -> str:
-        """Such as '--output'."""
+        """The option's long name, such as '--output'."""
         return self.names[-1]
 
     @property
     def metavar(self) -> str | None:
-        """Placeholder of the value in the help; None for the name of its type."""
+        """Placeholder for the value in the help; None to show the type's name."""
         return next((word for word in self.option.split() if not word.startswith("-")), None)
 
 
 def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
-    """Return type and option of each setting by name; settings without an option of their own are left out."""
+    """Return the type and option of each setting by name; settings without an option are omitted."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def merge_settings(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
-    """Return the given settings, or the defaults, with some of them changed.
+    """Return the given settings, or the defaults, with the changes applied.
 
     Raises
     ------
     TypeError
-        There is no setting of such a name.
+        A changed setting does not exist.
     """
     found: T = replace(kind() if given is None else given, **changes)  # type: ignore[type-var]
     return found
@@ -70,7 +71,7 @@ def merge_settings(kind: type[T], given: T | None, changes: Mapping[str, Any]) -
 OutFolder = Annotated[Path, Flag("-o --output OUT", "Folder for the results.")]
 OutFile = Annotated[Path | None, Flag("-o --output FILE", "Write to a file; '-' is stdout.")]
 Force = Annotated[bool, Flag("--force", "Replace an earlier output of the same kind.")]
-ForceFile = Annotated[bool, Flag("--force", "Replace the file that -o names.")]
+ForceFile = Annotated[bool, Flag("--force", "Replace the file given by -o.")]
 ForceReplay = Annotated[
     bool,
     Flag("--force", "Replace an earlier output, and replay even if most of the work cannot run on this cluster."),
@@ -80,14 +81,14 @@ TableForm = Annotated[
     Literal["table", "csv", "json", "parquet"], Flag("-f --output-format", "How to write the result.")
 ]
 MemoryLimit = Annotated[
-    str | None, Flag("--memory-limit SIZE", "Memory limit for joins, which use the disk beyond it, such as 2GB.")
+    str | None, Flag("--memory-limit SIZE", "Memory limit for joins, such as 2GB; larger joins use the disk.")
 ]
 TenantColumn = Annotated[
     str | None,
     Flag(
         "--by COLUMN",
-        f"Tell tenants apart by this column of jobs: {', '.join(DIMENSIONS)} (the unit that was ingested, by default); "
-        "replays, twins and fits keep the ingested one.",
+        f"Use this column of jobs as the tenant: {', '.join(DIMENSIONS)} (by default the unit chosen at ingest); "
+        "replays, twins and fits keep the unit chosen at ingest.",
     ),
 ]
 Anonymize = Annotated[
@@ -105,7 +106,7 @@ EngineName = Annotated[
 ]
 Master = Annotated[
     str | None,
-    Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default)."),
+    Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4]; by default this machine."),
 ]
 MapFile = Annotated[
     Path | None,
@@ -137,13 +138,13 @@ class IngestSettings:
         Flag(
             "--telemetry SRC",
             "GPU telemetry to join with the jobs: a file, a folder, also in a bucket, or the address of a Prometheus "
-            "(http://host:9090); may be repeated. Telemetry in the folder of the logs is found without it.",
+            "(http://host:9090); may be repeated. Telemetry in the logs' folder is found automatically.",
         ),
     ] = ()
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Fail if more than this share of the records in a file is unusable.", 0, 1)
     ] = 0.5
-    # Text logs inflate far less, bombs far more.
+    # Text logs expand far less, zip bombs far more.
     max_inflation: Annotated[
         float,
         Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
@@ -205,7 +206,7 @@ class AnalysisSettings(IngestSettings):
     ] = "listed"
     by: TenantColumn = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
-    # So many jobs take seconds with the policies compared by default, and are months of most clusters.
+    # This many jobs take seconds with the default policies and cover months of most clusters.
     replay_jobs: Annotated[
         int,
         Flag(
@@ -238,9 +239,10 @@ class AnalysisSettings(IngestSettings):
     pdf: Annotated[bool, Flag("--pdf", "Also print the page to report.pdf; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
-        """Return the command that makes the report again, without settings that have their default.
+        """Return the command that reproduces the report, without settings at their defaults.
 
-        Where names are hidden, those of files are too. The engine is left out: each of them makes the same report.
+        If names are hidden, file names are hidden too. The engine is omitted, because all engines produce the same
+        report.
         """
         if self.anonymize:
             return "tracekit analyze LOGS -o OUT --anonymize"
@@ -275,7 +277,7 @@ class ReplaySettings:
             "Nodes: 'auto' (the most in use in the log) or a file (docs/replay.md); by default those of the Trace.",
         ),
     ] = None
-    """A text, a path, or a Cluster."""
+    """A string, a path, or a Cluster."""
     cluster_name: Annotated[
         str | None,
         Flag(
@@ -295,7 +297,7 @@ class ReplaySettings:
     ] = None
     end: Annotated[dt.datetime | None, Flag("--to TIME", "Replay only jobs submitted before this time.")] = None
     load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs arrive X times as fast.")] = 1.0
-    gpus: Annotated[float | None, Flag("--gpus X", "Multiply the nodes.")] = None
+    gpus: Annotated[float | None, Flag("--gpus X", "Multiply the number of nodes by X.")] = None
     node_events: Annotated[
         bool,
         Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been available."),
@@ -304,8 +306,8 @@ class ReplaySettings:
         str | None,
         Flag(
             "--outages recorded|model|rate=R[,repair=H]",
-            "Let node outages stop jobs: the recorded ones, outages sampled from the log, or R per node and day "
-            "that last H hours on average. By default nodes are away as recorded, but their jobs continue.",
+            "Let node outages stop jobs: recorded outages, outages sampled from the log, or R outages per node and day "
+            "that last H hours on average. By default nodes are out of service as recorded, but their jobs continue.",
         ),
     ] = None
     checkpoint: Annotated[
@@ -327,18 +329,18 @@ class ReplaySettings:
     models: ModelsFile = None
     measure_from: Annotated[
         dt.datetime | None,
-        Flag("--measure-from TIME", "Compute the figures only over jobs submitted from this time on."),
+        Flag("--measure-from TIME", "Compute the results only over jobs submitted from this time on."),
     ] = None
     measure_to: Annotated[
-        dt.datetime | None, Flag("--measure-to TIME", "Compute the figures only over jobs submitted before this time.")
+        dt.datetime | None, Flag("--measure-to TIME", "Compute the results only over jobs submitted before this time.")
     ] = None
     force: bool = False
-    """Whether to replay although most of the work can never run on this cluster."""
+    """Whether to replay even if most of the work can never run on this cluster."""
 
 
 @dataclass(frozen=True)
 class CalibrateSettings:
-    """What a search of twins, or their scores, use of a log."""
+    """Which part of a log calibrations and their scores use."""
 
     twin: Annotated[
         Path | None, Flag("--twin FILE.toml", "With --report: score this twin instead of searching for one.")
@@ -356,7 +358,7 @@ class CalibrateSettings:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """Which waits are planned, by how many random months, or for which large job spare nodes are."""
+    """Which waits to plan for and with how many random months, or for which large job to plan spare nodes."""
 
     target: Annotated[
         str | None, Flag("--target 'p90<=1h'", "Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d.")
@@ -373,7 +375,7 @@ class PlanSettings:
         tuple[str, ...], Flag("-p --policy POLICY[,key=value...]", "Also try this policy; may be repeated.")
     ] = ()
     node_cost: Annotated[float | None, Flag("--node-cost X", "Cost of owning a node for an hour.")] = None
-    wait_cost: Annotated[float | None, Flag("--wait-cost X", "Cost of an hour that a job waits.")] = None
+    wait_cost: Annotated[float | None, Flag("--wait-cost X", "Cost of an hour of waiting by one job.")] = None
     gang: Annotated[
         str | None,
         Flag("--gang N|Nnodes", "Find spare nodes instead, for a large job (gang) of N GPUs or N nodes."),
@@ -415,15 +417,15 @@ class FitSettings:
 class GenerateSettings:
     """How many jobs are generated, and how."""
 
-    jobs: Annotated[int | None, Flag("--jobs N", "How many jobs.")] = None
-    days: Annotated[float | None, Flag("--days D", "Or the number of days of jobs.")] = None
-    seed: Annotated[int, Flag("--seed S", "The same seed gives the same tables.")] = 0
+    jobs: Annotated[int | None, Flag("--jobs N", "Number of jobs.")] = None
+    days: Annotated[float | None, Flag("--days D", "Instead: number of days.")] = None
+    seed: Annotated[int, Flag("--seed S", "Random seed; the same seed gives the same tables.")] = 0
     scale_load: Annotated[float, Flag("--scale-load X", "Multiply the arrivals by this factor.")] = 1.0
     load: Annotated[
         float | None,
         Flag(
             "--load X",
-            "Instead: choose the arrivals for this load, requested GPU-seconds per second over the GPUs of the "
+            "Instead: choose the arrivals for this load, requested GPU-seconds per second divided by the GPUs of the "
             "cluster.",
         ),
     ] = None
@@ -433,7 +435,7 @@ class GenerateSettings:
         Flag(
             "--method",
             "Sample every job from a model, resample whole days of a Trace, or combine both (hybrid). The "
-            "default depends on SOURCE: for a Trace, the method that scored best in --model, or else its days.",
+            "default depends on SOURCE: for a Trace, the method that scored best in --model, otherwise its days.",
         ),
     ] = None
     model: Annotated[
@@ -442,7 +444,7 @@ class GenerateSettings:
     ] = None
     hybrid: Annotated[
         Literal["arrivals", "jobs"] | None,
-        Flag("--hybrid", "Which part of a hybrid comes from the log; by default the one that scored better."),
+        Flag("--hybrid", "Part of a hybrid that comes from the log; by default the part that scored better."),
     ] = None
     rate: Annotated[
         Literal["mean", "end", "fitted"] | None,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 START = dt.datetime(2020, 1, 1)
 NODE = {"node_id": "n", "gpu_count": 8}
 HOSTILE = 'e"]\n[cluster."b\\\x7f\x01\x1b[31m<script>alert(1)</script>'
-TOO_FEW = "0 jobs of the first part of the log have a known start; calibrating takes 50 or more"
+TOO_FEW = "0 jobs of the first part of the log have a known start; calibration needs at least 50"
 AT_ONCE = "all jobs were submitted at the same time, so the log cannot be split by time"
 NO_STARTS: dict[str, Any] = {"start_time": None, "end_time": None, "queue_s": None}
 
@@ -131,7 +131,7 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str) -> str:
     return line
 
 
-NO_RULES = "no job waits, so that it does not tell how its scheduler orders them"
+NO_RULES = "no job waits, so the log does not show how the scheduler orders jobs"
 FIRST_IN = "behaves like first in, first out"
 
 
@@ -159,7 +159,7 @@ def test_every_command_answers_in_the_twin_of_a_log_that_tells_little(
     done = run("replay", trace.path, "--twin", twin, "-p", "sjf", "-o", tmp_path / "replays")
     assert done.returncode == 0, done.stderr
     row = pl.read_parquet(tmp_path / "replays" / "comparison.parquet").row(1, named=True)
-    reason = "no job waits by the log; the effect cannot be told"
+    reason = "no job waits in the log; the effect cannot be estimated"
     assert (row["effect_told"], row["effect_reason"]) == ((False, reason) if log == "no waits" else (True, None))
     done = run("calibrate", trace.path, "--twin", twin, "--report", tmp_path / "fidelity")
     assert done.returncode == 0, done.stderr
@@ -373,7 +373,7 @@ def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
 def test_a_twin_that_takes_a_capacity_that_is_not_stated_is_refused(traces: dict[str, Trace], tmp_path: Path) -> None:
     trace, file = traces["no capacity"], tmp_path / "twin.toml"
     write_twin(Twin(digest_of_jobs(trace), {"all": ClusterTwin(capacity="stated")}, "x"), file)
-    says = "all: the twin takes the capacity 'stated', which the Trace does not state; write capacity = 'observed'"
+    says = "all: the twin uses the capacity 'stated', which the Trace does not provide; write capacity = 'observed'"
     refused(run("replay", trace.path, "--twin", file, "-p", "sjf", "-o", tmp_path / "out"), says)
 
 

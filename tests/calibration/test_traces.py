@@ -72,7 +72,7 @@ def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
     assert found.score.whole["ratio"] < 0.95
     file = tmp_path / "twin.toml"
     write_twin(whole[1].twin, file)
-    with pytest.raises(UsageError, match="takes the capacity 'events', which the Trace does not state"):
+    with pytest.raises(UsageError, match="uses the capacity 'events', which the Trace does not provide"):
         recall(bare, read_twin(file, bare))
 
 

@@ -58,7 +58,7 @@ def test_the_command_writes_and_shows_a_plan(helios: Trace, twin: Path, tmp_path
     assert answer["meets_target"]
     assert answer["p90_wait_s"] <= 3600
     assert answer["cost_per_day"] == pytest.approx(answer["owning_cost_per_day"] + answer["waiting_cost_per_day"])
-    assert [s for s in facts["sentences"] if "together cost least" in s and s in done.stdout]
+    assert [s for s in facts["sentences"] if "total cost of owning and waiting is lowest" in s and s in done.stdout]
     assert "first in, first out" in done.stdout
     picture = (out / "plan.svg").read_text()
     assert picture.startswith("<svg")
@@ -119,10 +119,10 @@ def test_a_twin_that_is_too_far_from_the_log_gives_no_plan(
     edited.write_text(text, encoding="utf-8")
     assert text.count('grade = "close"') >= 1
     with pytest.raises(
-        UsageError, match=r"a replay does not reproduce the log of Venus \(grade (rough|poor): it waits"
+        UsageError, match=r"a replay does not reproduce the log of Venus \(grade (rough|poor): mean wait"
     ):
         tracekit.plan(helios, "p90<=1h", twin=edited, resamples=5)
-    with pytest.raises(UsageError, match=r"of Earth \(grade poor: it waits 2.49 min in the mean, the log 0 s\)"):
+    with pytest.raises(UsageError, match=r"of Earth \(grade poor: mean wait 2.49 min, in the log 0 s\)"):
         tracekit.plan(helios, twin=twin, jobs_for=["cluster=Earth"])
     with pytest.raises(UsageError, match="is a twin of the Trace 'helios'"):
         tracekit.plan(sample_trace("slurm"), twin=twin)

@@ -54,13 +54,13 @@ def test_the_summary_counts_trials_and_jobs(logs: Path) -> None:
         ("traceback_from_crash", "user", 1, 0.333333, 1),
     ]
     assert "note: 4 logs read" in result.stderr
-    assert "note: 1 trials show no failure in their logs" in result.stderr
+    assert "note: 1 attempts show no failure in their logs" in result.stderr
     table = run("classify-logs", logs).stdout
     assert "gpu_out_of_memory" in table
 
 
 def test_a_single_log_without_a_failure(logs: Path) -> None:
-    assert run("classify-logs", logs / "c.out").stdout == "no failed trial\n"
+    assert run("classify-logs", logs / "c.out").stdout == "no failed attempts\n"
 
 
 def test_the_failures_are_written_and_replaced_only_by_force(logs: Path, tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_trace_gets_the_table_and_answers_the_query(logs: Path, trace: Path) -
     result = run("classify-logs", logs, "--trace", trace, "--add")
     assert result.returncode == 0, result.stderr
     for said in (
-        "1 trials did not fail",
-        "1 logs belong to no trial of the Trace",
+        "1 attempts did not fail",
+        "1 logs belong to no attempt of the Trace",
         "1 failed jobs of the Trace have no",
     ):
         assert said in result.stderr
@@ -114,7 +114,7 @@ def test_rules_of_the_user(logs: Path, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(logs: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text('[[rule]]\nreason = "x"\ncategory = "user"\nsignatures = ["("]\n')
-    assert_one_line(run("classify-logs"), "no logs are named")
+    assert_one_line(run("classify-logs"), "no logs are given")
     assert_one_line(run("classify-logs", tmp_path / "absent"), "absent", "no such file or folder")
     assert_one_line(run("classify-logs", logs, "--add"), "--add", "--trace TRACE")
     assert_one_line(run("classify-logs", logs, "--rules-only"), "--rules-only", "--rules FILE")

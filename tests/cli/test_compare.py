@@ -88,7 +88,7 @@ def test_a_mistake_is_one_line(traces: Path, tmp_path: Path, arguments: list[str
 def test_a_query_shows_published_numbers_below_its_table(traces: Path, golden: Golden) -> None:
     result = run("query", traces / "philly", "overview/status", "--published")
     assert result.returncode == 0, result.stderr
-    table, _, below = result.stdout.partition("Published beside measured")
+    table, _, below = result.stdout.partition("Published and measured")
     assert "completed" in table
     row = next(line.split("  ") for line in below.splitlines() if "share of jobs: status completed" in line)
     cells = [c.strip() for c in row if c.strip()]

@@ -62,10 +62,10 @@ def test_the_list_teaches_targets_needs_and_defaults() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["T", "-o", "x"], "--to: no format is named; 'tracekit export --list' shows them"),
+        (["T", "-o", "x"], "--to: no format is given; 'tracekit export --list' shows them"),
         (["T", "--to", "gavle", "-o", "x"], "--to: unknown target 'gavle'; did you mean 'gavel'?"),
-        (["T", "--to", "gavel"], "-o: no output is named; add -o FILE"),
-        (["--to", "gavel", "-o", "x"], "no Trace is named; tracekit export TRACE --to NAME -o FILE"),
+        (["T", "--to", "gavel"], "-o: no output is given; add -o FILE"),
+        (["--to", "gavel", "-o", "x"], "no Trace is given; tracekit export TRACE --to NAME -o FILE"),
         (
             ["nowhere", "--to", "gavel", "-o", "x"],
             "nowhere: no such Trace; make one with 'tracekit ingest SRC -o TRACE'",

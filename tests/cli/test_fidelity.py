@@ -92,7 +92,7 @@ def test_a_policy_that_is_not_there_is_refused_before_the_search(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "no output is named; give -o FILE.toml, --report OUT or both"),
+        ((), "no output is given; give -o FILE.toml, --report OUT or both"),
         (("-o", "t.toml", "-p", "fifo"), "--policy: works only with --report; add --report OUT"),
         (("--report", "x", "-o", "t.toml", "--twin", "t.toml"), "-o: cannot be combined with --twin"),
         (("--report", "x", "--shard", "1/2"), "--shard: cannot be combined with --report"),

@@ -77,7 +77,7 @@ def test_mistakes_are_one_line(trace: Path, tmp_path: Path) -> None:
     assert_one_line(run("generate", tmp_path / "absent", "--jobs", "5", "-o", tmp_path / "t"), "cannot be read")
     assert_one_line(run("fit", tmp_path / "absent", "-o", tmp_path / "w.json"), "no such Trace")
     assert_one_line(run("fit", trace, "-o", trace, "--bootstrap", "0"), "is a folder")
-    assert_one_line(run("fit", trace), "no output is named; give -o FILE, --plots OUT or both")
+    assert_one_line(run("fit", trace), "no output is given; give -o FILE, --plots OUT or both")
     assert_one_line(
         run("fit", trace, "-o", tmp_path / "w.json", "--png"), "--png: works only with --plots; add --plots OUT"
     )

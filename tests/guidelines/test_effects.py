@@ -128,7 +128,7 @@ def test_a_cluster_whose_twin_carries_nothing_is_named_with_its_reason(
 def test_where_no_twin_carries_it_no_sentence_sounds_like_an_effect(poor: TwinReplays, golden: Golden) -> None:
     found = effect_of(TRIAL, twins(poor))
     assert isinstance(found, UntoldEffect)
-    why = str(poor.found.why_no_effect).removesuffix("; the effect cannot be told")
+    why = str(poor.found.why_no_effect).removesuffix("; the effect cannot be estimated")
     assert found.sentence == f"Cannot tell: {why}."
     both = effect_of(TRIAL, twins(poor, Moon="46 jobs are too few"))
     assert isinstance(both, UntoldEffect)
@@ -141,13 +141,13 @@ def test_where_no_twin_carries_it_no_sentence_sounds_like_an_effect(poor: TwinRe
 
 def test_what_leaves_nothing_to_change_says_so(venus: TwinReplays) -> None:
     def nothing(rules: Rules) -> Rules:
-        raise LackingError("The log shows no quota that holds jobs back.")
+        raise LackingError("The log enforces no quotas that hold jobs back.")
 
     def same(rules: Rules) -> Rules:
         return rules
 
     no_quota, already = (
-        "Cannot tell: the log shows no quota that holds jobs back.",
+        "Cannot tell: the log enforces no quotas that hold jobs back.",
         "No: the log behaves like this already.",
     )
     for change, why in ((nothing, no_quota), (same, already)):
@@ -370,7 +370,7 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
     trace = make_trace(**log.tables)
     done = run("replay", trace.path, "-p", "fifo", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(UsageError, match="holds replays without a twin"):
+    with pytest.raises(UsageError, match="contains replays without a twin"):
         guidelines(trace, replay=tmp_path / "out")
     with pytest.raises(UsageError, match="is not an output of 'tracekit replay --twin'"):
         guidelines(trace, replay=tmp_path)

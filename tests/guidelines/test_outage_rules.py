@@ -133,9 +133,9 @@ def test_gangs_that_wait_for_a_repair_get_a_spare(make_trace: MakeTrace) -> None
     assert found.losses is not None
     best = found.losses.effects[0]
     spared = replace(world, spares=1)
-    assert (best.change, best.told_by, best.verdict) == ("1 spare held free", "waited", "better")
+    assert (best.change, best.told_by, best.verdict) == ("1 spare kept free", "waited", "better")
     assert best.changed_gpu_h == pytest.approx(waited_gpu_h(spared, simulate(spared)), rel=0.15)
-    assert all(text.startswith("Cannot tell") and "spares held free: " in text for text in found.losses.untold)
+    assert all(text.startswith("Cannot tell") and "spares kept free: " in text for text in found.losses.untold)
     assert len(found.losses.untold) == 2
 
 

@@ -244,7 +244,7 @@ def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
     for rules in (Rules(quotas="partitions"), Rules(quotas="limits")):
         assert [change.change(rules).quotas for change in changes] == ["idle", "reclaim"]
     refused = {
-        Rules(quotas="none"): "shows no quota",
+        Rules(quotas="none"): "enforces no quotas",
         Rules(quotas="idle"): "lends quotas already",
         Rules(quotas="reclaim"): "lends quotas already",
     }

@@ -89,7 +89,7 @@ def test_a_case_is_the_same_each_time_and_another_for_another_number(
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda lines: lines[:-1], "Earth/cluster_log.csv: 38 records counted, [39] there; "),
+        (lambda lines: lines[:-1], "Earth/cluster_log.csv: 38 records counted, [39] expected; "),
         (
             lambda lines: [*lines[:-1], lines[-1].replace(b"vc", b"VC")],
             "Earth/cluster_log.csv: its SHA-256 is not that of the file; Earth/cluster_log.csv: the untouched record",

@@ -160,7 +160,7 @@ def test_options_that_cannot_be_used_are_one_line(
     for options, part in (
         (["--shard", "9/8"], "--shard: there is no shard 9 of 8; write it like 2/8: I/N, with I from 1 to N"),
         (["--shard", "1/8", "--collect"], "--shard: cannot be combined with --collect, which only merges results"),
-        (["--collect"], f"{tmp_path / 'out.runs'}: holds no finished results; make them with --shard first"),
+        (["--collect"], f"{tmp_path / 'out.runs'}: contains no finished results; make them with --shard first"),
     ):
         done = run(command, trace, "-o", tmp_path / "out", *options)
         assert done.returncode == 2
@@ -176,4 +176,4 @@ def test_a_shard_that_has_no_workloads_to_judge_is_refused(
     assert done.returncode == 2
     golden(done.stderr.splitlines()[-1])
     told = said("fit", sample_trace("swf").path, "-o", tmp_path / "w.json", "--shard", "1/2")
-    assert told.startswith("nothing is scored: ")
+    assert told.startswith("no scores: ")

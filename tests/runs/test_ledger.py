@@ -85,7 +85,7 @@ def test_the_number_of_shards_is_that_of_the_last_time(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"holds no finished results; make them with --shard first"):
+    with pytest.raises(OutputError, match=r"contains no finished results; make them with --shard first"):
         RunFolder(tmp_path / "runs", tmp_path, make=False)
     assert not (tmp_path / "runs").exists()
 
@@ -256,5 +256,5 @@ def test_shard_options_that_contradict_each_other_are_refused(tmp_path: Path) ->
         Ledger.opened(None, "1/2", collect=False)
     with pytest.raises(UsageError, match="cannot be combined with --collect, which only merges results"):
         Ledger.opened(tmp_path, "1/2", collect=True)
-    with pytest.raises(OutputError, match="holds no finished results"):
+    with pytest.raises(OutputError, match="contains no finished results"):
         Ledger.opened(tmp_path / "none", None, collect=True)

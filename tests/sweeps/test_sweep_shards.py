@@ -141,7 +141,7 @@ def test_a_run_that_fails_is_collected_as_the_sweep_in_one_piece_has_it(trace: T
     assert sum(part["error"].null_count() for part in parts) == 1
     said = Notes()
     assert sweep(file, tmp_path / "out", collect=True, progress=said).equals(whole)
-    assert said.notes == ["3 runs failed; their shards try them again when they are run again"]
+    assert said.notes == ["3 runs failed; run their shards again to retry them"]
     # Once it is mended the run counts, and the note of the failure no more.
     (tmp_path / "none.toml").write_text("[[pool]]\nnodes = 1\ngpus_per_node = 2\n")
     for number in (1, 2):
@@ -228,7 +228,7 @@ def test_options_that_cannot_be_used_are_reported_before_anything_is_made(
 
 def test_a_place_that_is_not_a_sweep_is_left_alone(trace: Trace, tmp_path: Path) -> None:
     file, out = written(tmp_path, trace), tmp_path / "out"
-    with pytest.raises(OutputError, match="holds no finished results; make them with --shard first"):
+    with pytest.raises(OutputError, match="contains no finished results; make them with --shard first"):
         sweep(file, out, collect=True)
     assert not out.exists()
     out.mkdir()

@@ -1,4 +1,4 @@
-"""Run the commands of tracekit on a Trace inside this process, and judge how each ends."""
+"""Run the commands of tracekit on a Trace in this process, and judge how each command ends."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Ended(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a case works."""
+    """The folders of a case."""
 
     trace: Path
     good: Path
     """The same Trace, undamaged."""
     source: Path
-    """Logs of which the Trace was made."""
+    """Logs from which the Trace was made."""
     logs: Path
     """A folder with a job log."""
     out: Path
@@ -112,13 +112,13 @@ COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
 
 
 def in_turn(number: int, several: int) -> list[str]:
-    """Return `several` commands for case `number`; the next case takes the next ones."""
+    """Return `several` commands for case `number`; the next case gets the next commands."""
     names = list(COMMANDS)
     return [names[(number * several + i) % len(names)] for i in range(min(several, len(names)))]
 
 
 def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[str]:
-    """Run a command on a Trace and return what is wrong with how it ended; `folder` is empty before and after."""
+    """Run a command on a Trace and return the faults of its ending; `folder` is empty before and after."""
     logs = folder / "logs"
     logs.mkdir(parents=True)
     (logs / "job.log").write_text("RuntimeError: CUDA out of memory\n")
@@ -136,7 +136,7 @@ def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[
 
 
 def faults_of(name: str, ended: Ended) -> list[str]:
-    """Return what is wrong with an ending: the code, or what stands on stderr."""
+    """Return the faults of an ending: a wrong exit code, or unexpected text on stderr."""
     lines = [line for line in ended.stderr.split("\n") if line]
     errors = [line for line in lines if _ERROR.fullmatch(line)]
     odd = [line for line in lines if not _ERROR.fullmatch(line) and not _NOTE.fullmatch(line)]
@@ -157,10 +157,10 @@ def _contents(trace: Path) -> dict[str, bytes | None]:
 
 
 def _ended(arguments: list[str], folder: Path) -> Ended:
-    """Run tracekit as a user would; what a library writes to the process's own streams counts too."""
+    """Run tracekit as a user would; text that libraries write to the process's own streams counts too."""
     with (
         mock.patch.object(sys, "argv", ["tracekit", *arguments]),
-        # A command leaves signals without effect behind it, as its process ends; this one goes on.
+        # A command may leave signal handlers disabled, because its process normally ends; this process continues.
         mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext),
         mock.patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "200", "TRACEKIT_DEBUG": ""}),
         contextlib.chdir(folder),
@@ -176,7 +176,7 @@ def _code() -> int:
         tracekit.cli.main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 -- a panic of a native library is no Exception
+    except BaseException:  # noqa: BLE001 -- a panic in a native library is not an Exception
         traceback.print_exc()
         return 1
     return 0
@@ -184,7 +184,7 @@ def _code() -> int:
 
 @contextlib.contextmanager
 def _captured(stream: int) -> Iterator[Callable[[], str]]:
-    """Send a stream of the process, and Python's own object for it, to a file; call what is given for its text."""
+    """Redirect a process stream and its Python object to a file; yield a function that returns the text."""
     name = {1: "stdout", 2: "stderr"}[stream]
     getattr(sys, name).flush()
     with tempfile.TemporaryFile() as file:

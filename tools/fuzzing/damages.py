@@ -1,4 +1,4 @@
-"""Ways to damage a Trace: the bytes of its files, their columns and values, its manifest, the files themselves."""
+"""Ways to damage a Trace: bytes of its files, columns and values, its manifest, and whole files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NUMBERS = (-100.0, -0.001, float("nan"), float("inf"), float("-inf"), 1e308, 1e18, 1e-320)
 _WHOLE = (-1, -(2**63), 2**63 - 1, 2**53 + 1, 10**12)
 _TIMES = (-(2**63), 2**63 - 1, -62_135_596_800_000_001, 253_402_300_800_000_000, 0, -1)
-"""Times [microseconds since 1970], the years 1 and 10000 among them."""
+"""Times [microseconds since 1970], including the years 1 and 10000."""
 _TEXTS = ("", "a\nb", "\x1b[31m", "\u202egpj", "x" * 100_000, "'; DROP TABLE jobs; --", "<script>", "\0")
 _JSON: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**63, 2**64 - 1, 1e300, 0.5, "", "x", "../x", "\u202e", [], {}, [[]], [None], {"a": {}}),
@@ -33,14 +33,14 @@ _JSON: tuple[Any, ...] = (
 
 
 def damage(folder: Path, rng: Random) -> list[str]:
-    """Damage the Trace in `folder` in one or two ways, and return what was done."""
+    """Damage the Trace in `folder` in one or two ways, and return a description."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 2))):
         way = rng.choices(_WAYS, [weight for _, weight in _DAMAGES])[0]
         try:
             done.append(way(folder, rng))
         except (OSError, pl.exceptions.PolarsError, ValueError, KeyError) as error:
-            # A second damage may not find what the first one took away.
+            # The first damage may have removed the target of the second.
             done.append(f"not done: {type(error).__name__}")
     return done
 
@@ -71,7 +71,7 @@ def _flip_in_footer(folder: Path, rng: Random) -> str:
 
 
 def _flip_plain_pages(folder: Path, rng: Random) -> str:
-    """Reach the decoders behind the compression, which a flipped bit hardly ever passes."""
+    """Flip bits in uncompressed pages to reach the decoders; flipped compressed bits hardly ever get there."""
     path = _table(folder, rng)
     pl.read_parquet(path).write_parquet(path, compression="uncompressed", use_pyarrow=rng.random() < 0.5)
     footer = int.from_bytes(path.read_bytes()[-8:-4], "little")
@@ -80,7 +80,7 @@ def _flip_plain_pages(folder: Path, rng: Random) -> str:
 
 
 def _break_text(folder: Path, rng: Random) -> str:
-    """Put bytes that are no UTF-8 where the footer promises text."""
+    """Put bytes that are not UTF-8 where the footer declares text."""
     path = _table(folder, rng)
     pl.read_parquet(path).write_parquet(path, compression="uncompressed")
     data = path.read_bytes()
@@ -147,7 +147,7 @@ def _value(folder: Path, rng: Random) -> str:
     lit = (
         pl.lit(value, dtype=pl.Int64).cast(column.polars) if column.kind == "datetime" else pl.lit(value, column.polars)
     )
-    # In one row, in some, in all.
+    # In one row, in some rows, or in all rows.
     share = rng.choice((0.0, 0.3, 1.0))
     rows = [i == 0 or rng.random() < share for i in range(frame.height)]
     frame.with_columns(pl.when(pl.Series(rows)).then(lit).otherwise(column.name).alias(column.name)).write_parquet(path)
@@ -201,7 +201,7 @@ def _manifest_value(folder: Path, rng: Random) -> str:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """Return every part of a JSON value as what holds it, and its key there."""
+    """Return every part of a JSON value as its container and its key there."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [(value, key) for key in keys] + [part for key in keys for part in _parts(value[key])]
 

@@ -1,4 +1,4 @@
-"""Run one damaged source through ingest and say what is wrong with the outcome, if anything."""
+"""Run one damaged source through ingest and return the faults of the outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEADED = re.compile(r"(?!pai_).*\.(?:csv|txt)|cluster_(?:gpu|cpu|mem)_util")
 _LINES = re.compile(r".*\.(?:csv|txt|jsonl)|cluster_(?:gpu|cpu|mem)_util|cluster_machine_list")
 
 _PRISTINE: dict[tuple[str, ...], dict[str, dict[bytes, Row]]] = {}
-"""What `_pristine` found so far, by format and files."""
+"""Cached results of `_pristine`, by format and files."""
 
 
 class Case(NamedTuple):
@@ -44,13 +44,13 @@ class Case(NamedTuple):
 
 
 def make_case(name: str, seed: Seed, number: int, run: int) -> Case:
-    """Return case `number` of the run with the seed number `run`; the same each time."""
+    """Return case `number` of the run with seed `run`; it is the same each time."""
     files, how = mutate(seed.files, random.Random(f"{run}:{number}:{name}"))
     return Case(seed, files, how)
 
 
 def judge(case: Case, folder: Path) -> Verdict:
-    """Ingest a case inside the empty folder `folder`, where its files stay."""
+    """Ingest a case in the empty folder `folder`, where its files stay."""
     out = folder / "out"
     try:
         trace = _ingest(case, folder)
@@ -104,11 +104,11 @@ def _wrong_counts(case: Case, trace: Trace) -> list[str]:
         if content is not None:
             allowed = _records(case.seed.format, account.path, content)
             if allowed and account.records not in allowed:
-                faults.append(f"{account.path}: {account.records} records counted, {sorted(allowed)} there")
+                faults.append(f"{account.path}: {account.records} records counted, {sorted(allowed)} expected")
             if account.sha256 != hashlib.sha256(content).hexdigest():
                 faults.append(f"{account.path}: its SHA-256 is not that of the file")
         elif case.seed.members and account.sha256 not in case.seed.members:
-            faults.append(f"{account.path}: its content is none of what the archive held")
+            faults.append(f"{account.path}: its content is not in the archive")
     if case.seed.one_to_one:
         kept = sum(f.kept for f in trace.manifest.files if re.fullmatch(case.seed.one_to_one, f.path))
         jobs = trace.manifest.tables["jobs"].rows if trace.has("jobs") else 0
@@ -118,7 +118,7 @@ def _wrong_counts(case: Case, trace: Trace) -> list[str]:
 
 
 def _wrong_jobs(case: Case, trace: Trace, folder: Path) -> list[str]:
-    """Compare the jobs of untouched lines with those of the undamaged source: a fault may cost its own record only."""
+    """Compare the jobs of untouched lines with the undamaged source, because damage may cost only its own record."""
     if not case.seed.independent or not trace.has("jobs"):
         return []
     jobs = _jobs(trace)
@@ -150,7 +150,7 @@ def _jobs(trace: Trace) -> dict[str, Row]:
 
 
 def _pristine(seed: Seed, folder: Path) -> dict[str, dict[bytes, Row]]:
-    """Return the job that each line of an undamaged source gives, by file and line."""
+    """Return the job of each line of an undamaged source, by file and line."""
     key = (seed.format, *seed.files)
     if key not in _PRISTINE:
         again = folder / "pristine"
@@ -165,7 +165,7 @@ def _jobs_by_line(path: str, content: bytes, jobs: dict[str, Row]) -> dict[bytes
     for line in _plain_lines(content)[1:]:
         name = line.split(b",")[0].strip().decode("utf-8", "replace")
         for job_id, job in jobs.items():
-            # Ids of several clusters carry the cluster, which the file's path names too.
+            # With several clusters, ids include the cluster, which is also part of the file's path.
             cluster, _, own = job_id.rpartition("/")
             if own == name and cluster.lower() in path.lower():
                 found[line] = job
@@ -173,23 +173,23 @@ def _jobs_by_line(path: str, content: bytes, jobs: dict[str, Row]) -> dict[bytes
 
 
 def _records(format_name: str, path: str, content: bytes) -> set[int]:
-    """Return how many records a file may be said to have; none where that cannot be told by counting lines."""
+    """Return the acceptable record counts of a file; empty if counting lines cannot tell."""
     if path == "cluster_job_log":
         return _list_length(content)
     lines = [line for line in content.split(b"\n") if line not in {b"", b"\r"}]
     if format_name == "swf":
-        # A byte order mark may stand before a comment, or be taken for the first byte of a record.
+        # A byte order mark may precede a comment, or count as the first byte of a record.
         return {_swf_records(lines), _swf_records([line.removeprefix(b"\xef\xbb\xbf") for line in lines])}
     if path.endswith(".jsonl"):
         return {sum(1 for line in lines if line.strip())}
     if b'"' in content or not _LINES.fullmatch(path):
         return set()
-    # A headerless file may have a header all the same.
+    # A file of a format without headers may still have one.
     return {len(lines) - 1} if _HEADED.fullmatch(path) else {len(lines), len(lines) - 1}
 
 
 def _swf_records(lines: list[bytes]) -> int:
-    # As text: a line of blanks of any kind is blank.
+    # As text, because a line of any whitespace is blank.
     texts = [line.decode("utf-8", "replace").strip() for line in lines]
     return sum(1 for text in texts if text and not text.startswith(";"))
 

@@ -69,7 +69,7 @@ NASTY = (
         "-62135596801",
     ),
 )
-"""What a field may become."""
+"""Possible replacements for a field."""
 
 NASTY_JSON = (
     *(
@@ -99,7 +99,7 @@ NASTY_JSON = (
     ),
     *("[" * 2000 + "]" * 2000, "[" * 100_000, '"' + "x" * 100_000 + '"', "'x'", "undefined", "1 2", "\u2028", '"\n"'),
 )
-"""What a value of a JSON text may become."""
+"""Possible replacements for a JSON value."""
 
 _TOKEN = re.compile(rb'"[^"\n]*"|-?\d+(?:\.\d+)?|null')
 
@@ -169,7 +169,7 @@ def _in_lines(change: Callable[[list[bytes], Random], None]) -> Mutation:
 
 
 def _some_line(lines: list[bytes], rng: Random) -> int:
-    """Return a line's number; the header is as likely as all others together are in a small file."""
+    """Return a line number; in a small file, the header is as likely as all other lines together."""
     return 0 if rng.random() < 0.15 else rng.randrange(len(lines))
 
 
@@ -191,7 +191,7 @@ def _blank_line(lines: list[bytes], rng: Random) -> None:
 
 
 def _in_fields(change: Callable[[list[bytes], Random], None]) -> Mutation:
-    """Return a mutation of the list of fields of one line, or of several."""
+    """Return a mutation of the fields of one or several lines."""
 
     def apply(data: bytes, rng: Random) -> bytes:
         delimiter = max((b",", b"|", b"\t", b" "), key=data[:2000].count)
@@ -277,14 +277,14 @@ _TEXT: _Pool = {
     "quote fields": (_in_fields(_quote_field), 5),
 }
 _JSON: _Pool = {**_TEXT, "set a JSON value": (_json_value, 40)}
-"""Mutations by what they do, with their weights."""
+"""Mutations by description, with their weights."""
 
 _HUGE = 0.004
-"""Share of mutations that blow a field up to megabytes."""
+"""Share of mutations that enlarge a field to megabytes."""
 
 
 def mutate(files: dict[str, bytes], rng: Random) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files with one to four mutations of one or two of them, and what was done."""
+    """Return the files with one to four mutations in one or two of them, and a description."""
     changed = dict(files)
     how = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):

@@ -1,4 +1,4 @@
-"""The small sources that fuzz cases start from: cuts of the sample traces, and mapped logs."""
+"""The small sources for fuzz cases: parts of the sample traces, and mapped logs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 
 
 class Seed(NamedTuple):
-    """A small source to start from."""
+    """A small source for fuzz cases."""
 
     format: str
     files: dict[str, bytes]
     mapping: str = ""
     """Text of the mapping file, for the format csv."""
     one_to_one: str = ""
-    """Files whose kept records are the jobs, as a regular expression; '' where a job is no single record."""
+    """Regular expression for the files whose kept records are jobs; '' if a job is not a single record."""
     members: tuple[str, ...] = ()
-    """SHA-256 of what the archives hold."""
+    """SHA-256 of the archives' contents."""
 
     @property
     def independent(self) -> bool:
-        """Whether each line gives a job of its own, told by its first field, whatever the other lines say."""
+        """Whether each line is a separate job, identified by its first field and independent of other lines."""
         names = ("helios", "acme", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "csv")
         return self.format in names and bool(self.one_to_one) and self.is_text and "jobs.jsonl" not in self.files
 
@@ -101,7 +101,7 @@ _JOB_COLUMNS = ("id", "user", "submitted", "started", "ended", "gpus", "memory",
 
 @cache
 def seeds() -> dict[str, Seed]:
-    """Return the sources that cases start from, by name."""
+    """Return the sources for fuzz cases by name."""
     found = {
         "philly": Seed("philly", _philly(), one_to_one="cluster_job_log"),
         "helios": Seed("helios", _heads("helios", 40), one_to_one=r".*cluster_log\.csv"),
@@ -115,7 +115,7 @@ def seeds() -> dict[str, Seed]:
         "slurm-samples": Seed("slurm", _slurm_samples()),
         "swf": Seed("swf", _heads("swf", 60)),
         "pbs": Seed("pbs", _heads("pbs", 40)),
-        # A record of a printed history is a block of lines, which the judge of the account does not count.
+        # A record of a printed history is a block of lines, which the record check cannot count.
         "lsf": Seed("lsf", {name: text for name, text in _heads("lsf", 60).items() if name != "history.txt"}),
         "kubernetes": Seed("kubernetes", _kubernetes()),
         "flux": Seed("flux", {"flux.json": _flux()}),
@@ -140,7 +140,7 @@ def seeds() -> dict[str, Seed]:
         "parts": {f"helios.tar.gz.parta{chr(97 + i)}": packed[i * 1000 : (i + 1) * 1000] for i in range(9)},
     }
     for name, files in archives.items():
-        # A plain tar has no sums over its content.
+        # A plain tar has no checksums of its content.
         found[name] = Seed("helios", files, members=() if name == "tar" else digests)
     return found
 
@@ -156,9 +156,9 @@ def _heads(name: str, lines: int) -> dict[str, bytes]:
 
 
 def _slurm_site() -> dict[str, bytes]:
-    """Return a dump with commands of several lines, and beside it machines, samples of jobs and GPU telemetry.
+    """Return a dump with multi-line commands, and next to it machines, job samples and GPU telemetry.
 
-    No name ends in .txt: the judge of the account would count lines as records.
+    No name ends in .txt, because the record check would count lines as records.
     """
     folder = SAMPLES / "slurm-dumps"
     files = {path.stem + path.suffix.replace(".txt", ".log"): path for path in (folder / "site").iterdir()}
@@ -176,7 +176,7 @@ def _slurm_site() -> dict[str, bytes]:
 
 
 def _slurm_samples() -> dict[str, bytes]:
-    """Return a dump, and beside it what tools print on nodes: nvidia-smi, dmon, dcgmi, -q -x and an exporter's text."""
+    """Return a dump, and next to it node tool output: nvidia-smi, dmon, dcgmi, -q -x and an exporter's text."""
     log, query, dmon, dcgmi, scrapes = (
         ["JobID|Submit|Start|End|State|AllocTRES|NNodes|NodeList"],
         ["timestamp, index, uuid, utilization.gpu [%], memory.used [MiB], power.draw [W]"],
@@ -210,7 +210,7 @@ def _slurm_samples() -> dict[str, bytes]:
 
 
 def _kubernetes() -> dict[str, bytes]:
-    """Return the snapshots with a few objects each."""
+    """Return the snapshots, each with a few objects."""
     files = {}
     for path in sorted((SAMPLES / "kubernetes").glob("*.json")):
         whole = json.loads(path.read_bytes())
@@ -220,7 +220,7 @@ def _kubernetes() -> dict[str, bytes]:
 
 
 def _faults() -> dict[str, bytes]:
-    """Return faults of a few servers, and the statistics that go with them."""
+    """Return faults of a few servers and the matching statistics."""
     kinds = [("Hardware Failure", "GPU", "GPU Lost"), ("Other Failure", "Unknown Error", "Unknown Error")]
     records = [
         {
@@ -262,7 +262,7 @@ def _pai() -> dict[str, bytes]:
 
 
 def _in_document(mapping: str) -> str:
-    """Return a mapping of lines as one of an array inside a document, with the team of a user from another file."""
+    """Turn a mapping of lines into one of an array in a document, with users' teams from another file."""
     mapping = mapping.replace('files = "jobs.*"', 'files = "jobs.json"\nrecords = "data.jobs"')
     return mapping.replace(
         'user = "user"', 'user = { columns = ["user", "id"] }\nvc = { column = "user", lookup = "teams" }'
@@ -270,7 +270,7 @@ def _in_document(mapping: str) -> str:
 
 
 def _flux() -> bytes:
-    """Return jobs of Flux, an object a line: eventlogs as text and as lists, R and jobspec."""
+    """Return Flux jobs, one object per line: eventlogs as text and as lists, R and jobspec."""
     lines = []
     for number in range(30):
         at = 1_700_000_000.5 + 60 * number

@@ -1,4 +1,4 @@
-"""Run numbered cases in a process of their own, and a new one after each crash or hang; tell what was found."""
+"""Run numbered cases in a worker process, restart it after each crash or hang, and report the findings."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 __all__ = ["CASE_S", "Log", "Verdict", "report", "supervise", "time_out"]
 
 CASE_S = 60
-"""Longest that a case may take [s]."""
+"""Time limit of a case [s]."""
 HANG_S = 2 * CASE_S
-"""After this long without a sign the process is ended from outside [s]."""
+"""Time without progress after which the supervisor kills the process [s]."""
 
 
 class Verdict(NamedTuple):
-    """What came out of a case."""
+    """The outcome of a case."""
 
     kind: str
-    """'finding', or what a good outcome is called."""
+    """'finding', or the name of a good outcome."""
     text: str = ""
 
 
 class Log:
-    """The outcome of each case so far, a line each, in a file that worker and supervisor share."""
+    """The outcomes so far, one line per case, in a file that worker and supervisor share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def enter(self, number: int, name: str, verdict: Verdict, how: list[str] | None = None) -> None:
-        """Add the outcome of a case; a later one of the same case counts."""
+        """Add the outcome of a case; the last outcome of a case counts."""
         entry = {"case": number, "name": name, "kind": verdict.kind, "text": verdict.text, "how": how or []}
         with self.path.open("a") as stream:
             stream.write(json.dumps(entry) + "\n")
@@ -48,7 +48,7 @@ class Log:
 
 
 def supervise(command: list[str], log: Log, cases: int, talk: Path) -> None:
-    """Run all cases; `command` with a number added runs those from it on, and enters each into the log."""
+    """Run all cases; `command` plus a number runs the cases from that number on and logs each of them."""
     log.path.write_text("")
     start = 0
     while start < cases:
@@ -64,14 +64,14 @@ def supervise(command: list[str], log: Log, cases: int, talk: Path) -> None:
 
 
 def report(log: Log, begin: float, again: str) -> int:
-    """Print how many cases ended how, and the findings, alike ones together; return the exit code.
+    """Print the number of cases per outcome and the findings, grouped by similarity; return the exit code.
 
     Parameters
     ----------
     log : Log
         The outcomes.
     begin : float
-        When the run began [s, monotonic].
+        Start of the run [s, monotonic].
     again : str
         The command that repeats a case, with {name} and {case}.
     """
@@ -91,13 +91,13 @@ def report(log: Log, begin: float, again: str) -> int:
 
 
 def time_out(_signal: int, _frame: object) -> NoReturn:
-    """End a case that takes too long; a handler of SIGALRM."""
+    """End a case that takes too long; this is the SIGALRM handler."""
     message = f"not finished after {CASE_S} s"
     raise TimeoutError(message)
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the exit status of the process; end it when its log has not grown for long."""
+    """Return the exit status of the process; kill it if its log has not grown for too long."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(5)

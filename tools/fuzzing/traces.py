@@ -1,4 +1,4 @@
-"""The Traces that damages start from, and cases made of them."""
+"""The undamaged Traces, and the cases made from them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NAMES = ("philly", "helios", "alibaba-pai", "alibaba-openb", "slurm", "acme", "s
 
 
 class Traces:
-    """The undamaged Traces, each made when it is first asked for, in a folder that may be kept."""
+    """The undamaged Traces, each made on first use, in a folder that may be kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def source(self, name: str) -> Path:
-        """Return the folder of raw files of a source."""
+        """Return the folder with the raw files of a source."""
         folder = self._folder / f"{name}-logs"
         if not folder.is_dir():
             for path, content in seeds()[name].files.items():
@@ -37,7 +37,7 @@ class Traces:
         return folder
 
     def trace(self, name: str) -> Path:
-        """Return the folder of its Trace."""
+        """Return the folder of the source's Trace."""
         folder = self._folder / name
         if not (folder / "manifest.json").is_file():
             ingest_logs(self.source(name), folder, format_name=seeds()[name].format, max_reject_share=1.0)
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     """A damaged Trace."""
 
     name: str
-    """The source that it comes from."""
+    """Name of the source."""
     trace: Path
     good: Path
     """The same Trace, undamaged."""
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def make_case(number: int, run_number: int, traces: Traces, folder: Path, names: Sequence[str] = NAMES) -> Case:
-    """Return case `number` of the run with that seed, made in `folder`; the same each time."""
+    """Make case `number` of the run with the given seed in `folder`; it is the same each time."""
     name = names[number % len(names)]
     shutil.rmtree(folder, ignore_errors=True)
     trace = folder / "trace"
@@ -67,7 +67,7 @@ def make_case(number: int, run_number: int, traces: Traces, folder: Path, names:
 
 
 def judge(case: Case, command: str) -> list[str]:
-    """Run a command on a copy of the Trace and return what is wrong with how it ended."""
+    """Run a command on a copy of the Trace and return the faults of its ending."""
     folder = case.trace.parent / "work"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(case.trace, folder / "trace", symlinks=True)

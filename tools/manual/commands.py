@@ -1,4 +1,4 @@
-"""The page of all commands, from the Typer application."""
+"""The reference page of all commands, generated from the Typer application."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["commands", "page"]
 
 _INTRO = """\
-Data goes to stdout, notes and progress to stderr. Exit codes: 0 done, 1 `tracekit validate` found problems,
-or `tracekit analyze` or `tracekit guidelines` could not make some parts ([report.md](../report.md#parts-that-fail)),
-2 the input, an option or the output place was at fault, 130 interrupted. `tracekit --version` prints the version;
-`tracekit --debug` before a command shows the traceback of an error."""
+Data goes to stdout, notes and progress to stderr. Exit codes: 0 success; 1 `tracekit validate` found problems, or some
+parts of `tracekit analyze` or `tracekit guidelines` failed ([report.md](../report.md#parts-that-fail)); 2 the input, an
+option or the output location is invalid; 130 interrupted. `tracekit --version` prints the version. `tracekit --debug`
+before a command shows the traceback of an error."""
 
 _WORDS = {Path: "PATH", float: "NUMBER", int: "INTEGER", str: "TEXT"}
 _EXAMPLE = re.compile(r"Example: (tracekit .*)")
@@ -37,9 +37,9 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its full name, a group before its members.
+    """Yield every command with its full name, each group before its members.
 
-    The commands are those of the library that Typer stands on, which has no public types.
+    The commands come from the library on which Typer is based, which has no public types.
     """
     yield from _below("tracekit", typer.main.get_command(app))
 
@@ -59,7 +59,7 @@ def _command(name: str, command: Any) -> list[str]:
     lines = ["", f"## {name}", "", "```text", " ".join([name, *_usage(arguments, options)]), "```"]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         example = _EXAMPLE.fullmatch(paragraph)
-        # Help texts are Markdown already.
+        # Help texts are already Markdown.
         lines += ["", "```sh", example[1], "```"] if example else ["", paragraph]
     lines += table(("argument", "meaning"), [(code(_metavar(p, hints)), plain(p.help or "")) for p in arguments])
     return lines + table(("option", "value", "default", "meaning"), [_option(p, hints) for p in options])
@@ -91,7 +91,7 @@ def _value(parameter: Any, hints: dict[str, Any]) -> str:
     kind = _kind(hints.get(parameter.name))
     if parameter.metavar is None and get_origin(kind) is Literal:
         return codes(get_args(kind))
-    # A table has no place for the bar in 'auto|FILE.toml'.
+    # A table cell cannot contain the bar in 'auto|FILE.toml'.
     return " or ".join(code(word) for word in _metavar(parameter, hints).split("|"))
 
 

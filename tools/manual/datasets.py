@@ -1,4 +1,4 @@
-"""The page of the public traces, from the catalog."""
+"""The reference page of the public traces, generated from the catalog."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit datasets fetch NAME -o DIR` downloads one of these public traces; run again, it resumes where it stopped. Each
-publisher's licence holds. Cite the study when you publish results. No data of them is part of tracekit."""
+`tracekit datasets fetch NAME -o DIR` downloads one of these public traces; if you run it again, it resumes where it
+stopped. Each publisher's licence applies. Cite the study when you publish results. tracekit contains none of these
+data."""
 
 
 def page() -> str:

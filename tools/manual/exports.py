@@ -1,4 +1,4 @@
-"""The page of all exports, from their targets."""
+"""The reference page of all exports, generated from the targets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit export TRACE --to NAME -o OUT` writes the jobs of a Trace as one of these simulators reads them, and
-`--option NAME=VALUE` gives an option. [Exporting a trace](../export.md) tells what a job has to do, and how to add a
-target."""
+`tracekit export TRACE --to NAME -o OUT` writes the jobs of a Trace in the format of one of these simulators;
+`--option NAME=VALUE` sets an option. [Exporting a trace](../export.md) explains which jobs are exported, and how to add
+a target."""
 
 
 def page() -> str:
@@ -31,7 +31,10 @@ def page() -> str:
 def _target(target: Target) -> list[str]:
     lines = ["", f"## {target.name}", "", f"**{plain(target.title)}**"]
     lines += ["", f"Read by: {plain(sentence(target.reads))}"]
-    lines += ["", f"Writes a {'folder' if target.folder else 'file'}. Needs of a job: {plain(sentence(target.needs))}"]
+    lines += [
+        "",
+        f"Writes a {'folder' if target.folder else 'file'}. Required per job: {plain(sentence(target.needs))}",
+    ]
     if target.companions:
         lines += [
             "",
@@ -39,9 +42,9 @@ def _target(target: Target) -> list[str]:
             *bullets(f"`*{end}`: {sentence(what)}" for end, what in target.companions.items()),
         ]
     if target.lost:
-        lines += ["", f"Left out: {plain(sentence(target.lost))}"]
+        lines += ["", f"Not exported: {plain(sentence(target.lost))}"]
     rows = [(code(f.name), plain(f.meaning), plain(f.filled_from)) for f in target.fields]
-    lines += table(("field", "what it holds", "filled from"), rows)
+    lines += table(("field", "content", "filled from"), rows)
     options = [
         (code(name), code(o.default) if o.default else "(empty)", codes(o.choices) or "any", plain(o.meaning))
         for name, o in target.options.items()

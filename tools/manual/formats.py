@@ -1,4 +1,4 @@
-"""The page of all source formats, from their modules."""
+"""The reference page of all source formats, generated from their modules."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit ingest SRC -o TRACE` finds out by itself which of these formats a source has; `--format NAME` decides it
-otherwise, and `--option NAME=VALUE` gives an option. The columns of the raw files are described in `schemas/sources/`.
-In every format a time that cannot be (an end before its start, a start before the submission, the epoch, a date far
-from the log) is unknown while its record stays: [How tracekit handles doubtful data](../quality.md).
-[Your own log](../mapping.md) shows how to read any other table, [Write a format](../howto/format.md) how to add a
-format."""
+`tracekit ingest SRC -o TRACE` detects which of these formats a source has; `--format NAME` overrides the detection, and
+`--option NAME=VALUE` sets an option. The columns of the raw files are described in `schemas/sources/`. In every format,
+an impossible time (an end before its start, a start before the submission, the epoch, a date far from the log) becomes
+unknown, and its record is kept: [How tracekit handles doubtful data](../quality.md). [Your own log](../mapping.md)
+shows
+how to read any other table, [Write a format](../howto/format.md) how to add a format."""
 
 
 _BESIDE = """\
-Files of these kinds complete the Trace of a log in the same folder or archive, whatever they are called: they are
-recognized by their first bytes. [Machine lists and node events](../machines.md) describes their use."""
+Files of these kinds in the same folder or archive add to the Trace of a log. tracekit recognizes them by their first
+bytes, whatever their names. [Machine lists and node events](../machines.md) describes their use."""
 
 
 def page() -> str:
@@ -45,7 +45,7 @@ def _format(member: Format) -> list[str]:
     lines = ["", f"## {member.name}", "", f"**{plain(member.title)}**"]
     for paragraph in (inspect.getdoc(sys.modules[type(member).__module__]) or "").split("\n\n"):
         lines += ["", plain(paragraph.strip())]
-    # In a table a pipe of a pattern would need a backslash, which code shows.
+    # In a table, a pipe in a pattern would need a backslash, which inline code would show.
     files = [f"- {plain(kind.title)}: {code(kind.pattern)}" for kind in member.raw_files]
     lines += ["", "Raw files, by patterns of their names:", "", *files]
     rows = [

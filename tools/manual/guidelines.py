@@ -1,4 +1,4 @@
-"""The page of all guidelines, from their registry."""
+"""The reference page of all guidelines, generated from their registry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit guidelines TRACE` judges a Trace by these rules. A guideline holds when every threshold is crossed, and only
-then its advice is given. [Guidelines](../guidelines.md) tells how the verdict and the expected effect come about,
-[Write a guideline](../howto/guideline.md) how to add one."""
+`tracekit guidelines TRACE` judges a Trace by these rules. A guideline holds if every threshold is crossed; only then is
+its advice given. [Guidelines](../guidelines.md) explains the verdict and the expected effect,
+[Write a guideline](../howto/guideline.md) shows how to add one."""
 
 
 def page() -> str:
@@ -33,7 +33,7 @@ def _guideline(g: Guideline) -> list[str]:
     limits = {t.key: t for t in g.thresholds}
     rows = [(code(m.key), plain(m.what), plain(m.unit), plain(m.n_of), _limit(limits.get(m.key))) for m in g.measures]
     lines += table(("measure", "what it is", "unit", "counted over", "holds from"), rows)
-    lines += ["", f"The headline {code(g.measures[0].key)} needs {g.least_n} {plain(g.measures[0].n_of)} or more."]
+    lines += ["", f"The headline {code(g.measures[0].key)} needs at least {g.least_n} {plain(g.measures[0].n_of)}."]
     if g.tables:
         lines[-1] += f" Needs the tables {codes(g.tables)}."
     if g.needs:
@@ -46,7 +46,7 @@ def _guideline(g: Guideline) -> list[str]:
     if g.trial is None:
         lines += ["", f"Effect by replay: none. {plain(sentence(g.no_trial))}"]
     elif isinstance(g.trial, LossTrial):
-        lines += ["", "Effect on what outages cost, by replays of the twin with the recorded outages."]
+        lines += ["", "Effect on the cost of outages, by replays of the twin with the recorded outages."]
     else:
         changes = ", ".join(code(c) if isinstance(c, str) else c.name for c in g.trial.changed)
         lines += ["", f"Effect by replay in the twin of the log: {changes}."]

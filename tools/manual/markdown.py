@@ -1,4 +1,4 @@
-"""Markdown that GitHub and MkDocs read alike."""
+"""Markdown that GitHub and MkDocs render the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def head(title: str, source: str, intro: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    r"""Return text in which nothing is markup, except what stands in backquotes.
+    r"""Return text with all markup escaped, except inside backquotes.
 
     Examples
     --------
@@ -40,28 +40,28 @@ def _escaped(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """Return one piece of code; with two backquotes where it has one."""
+    """Return text as inline code, with double backquotes if it contains one."""
     shown = str(text)
     return f"`` {shown} ``" if "`" in shown else f"`{shown}`"
 
 
 def codes(names: Iterable[object]) -> str:
-    """Return pieces of code with commas between them."""
+    """Return names as inline code, separated by commas."""
     return ", ".join(code(name) for name in names)
 
 
 def sentence(text: str) -> str:
-    """Return text that ends like a sentence."""
+    """Return text that ends with a full stop."""
     return text if not text or text[-1] in ".!?:" else f"{text}."
 
 
 def bullets(lines: Iterable[str]) -> list[str]:
-    """Return a list, one bullet a line of text, and a blank line before it."""
+    """Return a bullet list with one bullet per text, preceded by a blank line."""
     return ["", *(f"- {plain(' '.join(line.split()))}" for line in lines)]
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table of cells that are Markdown already, a blank line before it; nothing where there are no rows."""
+    """Return a table of Markdown cells, preceded by a blank line; empty if there are no rows."""
     lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     return ["", f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}", *lines] if lines else []
 

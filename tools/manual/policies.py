@@ -1,4 +1,4 @@
-"""The page of all policies, from their cards, and of the assumptions, from models.toml."""
+"""The reference page of all policies, generated from their cards, and of the assumptions, from models.toml."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ __all__ = ["page"]
 
 _INTRO = """\
 `tracekit replay TRACE -p NAME,key=value -o OUT` runs the jobs of a Trace under one of these policies, and
-`tracekit policies NAME` prints its card. Durations are seconds. What stands under "the same as" is a degenerate case:
-with those parameters or inputs the policy does what another one does.
-[Replaying a trace](../replay.md) tells how a replay works, [Write a policy](../howto/policy.md) how to add one."""
+`tracekit policies NAME` prints its card. Durations are in seconds. "The same as" lists
+special cases: with those parameters or inputs, the policy behaves like another one.
+[Replaying a trace](../replay.md) explains how a replay works, [Write a policy](../howto/policy.md) shows how to add
+one."""
 
 _ASSUMED = """\
-What no log tells, and a replay therefore has to assume. A policy's card names the ids. The values are the defaults;
-`--models FILE` changes them. The evidence says how far a number may be trusted."""
+Values that no log records, so a replay must assume them. A policy's card lists their ids. The values are the defaults;
+`--models FILE` changes them. The evidence shows how far you can trust a number."""
 
 _NOT_REPLAYED = """\
-What a replay of jobs cannot show, whatever it assumes. `tracekit policies --not-replayed` prints the same."""
+Systems that a replay of jobs cannot simulate under any assumption. `tracekit policies --not-replayed` prints the same
+list."""
 
 
 def page() -> str:
@@ -76,7 +78,7 @@ def _not_replayed() -> list[str]:
 
 
 def _anchor(name: str) -> str:
-    """Return the anchor of the section that holds an assumption."""
+    """Return the anchor of the section that contains an assumption."""
     models = load_models()
     return f"assumption-{models.ids[name].replace('_', '-')}"
 

@@ -1,4 +1,4 @@
-"""The page of all queries, from the headers of their files."""
+"""The reference page of all queries, generated from the headers of their files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit query TRACE NAME` answers one of these questions. `tracekit query TRACE` says which of them a Trace can
-answer. A parameter is given as `--param NAME=VALUE`; the first choice is the default. The unit of a column stands
-beside it: a share runs from 0 to 1, a percentage from 0 to 100. NULL is unknown. The class of a size is one of 0, <1,
-1, 2-4, 5-8, >8 GPUs. `--intervals` adds 95 % confidence intervals to the columns that are marked."""
+`tracekit query TRACE NAME` answers one of these questions. `tracekit query TRACE` shows which of them a Trace can
+answer. Set a parameter with `--param NAME=VALUE`; the first choice is the default. Each column has its unit: a share
+ranges from 0 to 1, a percentage from 0 to 100. NULL means unknown. Size classes are 0, <1, 1, 2-4, 5-8 and >8 GPUs.
+`--intervals` adds 95 % confidence intervals to the marked columns."""
 
 _VIEWS = """\
-Definitions that several queries share. A query of your own may read them like tables:
+Definitions that several queries share. Your own queries can read them like tables;
 [Write a query](../howto/query.md) shows how."""
 
-_TIMELINES = "Relations that follow a trace through time. They are computed in Python, and SQL names them like tables."
+_TIMELINES = "Relations that follow a trace over time. Python computes them, and SQL uses them like tables."
 
 
 def page() -> str:
@@ -66,7 +66,7 @@ def _reads(what: Query | TimelineTable) -> list[str]:
     if one_of:
         parts.append(f"needs one of {codes(one_of)}")
     if what.also:
-        parts.append(f"reads {codes(what.also)} where they are there")
+        parts.append(f"reads {codes(what.also)} if they exist")
     needs = getattr(what, "needs", ())
     if needs:
         parts.append(f"needs the capabilities {codes(needs)}")

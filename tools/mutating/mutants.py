@@ -1,4 +1,4 @@
-"""What is changed: mutants that Cosmic Ray finds in modules, tokens of Cython's files, and changes of text."""
+"""The mutants: those that Cosmic Ray finds in modules, token changes in Cython files, and text changes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Mutant", "find", "is_python", "sampled", "text_change"]
 
 _SEED = "1"
-# Each comparison moved over its boundary and negated, each operation by its opposite. Cosmic Ray's other replacements
-# (a difference by a shift, equality by identity) mostly break at once, or are the same for the values that occur.
+# Each comparison has its boundary moved and is negated, and each operation is replaced by its opposite. Cosmic Ray's
+# other replacements (a difference by a shift, equality by identity) mostly break at once, or are equivalent for the
+# values that occur.
 _OPERATORS = re.compile(
     "ReplaceComparisonOperator_(Lt_LtE|Lt_GtE|LtE_Lt|LtE_Gt|Gt_GtE|Gt_LtE|GtE_Gt|GtE_Lt|Eq_NotEq|NotEq_Eq|Is_IsNot"
     "|IsNot_Is|In_NotIn|NotIn_In)"
@@ -37,24 +38,24 @@ _OPERATORS = re.compile(
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change, named so that it stays the same when other lines change."""
+    """One change, with a name that stays the same when other lines change."""
 
     file: str
-    """Path in the checkout."""
+    """Path of the file in the checkout."""
     within: str
     """Function or class; '' for the module itself."""
     change: str
-    """Cosmic Ray's operator, 'old to new' of a token of Cython, or 'text'."""
+    """Cosmic Ray's operator, 'old to new' for a Cython token, or 'text'."""
     line: str
-    """The line that is changed, without its indentation; of a change of text, 'old -> new'."""
+    """The changed line without its indentation; for a text change, 'old -> new'."""
     nth: int = 1
-    """Which of equal changes to equal lines of one function it is, from 1."""
+    """Number of this change among equal changes to equal lines of one function, from 1."""
     occurrence: int = field(default=0, compare=False)
-    """What Cosmic Ray calls it in the file as it is, or which of all changes of tokens it is there."""
+    """Cosmic Ray's identifier of the change in the current file, or its number among all token changes there."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Mutant:
-        """Return the mutant that an entry of survivors.toml names."""
+        """Return the mutant described by an entry of survivors.toml."""
         return cls(entry["file"], entry.get("within", ""), entry["change"], entry["line"], entry.get("nth", 1))
 
     def __str__(self) -> str:
@@ -62,20 +63,20 @@ class Mutant:
         return f"{self.file}, {self.within or 'module'}, {self.change}{nth}: {self.line}"
 
     def applied(self, tree: Path) -> str:
-        """Return the text of the file with the change made; the file in `tree` is left as it was."""
+        """Return the text of the file with the change applied; the file in `tree` stays unchanged."""
         path = tree / self.file
         text = path.read_text(encoding="utf-8")
         if self.change == "text":
             old, new = self.line.split(" -> ")
             if text.count(old) != 1:
-                raise SystemExit(f"{self.file} does not hold the text to be changed once: {old}")
+                raise SystemExit(f"{self.file} does not contain the text to change exactly once: {old}")
             return text.replace(old, new)
         if not self.file.endswith(".py"):
             return list(changes(text))[self.occurrence].made(text)
         from cosmic_ray.cli import cli
 
         try:
-            with contextlib.suppress(SystemExit):  # what the command line ends with, well or not
+            with contextlib.suppress(SystemExit):  # the command line always ends with it
                 cli.main(["apply", str(path), f"core/{self.change}", str(self.occurrence)])
             changed = path.read_text(encoding="utf-8")
         finally:
@@ -86,12 +87,12 @@ class Mutant:
 
 
 def text_change(file: str, old: str, new: str) -> Mutant:
-    """Return the mutant that puts one text in the place of another."""
+    """Return the mutant that replaces one text by another."""
     return Mutant(file, "", "text", f"{old} -> {new}")
 
 
 def find(tree: Path, module: str) -> list[Mutant]:
-    """Return the mutants of a module, or of a .pxi file, in the order of its lines."""
+    """Return the mutants of a module or .pxi file in line order."""
     text = (tree / module).read_text(encoding="utf-8")
     lines = text.splitlines()
     met: Counter[tuple[str, str, str]] = Counter()
@@ -115,7 +116,7 @@ def find(tree: Path, module: str) -> list[Mutant]:
 
 
 def is_python(file: str, text: str) -> bool:
-    """Return whether a changed file can be read at all: Cosmic Ray takes the star of `f(*rows)` for a product."""
+    """Return whether a changed file can be parsed, because Cosmic Ray takes the star in `f(*rows)` for a product."""
     try:
         if file.endswith(".py"):
             ast.parse(text)
@@ -125,7 +126,7 @@ def is_python(file: str, text: str) -> bool:
 
 
 def sampled(mutants: Sequence[Mutant], size: int) -> list[Mutant]:
-    """Return so many of the mutants, by the hash of their names: a changed line moves only its own in or out."""
+    """Return a sample of mutants chosen by the hash of their names, so a changed line affects only its own mutants."""
     kept = sorted(mutants, key=lambda m: hashlib.sha256(f"{_SEED} {m}".encode()).digest())[:size]
     return [mutant for mutant in mutants if mutant in kept]
 
@@ -146,7 +147,7 @@ def _work_items(tree: Path, module: str) -> Iterator[dict[str, Any]]:
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield where no code runs: annotations, signatures but for their defaults, and what only type checkers read."""
+    """Yield places where no code runs: annotations, signatures without their defaults, and code for type checkers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
             yield _span(node.annotation)

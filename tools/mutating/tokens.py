@@ -1,4 +1,4 @@
-"""Changes of Cython's text, which Cosmic Ray cannot read: Python's tokenizer can; one token is changed at a time."""
+"""Token changes in Cython files, which Python's tokenizer can read but Cosmic Ray cannot; one token at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "changes"]
 
-# Each comparison moved over its boundary and negated, each operation by its opposite, as Cosmic Ray's are here.
+# Each comparison has its boundary moved and is negated, and each operation is replaced by its opposite, as for
+# Cosmic Ray here.
 _BOTH_WAYS = "== !=, + -, << >>, & |, += -=, &= |=, and or, True False, break continue"
 _ONE_WAY = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "*": "+", "//": "*", "%": "*"}
 _OTHERS: dict[str, tuple[str, ...]] = {
@@ -24,20 +25,20 @@ _DEFINITION = re.compile(r"(?:cdef|cpdef|def)\b[^=]*?\b(\w+)\(")
 
 
 class Change(NamedTuple):
-    """One token put in the place of another."""
+    """The replacement of one token by another."""
 
     what: str
-    """'old to new'."""
+    """Description of the change, 'old to new'."""
     within: str
-    """The function that it is in; '' outside of any."""
+    """The function that contains the token; '' outside functions."""
     line: int
-    """Where it is, from 1."""
+    """Position of the token, from 1."""
     column: int
     old: str
     new: str
 
     def made(self, text: str) -> str:
-        """Return the text with the change made."""
+        """Return the text with the change applied."""
         lines = text.splitlines(keepends=True)
         line = lines[self.line - 1]
         lines[self.line - 1] = line[: self.column] + self.new + line[self.column + len(self.old) :]
@@ -45,10 +46,10 @@ class Change(NamedTuple):
 
 
 def changes(text: str) -> Iterator[Change]:
-    """Yield every change of a .pxi or .pyx file in the order of its lines.
+    """Yield every change of a .pxi or .pyx file in line order.
 
-    An operator of two values has a blank on either side. So the stars of pointers, the signs of addresses and numbers
-    and the brackets of casts, which have none, are left alone.
+    Only operators with a blank on both sides are binary. So pointer stars, address operators, signs of numbers and cast
+    brackets stay unchanged.
     """
     within = ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -69,7 +70,7 @@ def changes(text: str) -> Iterator[Change]:
 
 
 def _numbers(text: str) -> tuple[str, ...]:
-    """Return the numbers one above and one below a whole number."""
+    """Return the numbers one above and one below an integer."""
     try:
         return str(int(text, 0) + 1), str(int(text, 0) - 1)
     except ValueError:

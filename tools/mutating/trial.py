@@ -1,4 +1,4 @@
-"""Run the tests of an area over one mutant after the other."""
+"""Run the tests of an area on one mutant after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trials"]
 
-# What tracekit and the tests import of others is loaded once; each trial is a fork of the process that has it.
+# Third-party modules of tracekit and the tests are loaded once; each trial is a fork of the process that loaded them.
 _LOADED: tuple[str, ...] = (
     "pytest",
     "polars",
@@ -34,23 +34,23 @@ _ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis 
 
 
 class Trials:
-    """The tests of an area, over a copy of the checkout.
+    """The tests of an area, run on a copy of the checkout.
 
     Parameters
     ----------
     tree : Path
-        The copy; a mutated file is put back after its trial.
+        The copy; a mutated file is restored after its trial.
     tests : sequence of str
-        What pytest gets.
+        Arguments for pytest.
     environment : mapping
         Environment variables of the trials.
     build : sequence of str
-        Arguments of Python that compile what is changed, in the copy; none where nothing is compiled.
+        Arguments for Python that compile the changed copy; empty if nothing is compiled.
 
     Raises
     ------
     SystemExit
-        The tests fail on the code as it is, or it cannot be compiled.
+        The tests fail on the unchanged code, or it cannot be compiled.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class Trials:
             importlib.import_module(name)
         self._tree, self._tests, self._environment, self._command = tree, tests, environment, build
         if not self.build():
-            raise SystemExit(f"this fails on the code as it is: python {' '.join(build)}")
-        # The first run also leaves compiled files behind, which the second one and the trials read.
+            raise SystemExit(f"this fails on the unchanged code: python {' '.join(build)}")
+        # The first run also writes compiled files, which the second run and the trials read.
         for _ in range(2):
             begun = time.monotonic()
             if self._failed(3600):
-                raise SystemExit(f"these tests fail on the code as it is: {' '.join(tests)}")
+                raise SystemExit(f"these tests fail on the unchanged code: {' '.join(tests)}")
         self._most_s = 30 + 5 * (time.monotonic() - begun)
 
     def notices(self, file: str, changed: str) -> bool | None:
-        """Return whether a test fails when a file has another text, or does not come to an end.
+        """Return whether a test fails or does not finish if a file has the changed text.
 
-        None where the text cannot be compiled, which makes it no mutant. What was compiled stays until `build`.
+        Return None if the text cannot be compiled, because then it is not a mutant. Compiled files stay until `build`.
         """
         path = self._tree / file
         text = path.read_text(encoding="utf-8")
-        # A compiled file is known by second and size, which a change need not alter.
+        # Python identifies a compiled file by its time in seconds and its size, which a change may not alter.
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
         try:
@@ -86,7 +86,7 @@ class Trials:
             path.write_text(text, encoding="utf-8")
 
     def build(self) -> bool:
-        """Compile what the copy holds now, where anything is compiled; return whether that was possible."""
+        """Compile the current copy, if the area needs it; return whether that succeeded."""
         if not self._command:
             return True
         environment = {**os.environ, **self._environment}
@@ -96,7 +96,7 @@ class Trials:
         return done.returncode == 0
 
     def _failed(self, most_s: float, *, write: bool = True) -> bool:
-        """Run the tests in a process of their own; return whether one failed, or the time was up."""
+        """Run the tests in a separate process; return whether a test failed or the time ran out."""
         sys.stdout.flush()
         child = os.fork()
         if not child:

@@ -1,4 +1,4 @@
-"""Read reference numbers, and put one where a query measures it."""
+"""Read reference numbers, and assign them to the queries that measure them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Reference:
     source: str
     note: str
     study: str = ""
-    """The file it stands in."""
+    """The file that contains it."""
 
     @property
     def confidence(self) -> str:
-        """The letter that the note states, or the one that the source implies."""
+        """The confidence letter given in the note, or the one that the source implies."""
         stated = re.search(r"conf=([A-E])", self.note)
         if stated:
             return stated[1]
@@ -50,7 +50,7 @@ class Reference:
 
     @property
     def accuracy(self) -> str:
-        """How exactly a figure could be read."""
+        """The accuracy with which a figure could be read."""
         found = re.search(
             r"(?:about )?\+-\s?([\d.]+)\s?(percentage points?|percent|pp|utilization points|jobs)?", self.note
         )
@@ -61,7 +61,7 @@ class Reference:
 
 
 def read_references(folder: Path) -> list[Reference]:
-    """Return the numbers of every file of a folder, in the order of files and lines."""
+    """Return the numbers of all files in a folder, in the order of files and lines."""
     found = []
     for path in sorted(folder.glob("*_published.csv"), key=lambda p: (p.name != "philly_published.csv", p.name)):
         with path.open(encoding="utf-8", newline="") as file:
@@ -84,9 +84,9 @@ _SUMS = re.compile(r"(job_num|(cpu|gpu)_job_num|(complete|cancel|fail)_gpu_time)
 
 
 def pooled(references: Iterable[Reference]) -> list[Reference]:
-    """Return what a study states of each cluster, put together for all clusters: sums, and means weighted by jobs.
+    """Combine a study's numbers for each cluster over all clusters: sums, and means weighted by jobs.
 
-    Only numbers of the summary file, which states counts too.
+    This works only for numbers from the summary file, which also has counts.
     """
     by_metric: dict[str, dict[str, Reference]] = {}
     for r in references:
@@ -155,13 +155,13 @@ _STATUS = {
 }
 _PHASES = {"Running": "unknown|running", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _REASONS = {"CUDA ver. mismatch": "cuda_version_mismatch"}
-"""Names that the rules of the log classifier give the paper's reasons, where they are not its own words."""
+"""The log classifier's names for the paper's failure reasons, if they differ."""
 _CLASSES = {"0": "0", "(0,1)": "<1", "1": "1"}
 _WHOLE = {"all", "Philly", "Helios", "PAI"}
 
 
 def _words(reference: Reference) -> dict[str, str]:
-    """Return what a group says, by the names that rules use."""
+    """Return the values in a group, by the names that rules use."""
     found: dict[str, str] = {}
     for part in filter(None, reference.group.split(";")):
         match = re.fullmatch(r"([\w ]*?)(<=|>=|=)([^=]*)", part)
@@ -190,7 +190,7 @@ def _of_gpu_jobs(reference: Reference, kind: str) -> bool:
 
 
 def _sizes(found: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what a group says about sizes and reasons, in the words of our results."""
+    """Return a group's sizes and reasons in the words of our results."""
     size, request, reason = found.get("size", "").removesuffix(" GPU"), found.get("gpu_request"), found.get("reason")
     part = "gpu_count>0;gpu_count<1" if request == "(0,1)" else f"gpu_count={request}"
     return {
@@ -205,7 +205,7 @@ def _sizes(found: Mapping[str, str]) -> dict[str, str | None]:
 def placed(
     reference: Reference, rule: Rule, queries: Mapping[str, Query], notes: Mapping[str, str]
 ) -> PublishedValue | None:
-    """Return a reference number as the rule places it, or None when the rule's query or a word of it is missing."""
+    """Return a reference number placed by a rule; None if the rule's query or one of its words is missing."""
     words = _words(reference)
     query = queries.get(rule.query)
     try:
@@ -276,7 +276,7 @@ _STUDIES = {"helios": "Helios", "acme": "Acme", "alibaba": "PAI"}
 
 
 def _artefact(reference: Reference) -> str:
-    """Return a reference's artefact as readers call it, with the study where it is not that of the trace."""
+    """Return the reader's name for a reference's artefact, with the study if it is not the trace's own."""
     name = _NAMES.get(reference.artefact, reference.artefact)
     name = re.sub(r"^released-trace notebook \((.*)\)$", r"notebook of the release, \1", name)
     name = re.sub(r"^fig(\d+)", r"Fig \1", re.sub(r"^table(\d+)$", r"Table \1", name))
@@ -325,7 +325,7 @@ def converted(number: float, unit: str, wanted: str) -> float:
     Raises
     ------
     ValueError
-        The units do not go together.
+        The units are incompatible.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a rule of the mapping from reference numbers to queries is."""
+"""The rules that map reference numbers to queries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["GPU_JOBS", "UNSUCCESSFUL", "Rule", "Skip"]
 
 GPU_JOBS = "gpu_class!=0"
 UNSUCCESSFUL = "failed|timeout|node_fail"
-"""The Slurm statuses that the Helios and Acme studies count as failed."""
+"""Slurm statuses that the Helios and Acme studies count as failed."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a query measures the numbers of one artefact and metric.
+    """The place where a query measures the numbers of one artefact and metric.
 
-    `row`, `of` and `params` may hold {key} of the reference number's group; a number without that key is not meant.
+    `row`, `of` and `params` may contain {key} of the reference number's group; the rule skips numbers without that key.
     """
 
     artefact: str
@@ -32,27 +32,27 @@ class Rule:
     params: str = ""
     options: str = ""
     cluster: str | None = None
-    """'*' where `row` names the cluster; by default the group's."""
+    """'*' if `row` names the cluster; by default the group's cluster."""
     note: str = ""
-    """The known mismatch of populations, in addition to the artefact's."""
+    """Known mismatch of populations, in addition to that of the artefact."""
     only: str = ""
     """Regular expression that the group must match."""
 
     def fits(self, artefact: str, metric: str, group: str) -> bool:
-        """Return whether the rule speaks of this number."""
+        """Return whether the rule applies to this number."""
         return _fits(self.artefact, self.metric, artefact, metric) and bool(re.search(self.only, group))
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Numbers that are left out, and why."""
+    """Numbers that are excluded, with the reason."""
 
     artefact: str
     metric: str
     reason: str
 
     def fits(self, artefact: str, metric: str) -> bool:
-        """Return whether the reason speaks of this number."""
+        """Return whether the reason applies to this number."""
         return _fits(self.artefact, self.metric, artefact, metric)
 
 

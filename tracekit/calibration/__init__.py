@@ -1,1 +1,1 @@
-"""A replay that comes as near as it can to what the log recorded: the twin of a cluster."""
+"""The twin of a cluster: the replay that best reproduces what its log recorded."""

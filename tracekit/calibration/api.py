@@ -1,4 +1,4 @@
-"""Find the twin of a log: the replay settings that come nearest to what it recorded."""
+"""Find the twin of a log: the replay settings that best reproduce what it recorded."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 _ORIGINS = (0.4, 0.6, 0.8, 1.0)
-"""Each part lies between two of them [of the time of submissions]; the first is learnt from alone. Our choice."""
+"""Boundaries of the parts, as shares of the submission period; the first part is only learned from. Our choice."""
 _LEAST_DAYS = 56
-"""A log shorter than eight weeks has one split: a part of a rolling score would be less than a week or two."""
+"""A log shorter than eight weeks is split only once, because each part of a rolling score would be too short."""
 _DAY_MS = 86_400_000
 _CANDIDATES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("stage", "rules", "policy", "capacity"), pl.String),
@@ -58,50 +58,50 @@ _CANDIDATES: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class ClusterCalibration:
-    """What was found for one cluster."""
+    """The calibration result for one cluster."""
 
     name: str
     waiting_share: float | None
-    """Its part of the hours waited in all clusters [1]; None where nobody waited."""
+    """The cluster's share of the hours waited in all clusters [1]; None if no job waited."""
     bench: Workbench
     settings: Settings
     score: Score
     tried: tuple[Tried, ...]
     times: JobTimes
-    """How long each job waits and takes in the twin."""
+    """The wait and the completion time of each job in the twin."""
     unseen: Bools
-    """Jobs that the score is over (n,)."""
+    """Mask of the jobs that are scored (n,)."""
 
     @property
     def recorded_s(self) -> Floats:
-        """First start minus submission by the log [s]; NaN unknown (n,)."""
+        """Recorded wait, first start minus submission [s]; NaN if unknown (n,)."""
         return self.bench.recorded_s
 
     @property
     def twin_s(self) -> Floats:
-        """The same in the twin; NaN where a job never starts (n,)."""
+        """Wait in the twin [s]; NaN if a job never starts (n,)."""
         return self.times.queue_s
 
     @property
     def waits(self) -> bool:
-        """Whether any job waits by the log; without, every order of the jobs fits it alike."""
+        """Whether any job waits in the log; if not, every job order fits the log equally well."""
         return bool((np.nan_to_num(self.recorded_s) > 0).any())
 
     @property
     def why_no_effect(self) -> str | None:
-        """Why no effect can be told from this twin, a sentence without its full stop; None where it carries effects."""
+        """Why this twin supports no effects, a sentence without its full stop; None if it supports them."""
         if not self.waits:
-            return "no job waits by the log; the effect cannot be told"
+            return "no job waits in the log; the effect cannot be estimated"
         if self.score.carries:
             return None
         return (
             f"a replay does not reproduce this log ({self.score.missed}; grade {self.score.grade}); "
-            "the effect cannot be told"
+            "the effect cannot be estimated"
         )
 
     @property
     def twin(self) -> ClusterTwin:
-        """Its table in twin.toml."""
+        """The cluster's table in twin.toml."""
         whole = {k: v for k, v in self.score.whole.items() if k in {f.name for f in fields(Scores)}}
         return ClusterTwin(
             **{f.name: getattr(self.settings.rules, f.name) for f in fields(Rules)},
@@ -114,7 +114,7 @@ class ClusterCalibration:
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, for people."""
+        """The result in sentences for display."""
         whole = self.score.whole
         share = "" if self.waiting_share is None else f", with {percent(self.waiting_share)} of the hours waited"
         name = "the log" if self.name == UNNAMED else f"{shorten(self.name, 40)}{share}"
@@ -122,19 +122,21 @@ class ClusterCalibration:
         lines = [
             f"{name}: behaves like {self.settings.rules.words}"
             if self.waits
-            else f"{name}: no job waits, so that it does not tell how its scheduler orders them",
+            else f"{name}: no job waits, so the log does not show how the scheduler orders jobs",
             (
-                f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not "
-                f"chosen, the twin waits {twin} in the mean, the log {log}; {percent(whole['agreeing_share'])} of them "
-                "wait alike (within 5 min or 25 %)"
+                f"grade {self.score.grade}: over the {counted(whole['jobs'], 'jobs')} held out from the calibration, "
+                f"the mean wait is {twin} in the twin and {log} in the log; {percent(whole['agreeing_share'])} of the "
+                "waits agree (within 5 min or 25 %)"
             ),
         ]
         if self.waits and not self.score.carries:
-            lines.append("no effect of a change can be told from it: something else than these rules decided who waits")
+            lines.append(
+                "effects cannot be estimated, because something other than these rules decided which jobs wait"
+            )
         return lines
 
     def candidates(self) -> pl.DataFrame:
-        """Return what was tried, the nearest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""
+        """Return the candidates, closest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""
         rows = [
             {
                 "stage": t.stage,
@@ -158,9 +160,9 @@ class Calibration:
 
     twin: Twin
     clusters: tuple[ClusterCalibration, ...]
-    """Those with most of the waiting hours first."""
+    """The clusters, the one with the most waiting hours first."""
     left_out: dict[str, str]
-    """Clusters without a twin, and why, a sentence without its full stop."""
+    """Clusters without a twin, each with the reason, a sentence without its full stop."""
 
 
 @explain_damage()
@@ -174,46 +176,47 @@ def calibrate(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Find the settings under which a replay of a Trace comes nearest to what its log recorded.
+    """Find the settings with which a replay of a Trace best reproduces what its log recorded.
 
     Parameters
     ----------
     trace : Trace or path
         Jobs with submission, start, end and number of GPUs.
     clusters : sequence of str, optional
-        Which clusters; all by default, those with most of the waiting hours first.
+        Clusters to calibrate; by default all, the one with the most waiting hours first.
     limit : int, optional
-        Look at the first so many jobs of each cluster only; None all.
+        Maximum number of jobs used per cluster, the first ones; None for all.
     budget : int, optional
-        Look at so many jobs in all, split evenly; what a small cluster leaves goes to the others.
+        Maximum total number of jobs, split evenly; what a small cluster does not need goes to the others.
     seed : int
-        Of the delays drawn.
+        Random seed for the delays.
     shared : Ledger, optional
-        The folder in which shards try candidates together, or gathers what they found (docs/howto/shards.md): those of
-        a stage are divided, and what a shard has done itself it makes of what the others left. Each returns the same.
+        Folder in which shards share the work, or from which their results are gathered (see docs/howto/shards.md). The
+        candidates of a stage are divided among the shards; each shard then does what the others left undone. All shards
+        return the same result.
     progress : Progress, optional
-        Receives every candidate.
+        Reports every candidate.
 
     Raises
     ------
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers, and candidates were not tried.
+        `shared` only gathers results, and some candidates were not tried.
     TracekitError
-        The Trace cannot be used, or no cluster of it can be calibrated.
+        The Trace cannot be used, or none of its clusters can be calibrated.
     """
-    kernel()  # before a Trace is read for nothing
+    kernel()  # fail before the Trace is read in vain
     opened, progress = Trace.of(trace).ingested, progress or Progress()
     shares = clusters_by_waiting(opened)
     asked = list(shares) if clusters is None else list(clusters)
     limits = dict.fromkeys(asked, limit) if budget is None else _split(opened, asked, budget)
     for name in asked:
         if name not in shares:
-            raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose of: {', '.join(shares)}")
+            raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose from: {', '.join(shares)}")
     results: dict[str, ClusterCalibration | str] = {}
     ledger = (shared or Ledger()).about(**replay_facts("calibrate", opened.path, "calibration"), seed=seed)
-    # Shards begin at different clusters.
+    # Shards start with different clusters.
     begin = (ledger.shard.number - 1) % len(asked) if ledger.shard is not None and asked else 0
     for name in (*asked[begin:], *asked[:begin]):
         own = ledger.about(cluster=name, limit=limits[name])
@@ -233,7 +236,7 @@ def calibrate(
 
 
 def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
-    """Return how many jobs of each cluster are looked at: as even a split as their numbers of jobs allow."""
+    """Return how many jobs of each cluster are used: the most even split that their job counts allow."""
     counts = dict(trace.scan("jobs").filter(pl.col("gpu_count") > 0).group_by("cluster").len().collect().iter_rows())
     sizes = {name: counts.get(None if name == UNNAMED else name, 0) for name in clusters}
     limits: dict[str, int | None] = {}
@@ -248,18 +251,18 @@ def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int 
 def recall(
     trace: Trace | str | Path, twin: Twin, *, clusters: Sequence[str] | None = None, seed: int = 0
 ) -> Calibration:
-    """Return the calibration that a twin states, its settings replayed and graded anew and nothing searched.
+    """Return the calibration given by a twin: its settings are replayed and graded again, without a search.
 
     Parameters
     ----------
     trace : Trace or path
-        Of which the twin is (see `read_twin`).
+        The Trace to which the twin belongs (see `read_twin`).
     twin : Twin
-        As read, and perhaps edited.
+        The twin as read; it may have been edited.
     clusters : sequence of str, optional
-        Which of its clusters; all by default.
+        Clusters of the twin; all by default.
     seed : int
-        Of the delays drawn.
+        Random seed for the delays.
 
     Raises
     ------
@@ -280,7 +283,7 @@ def recall(
         if not one.delays.holds:
             bench.held_ms = None
         if one.capacity not in bench.clusters:
-            what = f"{shorten(name, 40)}: the twin takes the capacity '{one.capacity}', which the Trace does not state"
+            what = f"{shorten(name, 40)}: the twin uses the capacity '{one.capacity}', which the Trace does not provide"
             hint = f"write capacity = {' or '.join(repr(known) for known in bench.clusters)} in the twin"
             raise UsageError(what, where=opened.path, hint=hint)
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
@@ -295,9 +298,9 @@ def calibrate_jobs(
     progress: Progress | None = None,
     ledger: Ledger | None = None,
 ) -> ClusterCalibration:
-    """Return the twin of the jobs of one cluster, chosen by the jobs to learn from and scored by the others.
+    """Return the twin for one cluster, chosen by the jobs to learn from and scored on the others.
 
-    Candidates are runs of the ledger, where one is given.
+    If a ledger is given, candidates are runs of that ledger.
 
     Raises
     ------
@@ -313,12 +316,12 @@ def calibrate_jobs(
 
 
 def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
-    """Return the scores of each part of a long log, as if one had calibrated then; None where the log is too short.
+    """Return the score of each part of a long log, as if calibrated just before it; None if the log is too short.
 
-    One split says how near a twin comes to the last part of the log. Here the same is done at other moments, each time
-    with settings that only the jobs before it decided, so that a reader sees whether the twin would have done as well
-    at another time. The columns are those of `Score.table`: the scope is 'rolling', and the name the days that the part
-    holds, counted from the first submission.
+    A single split shows only how well a twin fits the last part of the log. Here the split is repeated at other times,
+    each time with settings chosen only by earlier jobs, so you can see whether the twin would have fitted as well then.
+    The columns are those of `Score.table`; the scope is 'rolling' and the name gives the days of the part, counted from
+    the first submission.
 
     Raises
     ------
@@ -354,12 +357,12 @@ def graded(
     waiting_share: float | None = 1.0,
     tried: tuple[Tried, ...] = (),
 ) -> ClusterCalibration:
-    """Return settings as the twin of a cluster, scored by the jobs that are not there to learn from.
+    """Return the given settings as the twin of a cluster, scored on the jobs not used for learning.
 
     Raises
     ------
     UsageError
-        The settings cannot be replayed, or no job to score by starts.
+        The settings cannot be replayed, or no job to score starts.
     """
     recorded, times = bench.recorded_s, bench.times(settings)
     twin = times.queue_s

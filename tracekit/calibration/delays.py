@@ -1,9 +1,9 @@
-"""Waits that no policy explains: starting up on free GPUs, and holds.
+"""Waits that no policy explains: start-up delays on free GPUs, and holds.
 
-A job that comes while most of the cluster is free still starts a little later than it came: the scheduler's
-cycle, image pulls, starting a gang. These delays are read from such jobs, by size of gang, and every job of the twin
-competes for GPUs only after one of them, drawn by its place in the log. A hold is what the log states itself: a job is
-eligible later than it was submitted (a dependency, a begin time, a user's hold).
+A job submitted while most of the cluster is free still starts a little later, because of the scheduler's cycle, image
+pulls or the start of all its processes. These delays are measured on such jobs, by job size. In the twin, each job
+competes for GPUs only after such a delay, drawn at random. A hold is recorded in the log: a job becomes eligible later
+than it was submitted (a dependency, a begin time, a user's hold).
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 QUANTILES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-"""The middles of ten equal parts of a distribution of delays."""
+"""Quantiles at the midpoints of ten equal parts of a delay distribution."""
 
 _FREE_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""A cluster of which so much is asked for at most counts as free [1]: the first share that enough jobs met. Our choice,
-so that scattered GPUs do not pass as a delay where it can be helped."""
+"""A cluster counts as free if at most this share of it is requested [1]; the first share with enough jobs is used. Our
+choice: low shares come first so that waits due to fragmentation are not mistaken for delays.
+"""
 _FEWEST = 30
-"""Jobs without which a size of gang takes the delays of all sizes, and all sizes take none."""
+"""Minimum number of jobs: a job size with fewer uses the delays of all sizes, and with fewer in total there are no
+delays.
+"""
 
 
 def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
-    """Return which jobs came when nothing held them back that a policy knows, by the log (n,).
+    """Return which jobs were submitted when no policy would have held them back, according to the log (n,).
 
-    All jobs that held GPUs or waited for them asked for at most a share of the cluster together, those of the user for
-    nothing, and those of the VC for at most that share of what they ever did.
+    When such a job was submitted, all running and waiting jobs together requested at most `share` of the cluster. The
+    user had no other such job, and the VC's jobs requested at most `share` of the VC's own peak.
 
     Parameters
     ----------
     jobs : Jobs
-        With recorded starts and ends; a job without them holds nothing here.
+        Jobs with recorded starts and ends; a job without them counts as using no GPUs.
     gpus : int
         GPUs of the cluster.
     share : float
-        What counts as free.
+        Largest requested share of the cluster that counts as free.
     """
     started = jobs.recorded_start_ms >= jobs.submit_ms
     known = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
@@ -66,15 +69,15 @@ def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
 
 
 def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats:
-    """Return the GPUs that jobs of each one's code hold or wait for when it is submitted, by the log, its own included.
+    """Return the GPUs that jobs with the same code use or wait for when each job is submitted, including its own.
 
     Parameters
     ----------
     codes : array of int, shape (n,)
-        Whose jobs count together.
+        Jobs with the same code count together.
     jobs : Jobs
     known : array of bool, shape (n,)
-        Jobs whose end is known; others ask for nothing.
+        Jobs whose end is known; other jobs request nothing.
     """
     size = gpus_of(jobs) / 1000
     found = np.zeros(len(jobs))
@@ -86,7 +89,7 @@ def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats
 
 
 def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
-    """Return the sum of the amounts (m,) whose half-open interval [begin, end) holds each instant (n,)."""
+    """Return for each instant (n,) the sum of the amounts (m,) whose half-open interval [begin, end) contains it."""
     by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
     risen = np.concatenate([[0.0], np.cumsum(amount[by_begin])])
     fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])
@@ -97,12 +100,12 @@ def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
 
 
 def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float, ...]]:
-    """Return the `QUANTILES` of the start-up delay by size of gang [s]; empty where it cannot be told or is none.
+    """Return the `QUANTILES` of the start-up delay by job size [s]; empty if it is unknown or there is no delay.
 
     Parameters
     ----------
     jobs : Jobs
-        With recorded starts.
+        Jobs with recorded starts.
     gpus : int
         GPUs of the cluster.
     among : array of bool, shape (n,)
@@ -127,7 +130,7 @@ def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float
 
 
 def delays_of_jobs(jobs: Jobs, startup: Mapping[str, tuple[float, ...]], seed: int) -> Ints:
-    """Return the start-up delay of each job [ms] (n,): one of the quantiles of its size, all equally often."""
+    """Return the start-up delay of each job [ms] (n,): a quantile for its size, drawn with equal probability."""
     if not startup:
         return np.zeros(len(jobs), np.int64)
     table = np.zeros((len(GPU_CLASSES), len(QUANTILES)), np.int64)

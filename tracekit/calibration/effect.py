@@ -1,8 +1,8 @@
-"""What a change would do to the recorded waits, by the twin.
+"""Estimate with the twin how a change would affect the recorded waits.
 
-The effect is that of the change inside the replay, twin with the change against twin, applied to what the log recorded.
-Its interval joins two doubts: which days the log happened to hold (whole submission days are resampled), and how far
-the twin itself is from the log on jobs that its settings were not chosen by.
+The effect is measured in the replay (the twin with the change against the twin) and applied to what the log recorded.
+Its interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled), and
+how far the twin is from the log on jobs held out from the calibration.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 Headline = Literal["queue", "jct"]
 
 HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean completion time"}
-"""What an effect may be of."""
+"""The means for which an effect can be estimated."""
 
 _RESAMPLES = 1000
 _LEAST_S = 1.0
-"""A mean below a second counts as one in ratios."""
+"""In ratios, a mean below one second counts as one second."""
 _LEAST_CHANGE = 0.001
-"""A change of less than this share of the recorded mean counts as none."""
+"""A change of less than this share of the recorded mean counts as no change."""
 
 
 @dataclass(frozen=True)
 class TwinEffect:
-    """The mean that the log recorded, and what it would be."""
+    """A recorded mean, and its expected value with a change."""
 
     cluster: str
-    """The cluster, or all that it is added up over."""
+    """The cluster, or all clusters over which the effect is summed."""
     change: str
     headline: Headline
-    """What the mean is of: waits (first start minus submission), or completion times (end minus submission)."""
+    """Whether it is the mean wait (first start minus submission) or the mean completion time (end minus submission)."""
     jobs: int
     recorded_s: float
-    """By the log [s]."""
+    """Recorded mean [s]."""
     changed_s: float
-    """With the change [s]."""
+    """Mean with the change [s]."""
     low_s: float
     high_s: float
-    """Its 95 % interval [s]."""
+    """95 % interval of `changed_s`: `low_s` to `high_s` [s]."""
     resampled_s: Floats = field(repr=False, compare=False)
-    """`changed_s` in each resample, from which effects of several clusters are added up (R,)."""
+    """`changed_s` in each resample, used to sum effects over clusters (R,)."""
 
     @property
     def verdict(self) -> str:
-        """'shorter', 'longer', 'none', or 'undecided' where the interval holds the recorded mean."""
+        """'shorter', 'longer', 'none', or 'undecided' if the interval contains the recorded mean."""
         if abs(self.changed_s - self.recorded_s) < _LEAST_CHANGE * self.recorded_s:
             return "none"
         if self.high_s < self.recorded_s:
@@ -69,12 +69,12 @@ class TwinEffect:
 
     @property
     def share(self) -> float | None:
-        """The change as a part of the recorded mean [1]; below 0 is shorter; None where that is 0."""
+        """The change as a share of the recorded mean [1]; negative means shorter; None if the recorded mean is 0."""
         return self.changed_s / self.recorded_s - 1 if self.recorded_s else None
 
     @property
     def saved_h(self) -> float:
-        """Hours that all jobs together are spared; below 0 they are added."""
+        """Hours saved by all jobs together; negative if hours are added."""
         return (self.recorded_s - self.changed_s) * self.jobs / 3600
 
     @property
@@ -88,12 +88,12 @@ class TwinEffect:
 
 
 class TwinJobs(NamedTuple):
-    """What an effect is computed of: the jobs of one cluster (n,)."""
+    """The jobs of one cluster from which an effect is computed (n,)."""
 
     days: NDArray[np.int64]
     """Day of submission, counted from the first."""
     unseen: Bools
-    """By which the twin's settings were not chosen."""
+    """Mask of the jobs held out from the calibration."""
     recorded: JobTimes
     twin: JobTimes
 
@@ -106,7 +106,7 @@ def jobs_of(found: ClusterCalibration) -> TwinJobs:
 def effect_of_times(
     cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes
 ) -> TwinEffect | str:
-    """Return the effect of a change whose times are known, or why there is none.
+    """Return the effect of a change whose times are known, or why there is no effect.
 
     Means are over jobs that start (or end) in the log, in the twin and with the change.
     """
@@ -124,9 +124,9 @@ def effect_of_times(
 
 
 def total_effect(effects: Sequence[TwinEffect]) -> TwinEffect:
-    """Return the effects of one change in several clusters as one, over all their jobs.
+    """Combine the effects of one change in several clusters into one effect over all their jobs.
 
-    Clusters are drawn apart from each other: what one of them doubts says nothing of the others.
+    Clusters are resampled independently, because the error in one cluster says nothing about the others.
     """
     if len(effects) == 1:
         return effects[0]
@@ -152,18 +152,18 @@ def _effect(
 
 
 def _sums(days: NDArray[np.int64], twin: Floats, changed: Floats, recorded: Floats) -> Floats:
-    """Return jobs and the sums of three times by day (D, 4)."""
+    """Return the number of jobs and the sums of the three times for each day (D, 4)."""
     _, place = np.unique(days, return_inverse=True)
     return np.stack([np.bincount(place), *(np.bincount(place, weights=w) for w in (twin, changed, recorded))], axis=1)
 
 
 def _ratio(above: float, below: float, jobs: float) -> float:
-    """Return the ratio of two means of which the tiniest count as a second."""
+    """Return the ratio of two means; a mean below one second counts as one second."""
     return float(max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S))
 
 
 def _log_ratios(point: float, sums: Floats, own: Floats) -> Floats:
-    """Return the logarithm of the ratio in each resample, the twin's own error added with either sign (R,)."""
+    """Return the log ratio in each resample, plus the twin's own error with a random sign (R,)."""
     random = np.random.default_rng(0)
     ratios = _resampled(random, sums, 2, 1) if len(sums) >= FEWEST_DAYS else np.full(_RESAMPLES, point)
     errors = _resampled(random, own, 1, 3) if len(own) >= FEWEST_DAYS else np.zeros(_RESAMPLES)
@@ -171,7 +171,7 @@ def _log_ratios(point: float, sums: Floats, own: Floats) -> Floats:
 
 
 def _resampled(random: np.random.Generator, sums: Floats, above: int, below: int) -> Floats:
-    """Return the logarithm of the ratio of two means in each resample of whole days (R,)."""
+    """Return the log ratio of two means in each resample of whole days (R,)."""
     blocks = len(sums)
     drawn = random.multinomial(blocks, np.full(blocks, 1 / blocks), _RESAMPLES) @ sums
     jobs = np.maximum(drawn[:, 0], 1.0)

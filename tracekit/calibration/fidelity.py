@@ -1,4 +1,4 @@
-"""How far to trust a replay of a log: its twin, or a policy in place of the twin's rules, beside what was recorded."""
+"""How far to trust a replay of a log: compare its twin, or a policy instead of the twin's rules, with the log."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 FIDELITY_NAME = "fidelity.json"
 QUANTILES = (0.01, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.99, 1.0)
 _MOMENTS = 500
-"""Instants at which the queue is shown, at most."""
+"""Maximum number of instants at which the queue is shown."""
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """A replay of one cluster beside its log, over the jobs by which the twin's settings were not chosen."""
+    """A replay of one cluster compared with its log, over the jobs held out from the calibration."""
 
     cluster: str
     policy: str
-    """What was replayed, as `tracekit replay -p` takes it."""
+    """The replayed policy, as `tracekit replay -p` accepts it."""
     rules: str
-    """The same for people."""
+    """A description of the replayed policy for display."""
     score: Score
     quantiles: pl.DataFrame
     """scope ('all' or 'gpu_class'), name, quantile [0..1], recorded_s, replayed_s: waits, linearly interpolated."""
     queue: pl.DataFrame
-    """time, recorded_gpus, replayed_gpus: what waiting jobs ask for, at evenly spaced instants."""
+    """time, recorded_gpus, replayed_gpus: the GPUs that waiting jobs request, at evenly spaced instants."""
     candidates: pl.DataFrame
-    """What the calibration tried (see `ClusterCalibration.candidates`); empty for a twin that was given."""
+    """The candidates that the calibration tried (see `ClusterCalibration.candidates`); empty if a twin was given."""
     why_no_effect: str | None
-    """Why no effect of a change can be told from this replay, a sentence without its full stop; None where it can."""
+    """Why this replay supports no effects, a sentence without its full stop; None if it supports them."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its part of fidelity.json."""
+        """Return this cluster's part of fidelity.json."""
         return {
             "cluster": self.cluster,
             "policy": self.policy,
@@ -74,14 +74,14 @@ class Fidelity:
 
 @dataclass(frozen=True)
 class FidelityStudy:
-    """Replays of the clusters of a Trace beside its log."""
+    """Replays of the clusters of a Trace, compared with its log."""
 
     calibration: Calibration
     clusters: tuple[Fidelity, ...]
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is to be said of all clusters."""
+        """The results for all clusters in sentences."""
         left_out = (f"{name}: no twin: {why}" for name, why in self.calibration.left_out.items())
         return (*(sentence for one in self.clusters for sentence in one.sentences), *left_out)
 
@@ -97,29 +97,30 @@ def fidelity(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> FidelityStudy:
-    """Return how near a replay comes to what the log of a Trace recorded.
+    """Return how closely a replay reproduces what the log of a Trace recorded.
 
     Parameters
     ----------
     trace : Trace or path
-        What ran.
+        The Trace to replay.
     twin : path, optional
-        A twin.toml; by default the twins are searched now (see `tracekit.calibrate`).
+        A twin.toml; by default the twins are calibrated now (see `tracekit.calibrate`).
     policy : str, optional
-        A policy in place of the twins' rules, as `tracekit replay -p` takes it; capacity, placement and delays stay.
+        A policy that replaces the twins' rules, as `tracekit replay -p` accepts it; capacity, placement and delays
+        stay.
     clusters : sequence of str, optional
-        Which clusters; all by default.
+        Clusters to replay; all by default.
     limit : int, optional
-        Without a twin: look at the first so many jobs of each cluster only; None all.
+        Without a twin: maximum number of jobs used per cluster, the first ones; None for all.
     seed : int
-        Of the start-up delays drawn.
+        Random seed for the start-up delays.
     progress : Progress, optional
-        Receives every candidate.
+        Reports every candidate.
 
     Raises
     ------
     TracekitError
-        The Trace or the twin cannot be used, there is no such policy, or nothing can be compared.
+        The Trace or the twin cannot be used, the policy does not exist, or nothing can be compared.
     """
     if policy is not None:
         named_policy(policy)  # fails before the search
@@ -132,12 +133,12 @@ def fidelity(
 
 
 def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelity:
-    """Return how near the twin of a cluster comes to its log, or a policy in place of the twin's rules.
+    """Return how closely the twin of a cluster, or a policy that replaces the twin's rules, reproduces its log.
 
     Raises
     ------
     UsageError
-        The policy cannot run here.
+        The policy cannot run in this twin.
     """
     bench, rules = found.bench, found.settings.rules
     if policy is None:
@@ -150,8 +151,8 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         whole = graded.whole
         sentences = (
             (
-                f"{policy} waits {whole['twin_mean_s']:,.0f} s in the mean, the log {whole['recorded_mean_s']:,.0f} s, "
-                f"the twin {found.score.whole['twin_mean_s']:,.0f} s"
+                f"mean wait: {whole['twin_mean_s']:,.0f} s with {policy}, {whole['recorded_mean_s']:,.0f} s in the log "
+                f"and {found.score.whole['twin_mean_s']:,.0f} s in the twin"
             ),
         )
     return Fidelity(
@@ -183,7 +184,7 @@ def _quantiles(found: ClusterCalibration, replayed: NDArray[np.float64], among: 
 def queue_of(
     found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_], moments: int = _MOMENTS
 ) -> pl.DataFrame:
-    """Return the GPUs that some jobs ask for while they wait, by the log and in a replay (see `Fidelity.queue`)."""
+    """Return the GPUs requested by the given jobs while they wait, recorded and in a replay (see `Fidelity.queue`)."""
     jobs = found.bench.jobs
     at = np.linspace(int(jobs.submit_ms[among].min()), int(jobs.submit_ms[among].max()), moments).astype(np.int64)
     return pl.DataFrame(
@@ -202,10 +203,10 @@ def write_fidelity(
     force: bool = False,
     draw: Callable[[Fidelity], dict[str, str]] | None = None,
 ) -> None:
-    """Write OUT, whole or not at all.
+    """Write OUT completely or not at all.
 
     OUT holds fidelity.json; fidelity.parquet (scores), quantiles.parquet and queue.parquet with a column cluster; the
-    twin as twin.toml; and the pictures that `draw` makes, by name, in a folder for each cluster.
+    twin as twin.toml; and the plots that `draw` makes, by name, in one folder per cluster.
 
     Raises
     ------

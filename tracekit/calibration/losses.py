@@ -1,11 +1,12 @@
-"""What a change would do to the GPU-hours that outages cost, by the twin with the recorded outages.
+"""Estimate with the twin and the recorded outages how a change would affect the GPU-hours that outages cost.
 
-The twin is replayed with the outages that the log recorded, each of which stops what runs on its node, and again with
-the change. What that saves is taken as a part of what the log itself lost: work since the last checkpoint of attempts
-that ended as a node of theirs failed, a restart of each, and the saving of work, under the same rule of checkpoints.
+The twin is replayed with the recorded outages, each of which stops the jobs on its node, and again with the change. The
+relative saving is applied to what the log itself lost under the same checkpoint rule: for attempts that ended because a
+node failed, the work since the last checkpoint and a restart; for all attempts, the time spent on checkpoints.
 
-Spares save none of that: the job on a failing node is stopped all the same. They shorten the wait until it goes on, and
-other jobs wait for the nodes that are held free; so their effect is told by the GPU-hours that all jobs wait.
+Spares save none of these losses, because a job on a failing node is stopped anyway. They shorten the wait until the job
+continues, but other jobs wait longer because the spares are kept free. So the effect of spares is measured by the
+GPU-hours that all jobs wait.
 """
 
 from __future__ import annotations
@@ -36,77 +37,78 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ASSUMED = CheckpointsAsked(3600.0, 60.0, 300.0)
-"""How jobs save their work as long as nobody knows: each hour, at the cost of a minute, and a restart in five minutes
-(the hour and the five minutes are those of Kokolis et al., 2024; the minute is ours)."""
+"""Assumed checkpoints if nothing is known: one every hour that takes a minute, and a restart that takes five minutes
+(the hour and the five minutes are from Kokolis et al., 2024; the minute is our choice).
+"""
 
 _FEWEST = 5
-"""Outages that have to have stopped jobs, in the log and in the twin."""
+"""Minimum number of attempts stopped by outages in the log."""
 _WORST = 2.0
-"""Factor by which the jobs stopped in the twin may differ from those in the log."""
+"""Largest factor by which the number of stops in the twin may differ from that in the log."""
 _STUCK = 0.01
-"""Part of the jobs that may never end in a replay; they are in no sum."""
+"""Largest share of jobs that may never end in a replay; such jobs are not counted in any sum."""
 _RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class LossChange:
-    """A change of how jobs save their work, or of which nodes fail."""
+    """A change of checkpoints, of the nodes that fail, or of the number of spares."""
 
     name: str
-    """What is done, for people."""
+    """A description of the change for display."""
     saving: CheckpointsAsked | None = None
-    """How jobs save their work; `ASSUMED` when None."""
+    """How jobs save their work; None for `ASSUMED`."""
     without: frozenset[str] = frozenset()
     """Nodes that no longer fail."""
     spares: int = 0
-    """Nodes that are held free to take the place of those that fail."""
+    """Number of nodes kept free to replace failed nodes."""
     told_by: Literal["lost", "waited"] = "lost"
-    """Whether it should save GPU-hours lost to outages and checkpoints, or GPU-hours that jobs wait."""
+    """Whether the change should save GPU-hours lost to outages and checkpoints, or GPU-hours that jobs wait."""
 
 
 class RecordedLosses(NamedTuple):
-    """What the log lost to outages, under a rule of checkpoints, and how long its jobs waited."""
+    """What the log lost to outages under a checkpoint rule, and how long its jobs waited."""
 
     stopped: Mapping[str, int]
-    """Attempts that ended as a node of theirs failed, by job."""
+    """Number of attempts of each job that ended because a node failed."""
     gpu_s: Mapping[str, float]
-    """What they cost by job: work since the last checkpoint, a restart, and the saving of all its work [GPU * s]."""
+    """Cost by job: work since the last checkpoint and a restart for each stop, and all checkpoints [GPU * s]."""
     waited_gpu_s: Mapping[str, float | None]
-    """Waits of all its attempts times their GPUs, by job [GPU * s]; None where one is unknown."""
+    """Waits of all attempts of a job times their GPUs [GPU * s]; None if a wait is unknown."""
 
 
 @dataclass(frozen=True)
 class LossEffect:
-    """What outages cost, and what they would cost."""
+    """What outages cost, and what they would cost with a change."""
 
     cluster: str
     change: str
     told_by: Literal["lost", "waited"]
-    """What the GPU-hours are: lost to outages and checkpoints, or waited by jobs."""
+    """Whether the GPU-hours are those lost to outages and checkpoints, or those that jobs wait."""
     recorded_gpu_h: float
-    """By the log; those lost under `ASSUMED` [GPU-hours]."""
+    """Recorded GPU-hours; losses assume the checkpoints in `ASSUMED`."""
     changed_gpu_h: float
-    """With the change [GPU-hours]."""
+    """GPU-hours with the change."""
     low_gpu_h: float
     high_gpu_h: float
     """Its 95 % interval [GPU-hours]."""
     ettr: float | None
-    """Effective training time ratio in the twin, as things are [0..1]."""
+    """Effective training time ratio in the twin without the change [0..1]."""
     changed_ettr: float | None
-    """The same with the change."""
+    """Effective training time ratio in the twin with the change [0..1]."""
     stopped: int
-    """Attempts that outages stopped, by the log."""
+    """Attempts that outages stopped in the log."""
     twin_stopped: int
-    """Jobs that outages stopped in the twin, each time counted."""
+    """Stops of jobs by outages in the twin; a job may be counted several times."""
 
     @property
     def saved_gpu_h(self) -> float:
-        """GPU-hours saved; below 0 they are added."""
+        """GPU-hours saved; negative if GPU-hours are added."""
         return self.recorded_gpu_h - self.changed_gpu_h
 
     @property
     def verdict(self) -> str:
-        """'better', 'worse', or 'undecided' where the interval holds what the log lost."""
+        """'better', 'worse', or 'undecided' if the interval contains the recorded value."""
         if self.high_gpu_h < self.recorded_gpu_h:
             return "better"
         return "worse" if self.low_gpu_h > self.recorded_gpu_h else "undecided"
@@ -123,10 +125,10 @@ class LossEffect:
 
 
 def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change: LossChange) -> LossEffect | str:
-    """Return what a change would do to what outages cost in one cluster, or why that cannot be told.
+    """Return how a change would affect the cost of outages in one cluster, or why that cannot be estimated.
 
-    Its interval joins which days the log happened to hold (whole submission days are resampled) and how far the twin is
-    from the log in what outages cost.
+    The interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled),
+    and how far the twin's outage cost is from that of the log.
     """
     names = one.found.bench.jobs.job_id.to_list()
     attempts = sum(recorded.stopped.get(name, 0) for name in names)
@@ -169,26 +171,26 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
 
 
 def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | None:
-    """Return why replays with outages tell nothing, of sums by day and the part of the jobs that never ends."""
+    """Return why replays with outages support no effect, given daily sums and the share of jobs that never end."""
     if not attempts / _WORST <= stopped <= attempts * _WORST:
         return (
-            f"outages stop {stopped:,} jobs in the twin and stopped {attempts:,} attempts in the log, so that the twin "
-            "does not carry what they cost"
+            f"outages stop {stopped:,} jobs in the twin but stopped {attempts:,} attempts in the log, so the twin does "
+            "not reproduce what outages cost"
         )
     if stuck > _STUCK:
         return f"{percent(stuck)} of the jobs never end in the twin with the outages, or with the change"
     if len(sums) < FEWEST_DAYS:
-        return f"the jobs were submitted on {len(sums)} days, and {FEWEST_DAYS} are the fewest to tell from"
+        return f"the jobs were submitted on {len(sums)} days; at least {FEWEST_DAYS} days are needed"
     if not (sums[:, 0].sum() > 0 and sums[:, 2].sum() > 0):
-        return "in the log or in the twin there is nothing that the change could save"
+        return "the change has nothing to save in the log or in the twin"
     return None
 
 
 def _expected(sums: Floats) -> tuple[float, float, float]:
-    """Return what is lost with the change and its 95 % interval, of what is lost in the twin, with it, by the log.
+    """Return the loss with the change and its 95 % interval, from daily sums (twin, twin with the change, log).
 
-    The change is a ratio inside the replay. The twin's own miss, twin against log, says how far its ratios can be
-    trusted: what the change does counts for so much more or less, at most twice or not at all.
+    The change is measured as a ratio within the replay. The twin's own error (twin against log) shows how far to trust
+    that ratio: the log of the ratio is varied by this error in both directions, by at most 100 %.
     """
     twin, new, lost = sums.sum(axis=0).tolist()
     days = len(sums)
@@ -203,7 +205,7 @@ def _expected(sums: Floats) -> tuple[float, float, float]:
 
 
 def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResult:
-    """Return the twin with the outages that the log recorded, but for those that a change does away with.
+    """Replay the twin with the recorded outages, except those that the change removes.
 
     Raises
     ------
@@ -228,13 +230,13 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
         outages=outages,
         saving=change.saving or ASSUMED,
     )
-    # An outage stops what runs on its node, so that gangs hold nodes here where the twin counts GPUs alone.
+    # An outage stops the jobs on its node, so jobs need actual nodes here even if the twin only counts GPUs.
     one.failing[key] = failing.run(replace(one.rules, fit="place").policy)
     return one.failing[key]
 
 
 def _wasted_gpu_s(result: ReplayResult) -> Floats:
-    """Return the GPU time of each job that was held and not useful (n,) [GPU * s]."""
+    """Return the GPU time of each job that was allocated but not useful (n,) [GPU * s]."""
     outcome = result.outcome
     assert outcome.losses is not None  # noqa: S101 -- it was replayed with outages
     held = outcome.held_milli_ms.astype(np.float64)
@@ -245,13 +247,13 @@ def _wasted_gpu_s(result: ReplayResult) -> Floats:
 
 
 def _waited_gpu_s(result: ReplayResult) -> Floats:
-    """Return the time from submission to end in which each job held no GPUs, times its GPUs (n,) [GPU * s]."""
+    """Return the time from submission to end in which each job had no GPUs, times its GPUs (n,) [GPU * s]."""
     outcome = result.outcome
     waited = outcome.end_ms - result.jobs.submit_ms - outcome.run_ms
     return np.asarray(waited * gpus_of(result.jobs) / 1e6, np.float64)
 
 
 def _by_day(days: NDArray[np.int64], *values: Floats) -> Floats:
-    """Return the sums of values by day (D, values)."""
+    """Return the sum of each array of values by day (D, values)."""
     _, place = np.unique(days, return_inverse=True)
     return np.stack([np.bincount(place, weights=one) for one in values], axis=1)

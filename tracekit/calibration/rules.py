@@ -1,4 +1,4 @@
-"""How a cluster schedules: the settings of one candidate, and the policy that does the same.
+"""How a cluster schedules: the rules of one candidate, and the policy that implements them.
 
 `calibration.search` lists the values that a calibration tries.
 """
@@ -18,32 +18,32 @@ Seconds = Annotated[float, Range(0, 1e9)]
 _ORDERS = {
     "arrival": "first in, first out",
     "priority": "the log's priorities",
-    "fair-share-vc": "the VC that holds least goes next",
-    "fair-share-user": "the user who holds least goes next",
+    "fair-share-vc": "the VC with the fewest GPUs goes next",
+    "fair-share-user": "the user with the fewest GPUs goes next",
     "shortest": "the shortest job goes next",
-    "smallest": "the job of the least GPU time goes next",
-    "attained": "the job that had the least GPU time so far goes next, and stops others",
-    "shortest-left": "the job with the least time left goes next, and stops others",
+    "smallest": "the job with the least GPU time goes next",
+    "attained": "the job with the least GPU time so far goes next and preempts others",
+    "shortest-left": "the job with the least time left goes next and preempts others",
 }
 _BACKFILLS = {
     "none": "",
-    "easy": "later jobs go ahead where they do not delay the first that waits (EASY)",
-    "conservative": "later jobs go ahead where they delay no job before them",
+    "easy": "later jobs go ahead if they do not delay the first waiting job (EASY)",
+    "conservative": "later jobs go ahead if they delay no earlier job",
 }
 _QUOTAS = {
     "none": "",
     "partitions": "each VC has nodes of its own",
-    "limits": "each VC holds at most its quota, on any nodes",
-    "idle": "VCs may hold what others leave of their quotas",
-    "reclaim": "VCs may hold what others leave of their quotas, who take it back",
+    "limits": "each VC uses at most its quota, on any nodes",
+    "idle": "VCs may borrow unused quota",
+    "reclaim": "VCs may borrow unused quota, which its owners reclaim",
 }
 
 
 _PREEMPTIVE = {"attained": "las", "shortest-left": "srtf"}
-"""Orders in which a job may stop another, and their policies."""
+"""Orders in which a job may preempt another, and their policies."""
 _QUEUES = {"vc": "VC", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
-"""Quotas on nodes that all VCs share, and how the policy 'limits' calls their lending."""
+"""Quotas on nodes that all VCs share, and the `lend` value of the policy 'limits' for each."""
 
 Order = Literal[
     "arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest", "attained", "shortest-left"
@@ -57,12 +57,12 @@ Quotas = Literal["none", "partitions", "limits", "idle", "reclaim"]
 
 @dataclass(frozen=True)
 class HoldingLimits:
-    """What one may hold at once; 0 any number of GPUs."""
+    """Maximum GPUs allocated at once; 0 means no limit."""
 
     user_gpus: Count = 0
-    """Most GPUs of a user."""
+    """Maximum GPUs of a user."""
     vc_gpus: Count = 0
-    """Most GPUs of a VC, the same for all."""
+    """Maximum GPUs of a VC, the same for all VCs."""
 
     def __bool__(self) -> bool:
         return bool(self.user_gpus or self.vc_gpus)
@@ -70,38 +70,38 @@ class HoldingLimits:
 
 @dataclass(frozen=True)
 class Rules:
-    """How jobs are ordered, what holds them back, and where they go."""
+    """How jobs are ordered, which limits hold them back, and where they are placed."""
 
     order: Order = "arrival"
     """Which job goes next."""
     scan: Scan = "stop"
-    """What happens at a job that cannot start: later ones wait, or they may pass it."""
+    """If a job cannot start, whether later jobs wait or may pass it."""
     queues: Queues = "one"
-    """Whether all jobs are in one queue, or each VC or partition has its own, which alone a job holds up."""
+    """Whether all jobs share one queue, or each VC or partition has its own; a job holds up only its own queue."""
     backfill: Backfill = "none"
-    """By which rule later jobs go ahead, in place of `scan`."""
+    """The backfilling rule by which later jobs may pass; it replaces `scan`."""
     estimates: Estimates = "oracle"
-    """What backfilling and the orders 'shortest' and 'smallest' believe jobs run: the truth, or their time limits."""
+    """The run times assumed by backfilling and by the orders 'shortest' and 'smallest': true ones, or time limits."""
     half_life_s: Seconds = 0.0
-    """With fair share: time after which past use counts half; 0 counts only what is held now [s]."""
+    """With fair share: half-life of past usage [s]; 0 counts only current allocations."""
     quotas: Quotas = "none"
-    """What the quotas of VCs do."""
+    """How the quotas of VCs are enforced."""
     limits: HoldingLimits = HoldingLimits()
-    """What a user or a VC may hold."""
+    """Maximum GPUs of a user or a VC."""
     placement: str = "consolidate"
-    """Which nodes a gang takes (see `tracekit replay --placement`)."""
+    """On which nodes a multi-GPU job is placed (see `tracekit replay --placement`)."""
     fit: Literal["place", "count"] = "place"
-    """Whether a job needs places on nodes, or only enough free GPUs in number."""
+    """Whether a job must fit on nodes, or only needs enough free GPUs in total."""
     relax_s: Seconds = 0.0
-    """Wait after which a gang takes GPUs on any nodes; 0 never [s]."""
+    """Wait after which a multi-GPU job takes GPUs on any nodes [s]; 0 for never."""
 
     @property
     def partitioned(self) -> bool:
-        """Whether each VC is a cluster of its own."""
+        """Whether each VC has nodes of its own."""
         return self.quotas == "partitions"
 
     def fault(self) -> str | None:
-        """Return why these rules cannot be replayed together; None where they can."""
+        """Return why these rules cannot be replayed together; None if they can."""
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"
@@ -118,7 +118,7 @@ class Rules:
 
     @property
     def policy(self) -> str:
-        """The policy that does this, as `tracekit replay -p` takes it."""
+        """The policy that implements these rules, as `tracekit replay -p` accepts it."""
         given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
         user, vc = self.limits.user_gpus, self.limits.vc_gpus
         if self.quotas in _POOLED or self.limits:
@@ -145,46 +145,46 @@ class Rules:
 
     @property
     def words(self) -> str:
-        """What the rules do, for people."""
+        """A description of the rules for display."""
         return "; ".join((_ORDERS[self.order], self._passing(), *self._limits(), *self._places()))
 
     def _passing(self) -> str:
         if self.backfill != "none":
             return _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
         if self.scan == "skip":
-            return "jobs may pass one that cannot start"
+            return "jobs may pass a job that cannot start"
         if self.queues != "one":
-            return f"a job that cannot start holds up those of the same {_QUEUES[self.queues]}"
+            return f"a job that cannot start holds up jobs of the same {_QUEUES[self.queues]}"
         if self.quotas in _POOLED or self.limits or self.order.startswith("fair-share"):
-            return "a job that cannot start holds up those of the same VC or user"
-        return "a job that cannot start holds up all later ones"
+            return "a job that cannot start holds up jobs of the same VC or user"
+        return "a job that cannot start holds up all later jobs"
 
     def _limits(self) -> Iterator[str]:
         if self.half_life_s:
-            yield f"past use counts half after {self.half_life_s / 3600:g} h"
+            yield f"past usage has a half-life of {self.half_life_s / 3600:g} h"
         if self.partitioned:
             yield _QUOTAS[self.quotas]
         yield from self.held_back_by
 
     @property
     def held_back_by(self) -> list[str]:
-        """What holds jobs back whatever their order is, for people; nodes of a VC's own, which stay, do not count."""
+        """Limits that hold jobs back in any order, for display; a VC's own nodes do not count, because they stay."""
         found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
         if self.limits.user_gpus:
-            found.append(f"a user holds at most {self.limits.user_gpus:,} GPUs")
+            found.append(f"a user uses at most {self.limits.user_gpus:,} GPUs")
         if self.limits.vc_gpus:
-            found.append(f"a VC holds at most {self.limits.vc_gpus:,} GPUs")
+            found.append(f"a VC uses at most {self.limits.vc_gpus:,} GPUs")
         return found
 
     def _places(self) -> Iterator[str]:
         if self.placement != "consolidate":
             yield f"placement {self.placement}"
         if self.fit == "count":
-            yield "a gang needs no places on nodes, only enough free GPUs"
+            yield "a multi-GPU job only needs enough free GPUs, on any nodes"
         if self.relax_s:
-            yield f"after {self.relax_s / 60:g} min a gang takes GPUs on any nodes"
+            yield f"after {self.relax_s / 60:g} min a multi-GPU job takes GPUs on any nodes"
 
     @property
     def complexity(self) -> int:
-        """How many settings differ from the defaults; of two rules that fit alike the simpler one is taken."""
+        """Number of settings that differ from the defaults; of two equally good candidates the simpler wins."""
         return sum(getattr(self, f.name) != f.default for f in fields(self))

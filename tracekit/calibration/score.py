@@ -1,4 +1,4 @@
-"""How near the waits of a replay are to those of a log, and the grade of a twin on jobs that it has not seen."""
+"""How close the waits in a replay are to the recorded ones, and the grade of a twin on held-out jobs."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
 Grade = Literal["close", "fair", "rough", "poor"]
 
 AGREE_S, AGREE_SHARE = 300.0, 0.25
-"""Two waits agree within the larger of 5 min and a quarter of the recorded one."""
+"""Two waits agree if they differ by at most 5 min or a quarter of the recorded wait, whichever is larger."""
 
 _GRAIN_S = 300.0
-"""Differences well below five minutes count for nothing when replays are ranked [s]; our choice."""
+"""Differences well below five minutes hardly count when replays are ranked [s]; our choice."""
 
 _DAY_MS = 86_400_000
 NEAR_S = 60.0
-"""Mean waits that differ by no more agree, whatever their ratio [s]; our choice."""
+"""Mean waits that differ by at most this agree, regardless of their ratio [s]; our choice."""
 _RESAMPLES = 200
-"""Of ratios of quantiles and of correlations; fewer than of means, since every resample goes through all jobs."""
+"""Resamples for quantile ratios and correlations; fewer than for means, because each goes through all jobs."""
 
 GRADES: dict[Grade, tuple[float, float, float]] = {
     "close": (1.1, 0.75, 0.15),
     "fair": (1.25, 0.5, 0.35),
     "rough": (1.6, 0.25, 0.6),
 }
-"""The limits of each grade, our choice: the ratio of the mean waits is within this factor either way (or the means
-within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. What
-misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
+"""The limits of each grade, our choice: the largest factor between the mean waits in either direction (or the means are
+within a minute), the minimum share of waits that agree, and the maximum share of unexplained waiting hours. A twin that
+misses all grades is 'poor'. Effects are reported only for 'close' and 'fair' twins.
+"""
 
 _TYPES: dict[str, type[pl.DataType]] = {"scope": pl.String, "name": pl.String, "jobs": pl.Int64}
-"""Types of columns of a score; the others are numbers."""
+"""Types of a score's columns; all other columns are numbers."""
 
 
 def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
@@ -58,10 +59,10 @@ def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
 
 
 def distance(recorded_s: Floats, replayed_s: Floats) -> float:
-    """Return how far a replay is from the log; 0 where every wait is the same.
+    """Return how far a replay is from the log; 0 if all waits are equal.
 
-    The mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which no few long waits decide, plus the same
-    of the two mean waits, so that the hours waited in all count too.
+    The distance is the mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which a few long waits do not
+    dominate, plus the same expression for the two mean waits, so total waiting hours count too.
     """
     if not len(recorded_s):
         return 0.0
@@ -72,21 +73,22 @@ def distance(recorded_s: Floats, replayed_s: Floats) -> float:
 
 @dataclass(frozen=True)
 class Score:
-    """A twin beside the log, over jobs submitted after those that its settings were chosen by."""
+    """A twin compared with the log, over jobs submitted after those used for the calibration."""
 
     table: pl.DataFrame
-    """One row for all jobs (scope 'all'), each size of gang ('gpu_class'), each VC ('vc', name NULL without one) and,
-    of a long log that was searched, each part of it ('rolling', by settings chosen before that part): jobs; mean,
-    median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean);
-    agreeing_share (jobs whose waits differ by at most 5 min or 25 %); rank_correlation (Spearman's); unexplained_share
-    (hours that jobs waited in the log beyond their wait in the twin / all hours waited in the log). Each of them, and
-    the ratios of medians and of 90th percentiles, has a 95 % interval over submission days (_low, _high), NULL with
-    fewer than 5 days or where the log's is 0."""
+    """One row for all jobs (scope 'all'), for each job size ('gpu_class'), for each VC ('vc', name NULL for jobs
+    without a VC) and, if a long log was calibrated, for each part of it ('rolling', with settings chosen before that
+    part). The columns are jobs; mean, median and 90th percentile of the recorded wait and of the wait in the twin [s];
+    ratio (twin's mean / recorded mean); agreeing_share (jobs whose waits differ by at most 5 min or 25 %);
+    rank_correlation (Spearman's); unexplained_share (recorded waiting hours beyond the wait in the twin / all recorded
+    waiting hours). Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 % interval over
+    submission days (_low, _high), NULL with fewer than 5 days or if the recorded value is 0.
+    """
     grade: Grade
     queue_correlation: float | None
-    """Correlation of the queued GPUs of the log and of the twin, hour by hour; None where either stays the same."""
+    """Correlation of queued GPUs in the log and in the twin, hour by hour; None if either is constant."""
     queue_interval: Interval = None
-    """Its 95 % interval over days; None with fewer than 5 days."""
+    """95 % interval of `queue_correlation` over days; None with fewer than 5 days."""
 
     @property
     def whole(self) -> dict[str, Any]:
@@ -95,33 +97,33 @@ class Score:
 
     @property
     def carries(self) -> bool:
-        """Whether effects may be told from this twin."""
+        """Whether this twin supports effects."""
         return self.grade in {"close", "fair"}
 
     @property
     def missed(self) -> str:
-        """What keeps the twin from carrying effects, for people; '' where it does."""
+        """Why the twin does not support effects, for display; '' if it does."""
         whole, (_, alike, _) = self.whole, GRADES["fair"]
         log, twin = alike_durations((whole["recorded_mean_s"], whole["twin_mean_s"]))
         near, explained = _near(whole, "fair")
-        found = [] if near else [f"it waits {twin}, the log {log}"]
+        found = [] if near else [f"the mean wait is {twin}, in the log {log}"]
         if whole["agreeing_share"] < alike:
-            found.append(f"{percent(whole['agreeing_share'])} of the jobs wait alike")
+            found.append(f"{percent(whole['agreeing_share'])} of the waits agree")
         if not explained:
-            found.append(f"{percent(whole['unexplained_share'])} of the waiting hours are beyond it")
+            found.append(f"{percent(whole['unexplained_share'])} of the waiting hours are unexplained")
         return "; ".join(found)
 
 
 def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score:
-    """Return how near a twin comes to the log.
+    """Return how closely a twin reproduces the log.
 
     Parameters
     ----------
     jobs : Jobs
     recorded_s, twin_s : array of float, shape (n,)
-        First start minus submission [s]; NaN unknown, or never.
+        First start minus submission [s]; NaN if unknown or if the job never starts.
     among : array of bool, shape (n,)
-        Jobs to look at, of which both are known and at least one is there.
+        Jobs to score; at least one of them needs both waits.
     """
     days = submission_days(jobs)
     rows = []
@@ -177,7 +179,7 @@ def _ends(name: str, interval: tuple[float | None, float | None] | None) -> dict
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
-    """Return the correlation of two arrays, of ranks Spearman's; None where one is constant."""
+    """Return the correlation of two arrays (given ranks, Spearman's); None if one is constant."""
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None
@@ -191,7 +193,7 @@ def _grade(whole: dict[str, Any]) -> Grade:
 
 
 def _near(whole: dict[str, Any], grade: Grade) -> tuple[bool, bool]:
-    """Return whether the mean waits are near enough for a grade, and whether enough of the waiting is explained."""
+    """Return whether the mean waits are close enough for a grade, and whether enough waiting hours are explained."""
     factor, _, unexplained = GRADES[grade]
     ratio, apart = whole["ratio"], abs(whole["twin_mean_s"] - whole["recorded_mean_s"])
     near = apart <= NEAR_S or (ratio is not None and 1 / factor <= ratio <= factor)
@@ -199,34 +201,34 @@ def _near(whole: dict[str, Any], grade: Grade) -> tuple[bool, bool]:
 
 
 def queued_gpus(jobs: Jobs, wait_s: Floats, among: Bools, at_ms: NDArray[np.int64]) -> Floats:
-    """Return the GPUs that waiting jobs ask for at some instants (k,)."""
+    """Return the GPUs that waiting jobs request at the given instants (k,)."""
     submit = jobs.submit_ms[among]
     start = submit + np.rint(wait_s[among] * 1000).astype(np.int64)
     return in_time(at_ms, submit, start, (gpus_of(jobs) / 1000)[among])
 
 
 def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> tuple[float | None, Interval]:
-    """Return the correlation of the queues hour by hour, and its interval."""
+    """Return the hourly correlation of the queues, and its interval."""
     submit = jobs.submit_ms[among]
     hours = np.arange(int(submit.min()), int(submit.max()) + 1, 3_600_000, dtype=np.int64)
     log, twin = (queued_gpus(jobs, wait, among, hours) for wait in (recorded_s, twin_s))
     return _correlation(log, twin), correlation_interval(hours // _DAY_MS, log, twin)
 
 
-# Intervals of ratios of quantiles and of correlations, by resampling whole days.
+# Intervals for quantile ratios and correlations, by resampling whole days.
 
 
 def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Floats, share: float) -> Interval:
-    """Return the 95 % interval of the ratio of two quantiles; None with fewer than `FEWEST_DAYS` days, or a zero below.
+    """Return the 95 % interval of a ratio of quantiles; None with fewer than `FEWEST_DAYS` days or a denominator of 0.
 
     Parameters
     ----------
     days : array of int, shape (n,)
-        The block of each job.
+        The day (resampling block) of each job.
     above, below : array of float, shape (n,)
-        Whose quantiles are compared.
+        The values whose quantiles are divided.
     share : float
-        Which quantile [0..1]: the least value that at least so many of the jobs drawn do not exceed.
+        The quantile [0..1]: the smallest value that at least this share of the drawn jobs does not exceed.
     """
     drawn = _drawn(days)
     if drawn is None:
@@ -240,7 +242,7 @@ def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Float
 
 
 def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Interval:
-    """Return the 95 % interval of the correlation of two arrays (n,); None with few days, or where one is constant."""
+    """Return the 95 % interval of the correlation of two arrays (n,); None with few days or if one is constant."""
     drawn = _drawn(days)
     if drawn is None:
         return None
@@ -255,7 +257,7 @@ def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Inter
 
 
 def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
-    """Return how often each day is drawn (R, D), and the day of each job (n,)."""
+    """Return how often each resample draws each day (R, D), and the day of each job (n,)."""
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
         return None
@@ -265,7 +267,7 @@ def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
 
 
 def _quantiles(values: Floats, place: NDArray[np.int64], counts: Floats, share: float) -> Floats:
-    """Return the quantile of each resample (R,)."""
+    """Return the quantile in each resample (R,)."""
     order = np.argsort(values, kind="stable")
     ranked, days = values[order], place[order]
     found = np.empty(len(counts))

@@ -1,10 +1,10 @@
-"""Search for the rules under which a replay waits as the log did.
+"""Search for the rules with which the waits of a replay match those of the log.
 
-Candidates are tried in stages, each from the best found so far: the order of jobs, backfilling, quotas and limits,
-placement, capacity, and whether jobs start up with a delay. The stages are gone through again until a whole round finds
-nothing better. A candidate replaces the best only where it is clearly nearer to the log, or as near and simpler.
+Candidates are tried in stages, each starting from the best candidate so far: job order, backfilling, quotas and limits,
+placement, capacity, and start-up delays. The stages are repeated until a whole round finds nothing better. A candidate
+replaces the best one only if it is clearly closer to the log, or equally close and simpler.
 
-Of a long log the candidates of a stage are tried on its first jobs, and only the nearest of them on the whole.
+For a long log, the candidates of a stage are tried on its first jobs, and only the closest ones on the whole log.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
-    """Return the most GPUs that anyone held at once while a job of theirs waited; 0 where nobody waited holding some.
+    """Return the most GPUs that anyone used while a job of theirs waited; 0 if nobody waited while using GPUs.
 
-    A limit cannot be below it, and where it binds often it is seen in full.
+    A limit cannot be lower than this value; if the limit binds often, it equals this value.
 
     Parameters
     ----------
     jobs : Jobs
-        With recorded starts and ends.
+        Jobs with recorded starts and ends.
     codes : array of int, shape (n,)
-        Who each job is of, such as `Jobs.user`; -1 nobody known.
+        The owner of each job, such as `Jobs.user`; -1 if unknown.
     among : array of bool, shape (n,)
         Jobs to learn from.
     """
@@ -60,7 +60,7 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
         waits = start > submit
         if not waits.any():
             continue
-        # What is held can only be largest right after a start, and a wait lasts until just before the job's own.
+        # Usage can only peak right after a start, and a job's wait lasts until just before its own start.
         moments = np.concatenate([start, submit])
         held = in_time(moments, start, end, size[own])
         waiting = in_time(moments, submit[waits], start[waits], np.ones(int(waits.sum())))
@@ -76,7 +76,7 @@ _BACKFILLS: tuple[Backfill, ...] = ("easy", "conservative")
 _FITS: tuple[Literal["place", "count"], ...] = ("place", "count")
 _PLACEMENTS = ("worst-fit", "first-fit")
 _RELAX_S = (60.0, 600.0, 3600.0)
-"""The values of settings that candidates have, beside the defaults."""
+"""The values that candidates try in addition to the defaults."""
 
 
 def _orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
@@ -94,7 +94,7 @@ def _orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
 
 
 def _known_orders(bench: Workbench) -> list[Order]:
-    """Return the orders that the log has what it takes for."""
+    """Return the orders for which the log has the necessary data."""
     jobs = bench.jobs
     orders: list[Order] = ["arrival"]
     if len(np.unique(jobs.priority)) > 1:
@@ -117,7 +117,7 @@ def _queues(jobs: Jobs) -> Iterator[Queues]:
 
 
 def _plain(rules: Rules) -> Rules:
-    """Return rules with one queue in order of arrival, and their quotas, limits and placement."""
+    """Return rules with one queue in submission order that keep their quotas, limits and placement."""
     return replace(
         rules,
         order="arrival",
@@ -131,7 +131,7 @@ def _plain(rules: Rules) -> Rules:
 
 
 def _clean(rules: Rules) -> Rules:
-    """Return rules without settings that their order does not go with."""
+    """Return the rules without the settings that are incompatible with their order."""
     return replace(rules, relax_s=0.0) if rules.fault() else rules
 
 
@@ -187,18 +187,19 @@ _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
     "quotas and limits": _limits,
     "placement": _placements,
 }
-"""The stages in which rules are tried, in their order."""
+"""The stages in which rules are tried, in order."""
 _STAGES = (*_RULES, "capacity", "start-up delay")
 
 
 def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
-    """Yield what a stage tries: what differs from the best so far in one respect."""
+    """Yield the candidates of a stage, each of which differs from the best so far in one respect."""
     if stage in _RULES:
         yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
     elif stage == "capacity":
         yield from (best._replace(capacity=name) for name in bench.clusters)
         if "events" in bench.clusters:
-            # Waits for nodes that were away look like those of another rule: each is judged by its own rules.
+            # Waits caused by missing nodes resemble waits caused by another rule, so each capacity is tried with
+            # its own rules.
             other = "stated" if best.capacity == "events" else "events"
             yield from _candidates("order", bench, best._replace(capacity=other, rules=Rules()))
     elif bench.startup:
@@ -206,13 +207,13 @@ def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settin
 
 
 _GAIN = 0.02
-"""A candidate has to be nearer to the log by so much of the distance, and by `_LEAST`, to replace a simpler one."""
+"""To replace a simpler candidate, one must be closer to the log by this share of the distance plus `_LEAST`."""
 _LEAST = 0.002
 _ROUNDS = 3
 _WORTH = 1.25
-"""A candidate is not worth a replay of the whole where it is so many times as far on the excerpt as the best so far."""
+"""A candidate gets no replay of the whole log if, on the excerpt, it is this many times as far as the best so far."""
 _FINALISTS = 3
-"""Candidates of a stage that are tried on the whole log, where there is an excerpt."""
+"""If there is an excerpt: maximum number of candidates per stage that are tried on the whole log."""
 
 
 class Tried(NamedTuple):
@@ -221,33 +222,33 @@ class Tried(NamedTuple):
     stage: str
     settings: Settings
     distance: float
-    """How far from the log it is, over the jobs to learn from (see `waits.distance`)."""
+    """Distance from the log over the jobs to learn from (see `score.distance`)."""
     mean_s: float
-    """Its mean wait over these jobs [s]."""
+    """Mean wait of these jobs in the replay [s]."""
     never: int
-    """Jobs that started in the log and never start here."""
+    """Jobs that started in the log but never start in the replay."""
     why_not: str | None = None
-    """Why it could not be replayed."""
+    """Why the candidate could not be replayed."""
 
 
 class Found(NamedTuple):
-    """What a search found."""
+    """The result of a search."""
 
     best: Settings
     tried: tuple[Tried, ...]
-    """In the order in which they were tried."""
+    """The candidates in the order in which they were tried."""
 
 
 def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
-    """Return the candidate whose replay comes nearest to the log.
+    """Return the candidate whose replay best reproduces the log.
 
     Parameters
     ----------
     bench : Workbench
     progress : Progress, optional
-        Receives every candidate.
+        Reports every candidate.
     ledger : Ledger, optional
-        Where shards try the candidates of a stage together; the facts that these have in common are known.
+        Where shards share the candidates of a stage; it already knows the facts that the candidates have in common.
 
     Raises
     ------
@@ -271,7 +272,7 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
 
 
 class _Attempts:
-    """Candidates that were tried, each once, on the whole log and on the excerpt."""
+    """The candidates tried on the whole log and on the excerpt, each once."""
 
     def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger) -> None:
         self._bench, self._excerpt, self._progress, self._ledger = bench, bench.excerpt(), progress, ledger
@@ -279,15 +280,15 @@ class _Attempts:
         self._screened: dict[Settings, Tried] = {}
 
     def on_all(self, stage: str, candidates: list[Settings]) -> list[Tried]:
-        """Return how near candidates are over the whole log."""
+        """Return the candidates as tried on the whole log."""
         self._try(self._bench, stage, candidates, self.known)
         return [self.known[settings] for settings in candidates]
 
     def finalists(self, stage: str, candidates: list[Settings], best: Settings) -> list[Settings]:
-        """Return the candidates of a stage that are worth a replay of the whole log, in their order.
+        """Return the candidates of a stage that are worth a replay of the whole log, in their given order.
 
-        Without an excerpt these are all. With one, they are the nearest there, and none that is clearly further from
-        the log there than the best so far.
+        Without an excerpt these are all candidates. With an excerpt, they are the closest ones on it, except candidates
+        that are clearly further from the log there than the best so far.
         """
         if self._excerpt is None:
             return candidates
@@ -298,7 +299,7 @@ class _Attempts:
         return [candidates[k] for k in sorted(order[:_FINALISTS])]
 
     def _try(self, bench: Workbench, stage: str, candidates: list[Settings], known: dict[Settings, Tried]) -> None:
-        """Add to `known` the candidates that are not there, in their order."""
+        """Try the candidates missing from `known`, in order, and add them."""
         new = [settings for settings in dict.fromkeys(candidates) if settings not in known]
         where = "" if bench is self._bench else " on an excerpt"
 
@@ -306,7 +307,7 @@ class _Attempts:
             self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
             return _tried(bench, settings)
 
-        # Which jobs are learnt from is part of what a candidate is: an excerpt and a part of the log have others.
+        # The jobs to learn from identify a run too, because an excerpt or a part of the log has different ones.
         ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
         makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
         found = ledger.results(makers, f"candidates of the stage '{stage}'")
@@ -314,7 +315,7 @@ class _Attempts:
 
 
 def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
-    """Return the fields of `Tried` that a replay gives."""
+    """Replay the settings and return the resulting fields of `Tried`."""
     try:
         waits = bench.times(settings).queue_s
     except UsageError as error:
@@ -322,7 +323,7 @@ def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
     recorded = bench.recorded_s
     both = bench.among & ~np.isnan(recorded)
     never = int((both & np.isnan(waits)).sum())
-    # A job that never starts waits until the log ends, at the least.
+    # A job that never starts waits at least until the log ends.
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
     apart = distance(recorded[both], filled[both])
@@ -334,7 +335,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
 
 
 def _better(candidate: Tried, best: Tried) -> bool:
-    """Return whether a candidate is nearer than the best, clearly so where it is the more complicated one."""
+    """Return whether a candidate is closer than the best; unless it is simpler, it must be clearly closer."""
     if np.inf in (candidate.distance, best.distance):
         return candidate.distance < best.distance
     gain = best.distance - candidate.distance

@@ -1,7 +1,7 @@
-"""twin.toml: the settings under which a replay comes nearest to a log, one table a cluster.
+"""twin.toml: the settings with which a replay best reproduces a log, one table per cluster.
 
-The file is a replay scenario for people to read and to edit. It names the Trace that it was made of by a digest of its
-jobs, and is refused for another one.
+The file is a replay scenario that you can read and edit. It identifies its Trace by a digest of the jobs, and is
+rejected for any other Trace.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 CAPACITIES = {
-    "stated": "what the Trace states: its nodes, or its capacity",
-    "events": "the nodes that the Trace states, away while its node events say so",
-    "observed": "the most GPUs that the log shows in use at once",
+    "stated": "the nodes or the capacity recorded in the Trace",
+    "events": "the nodes recorded in the Trace, except while node events show them out of service",
+    "observed": "the most GPUs in use at once in the log",
 }
-"""Where the capacity of a twin may come from."""
+"""The possible sources of a twin's capacity."""
 
 _NotNegative = Annotated[float, Range(0, sys.float_info.max)]
 _COMMAND = "tracekit calibrate TRACE -o twin.toml"
 _SHOWN = len("sha256:") + 12
-"""Characters of a digest that an error shows: enough to tell two Traces apart on one line."""
+"""Number of digest characters shown in an error, enough to distinguish two Traces."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Delays:
     """Waits that no policy explains."""
 
     holds: bool = False
-    """Whether a job competes only from the time at which the log says it was eligible."""
+    """Whether a job competes only from the time at which it was eligible according to the log."""
     startup: dict[str, Annotated[tuple[Seconds, ...], NonEmpty()]] = field(default_factory=dict)
-    """Start-up delay by size of gang: the middles of ten equal parts of its distribution [s]."""
+    """Start-up delays by job size: quantiles at the midpoints of ten equal parts of the distribution [s]."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How near the twin came to the jobs that its settings were not chosen by; see `score.Score`."""
+    """How well the twin reproduced the jobs held out from the calibration; see `score.Score`."""
 
     jobs: Count
     recorded_mean_s: _NotNegative
@@ -71,38 +71,38 @@ class ClusterTwin(Rules):
     """The twin of one cluster."""
 
     capacity: Literal["stated", "events", "observed"] = "stated"
-    """Which GPUs there are, a key of `CAPACITIES`."""
+    """Source of the capacity, a key of `CAPACITIES`."""
     jobs: Annotated[int, Range(1, 2**62)] | None = None
-    """The first so many jobs were looked at; None all."""
+    """Number of jobs used for the calibration, the first ones; None for all."""
     delays: Delays = field(default_factory=Delays)
     grade: Grade = "poor"
     scores: Scores | None = None
 
     @property
     def rules(self) -> Rules:
-        """The rules alone."""
+        """Only the rules."""
         return Rules(**{f.name: getattr(self, f.name) for f in fields(Rules)})
 
     @property
     def carries(self) -> bool:
-        """Whether effects may be told from this twin."""
+        """Whether this twin supports effects."""
         return self.grade in {"close", "fair"}
 
 
 @dataclass(frozen=True)
 class Twin:
-    """What twin.toml holds."""
+    """The content of twin.toml."""
 
     trace: Text
     """`digest_of_jobs` of the Trace."""
     cluster: dict[str, ClusterTwin]
-    """By the name of the cluster, 'all' where the Trace names none."""
+    """The twins by cluster name; 'all' if the Trace names no clusters."""
     name: str = ""
-    """What the folder of the Trace was called."""
+    """Name of the Trace's folder."""
 
 
 def digest_of_jobs(trace: Trace) -> str:
-    """Return a digest of who submitted what and when it ran: equal for every Trace of the same log."""
+    """Return a digest of the jobs, their users and their times: equal for every Trace of the same log."""
     columns = ["job_id", "submit_time", "start_time", "end_time", "gpu_count"]
     found = hashlib.sha256()
     for part in trace.scan("jobs").select(columns).collect().iter_slices(100_000):
@@ -111,23 +111,23 @@ def digest_of_jobs(trace: Trace) -> str:
 
 
 def check_twin_file(path: Path) -> None:
-    """Check a twin file as far as that needs no Trace: its syntax, keys and values.
+    """Check everything in a twin file that needs no Trace: syntax, keys and values.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or a value cannot be used; the error names line and key.
+        The file cannot be read, or a value is invalid; the error names the line and key.
     """
     _parse(path)
 
 
 def read_twin(path: Path, trace: Trace) -> Twin:
-    """Return the twin of a file, of this Trace.
+    """Read the twin of this Trace from a file.
 
     Raises
     ------
     UsageError
-        The file cannot be read, a value cannot be used (the error names line and key), or the file is the twin of
+        The file cannot be read, a value is invalid (the error names the line and key), or the file is the twin of
         another Trace.
     """
     text, twin = _parse(path)
@@ -154,7 +154,7 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
     text = TomlText(path, "twin", hint=f"make it with '{_COMMAND}'")
     twin = text.decode(Twin)
     if not twin.cluster:
-        raise text.error(("cluster",), "holds no cluster", f"make it with '{_COMMAND}'")
+        raise text.error(("cluster",), "contains no cluster", f"make it with '{_COMMAND}'")
     for name, one in twin.cluster.items():
         place = ("cluster", name)
         fault = one.fault()
@@ -173,9 +173,9 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
 
 
 def twin_text(twin: Twin) -> str:
-    """Return a twin as TOML, with a comment beside what a person may change."""
+    """Return a twin as TOML, with comments on the values that you may change."""
     lines = [
-        "# The twin of a log: the replay settings that come nearest to what it recorded. Edit it, and try it with",
+        "# The twin of a log: the replay settings that best reproduce what it recorded. Edit it, and try it with",
         "#     tracekit replay TRACE --twin THIS-FILE -p POLICY -o out",
         f"trace = {_value(twin.trace)}",
         f"name = {_value(twin.name)}",
@@ -199,7 +199,7 @@ def twin_text(twin: Twin) -> str:
 
 
 def write_twin(twin: Twin, out: Path) -> None:
-    """Write twin.toml, whole or not at all."""
+    """Write twin.toml completely or not at all."""
     from tracekit.outputs import StagedFiles, output_errors
 
     with StagedFiles(out, force=True) as staged, output_errors(out):
@@ -208,7 +208,7 @@ def write_twin(twin: Twin, out: Path) -> None:
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML writes it; its basic strings are those of JSON, but for the sign DEL."""
+    """Return a value in TOML syntax; basic strings are the same as in JSON, except for the character DEL."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dict):

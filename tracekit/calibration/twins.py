@@ -1,4 +1,4 @@
-"""The twins of a Trace, calibrated now or given by a file, and replays in them: what policies would do to the waits."""
+"""The twins of a Trace, calibrated now or read from a file, and replays in them that show the effect of policies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Assumed(NamedTuple):
-    """Other assumptions than those of a twin."""
+    """Assumptions other than those of a twin."""
 
     name: str
     models: Models
@@ -53,9 +53,9 @@ class TwinReplays:
     found : ClusterCalibration
         The twin.
     trace : Trace
-        Whose jobs they are.
+        The Trace that contains the twin's jobs.
     progress : Progress
-        Receives each replay.
+        Reports each replay.
     """
 
     def __init__(self, found: ClusterCalibration, trace: Trace, progress: Progress) -> None:
@@ -63,21 +63,21 @@ class TwinReplays:
         self._trace, self._progress = trace, progress
         self._results: dict[str, ReplayResult | str] = {}
         self.failing: dict[Hashable, ReplayResult] = {}
-        """Replays with the recorded outages, by the change that was made."""
+        """Replays with the recorded outages, by change."""
         self._times: dict[tuple[str | Rules | None, str], JobTimes | str] = {}
 
     @property
     def rules(self) -> Rules:
-        """How the log's scheduler behaves."""
+        """The rules that the log's scheduler seems to follow."""
         return self.found.settings.rules
 
     @cached_property
     def scenario(self) -> Scenario:
-        """What policies are tried on: the twin's jobs as they compete, its capacity and its placement."""
+        """The scenario for policies: the twin's jobs as they compete for GPUs, its capacity and its placement."""
         found, bench = self.found, self.found.bench
         jobs, _ = bench.held_back(delays=found.settings.delays)
         cluster = bench.cluster(found.settings)
-        # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
+        # A recorded run time already includes any slowdown from spreading, so none is added.
         models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
         scenario = Scenario.make(jobs, cluster, models=models, placement=self.rules.placement, seed=bench.seed)
         return replace(
@@ -88,7 +88,7 @@ class TwinReplays:
         )
 
     def of_log(self, twin: Twin) -> TwinOfLog:
-        """Return this twin as comparisons of replays take it; `twin` is that of all clusters."""
+        """Return this twin in the form that replay comparisons use; `twin` covers all clusters."""
         rules = self.rules
         return TwinOfLog(
             rules.policy,
@@ -100,7 +100,7 @@ class TwinReplays:
         )
 
     def times_of(self, result: ReplayResult) -> JobTimes:
-        """Return how long each job waits and takes in a schedule of `scenario`."""
+        """Return the wait and the completion time of each job in a schedule of `scenario`."""
         bench = self.found.bench
         _, order = bench.held_back(delays=self.found.settings.delays)
         return bench.times_of(result.outcome, order)
@@ -111,7 +111,7 @@ class TwinReplays:
         return replace(self.scenario.run(self.rules.policy), policy=TWIN)
 
     def result(self, policy: str) -> ReplayResult | str:
-        """Return the schedule with a policy in place of the twin's order, or why there is none."""
+        """Return the schedule with a policy that replaces the twin's order, or why there is no schedule."""
         if policy not in self._results:
             self._progress.stage(f"replaying {policy}")
             try:
@@ -121,14 +121,14 @@ class TwinReplays:
         return self._results[policy]
 
     def times(self, change: str | Rules | None = None, assumed: Assumed | None = None) -> JobTimes | str:
-        """Return how long each job waits and takes, or why that is not known.
+        """Return the wait and the completion time of each job, or why they are unknown.
 
         Parameters
         ----------
         change : str or Rules, optional
-            A policy in place of the twin's order, or other rules; None the twin itself.
+            A policy that replaces the twin's order, or other rules; None for the twin itself.
         assumed : Assumed, optional
-            Other assumptions than the twin's.
+            Assumptions other than the twin's.
         """
         key = (change, assumed.name if assumed else "")
         if key not in self._times:
@@ -153,14 +153,14 @@ class TwinReplays:
             return f"{change if isinstance(change, str) else 'this change'} cannot be replayed here: {error}."
 
     def jobs(self, assumed: Assumed | None = None) -> TwinJobs | str:
-        """Return the jobs by the log and in the twin, under other assumptions where they are given."""
+        """Return the jobs as recorded and in the twin, under other assumptions if given."""
         times = self.times(None, assumed)
         return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
 
     def why_not(self, change: str | Rules) -> str | None:
-        """Return why the effect of a change cannot be told here, before it is replayed; None where it can.
+        """Return why the effect of a change cannot be estimated, before any replay; None if it can.
 
-        The effect of an order cannot be told where the policy would also lift a limit that holds in the log.
+        The effect of an order cannot be estimated if the policy would also lift a limit that applies in the log.
         """
         if self.found.why_no_effect is not None:
             return self.found.why_no_effect
@@ -172,9 +172,9 @@ class TwinReplays:
         return lifted_limits(change, rules)
 
     def effect(self, change: str | Rules, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
-        """Return what a change would do to the recorded times, or why that cannot be told.
+        """Return how a change would affect the recorded times, or why that cannot be estimated.
 
-        Both the twin and the change are replayed under what is `assumed`.
+        Both the twin and the change are replayed under the assumptions in `assumed`.
         """
         reason = self.why_not(change)
         if reason is not None:
@@ -187,20 +187,20 @@ class TwinReplays:
 
 
 class Twins:
-    """The twins of the clusters of a Trace, searched for when they are first asked for.
+    """The twins of the clusters of a Trace, calibrated when first requested.
 
     Parameters
     ----------
     trace : Trace
-        What ran.
+        The Trace.
     jobs : int
-        Look at so many jobs in all, split between the clusters; without meaning where there is a file.
+        Maximum total number of jobs for the calibration, split between the clusters; ignored if `file` is given.
     file : path, optional
-        A twin.toml, in place of a search.
+        A twin.toml to use instead of a calibration.
     progress : Progress, optional
-        Receives each candidate and replay.
+        Reports each candidate and replay.
     name : str
-        What the user calls the Trace, for reasons; its path when empty.
+        The user's name for the Trace, shown in messages; its path if empty.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Twins:
 
     @cached_property
     def given(self) -> Twin | None:
-        """The twin of the file; None without a file. It raises a UsageError if the file cannot be used."""
+        """The twin in the file, None without a file; raises UsageError if the file cannot be used."""
         if self.file is None:
             return None
         with self._errors_of_file():
@@ -237,7 +237,7 @@ class Twins:
 
     @contextmanager
     def _errors_of_file(self) -> Iterator[None]:
-        """Raise the errors of the user's file as UsageErrors that name the Trace as the user does."""
+        """Re-raise errors in the user's file as UsageErrors that name the Trace as the user does."""
         try:
             yield
         except (DamagedTraceError, EngineMissingError):
@@ -247,19 +247,19 @@ class Twins:
             raise UsageError(self._named(error.what), where=where, line=error.line, hint=error.hint) from None
 
     def named(self, error: TracekitError) -> str:
-        """Return what an error says, of the Trace as the user calls it."""
+        """Return an error's text with the Trace named as the user does."""
         return self._named(str(error))
 
     def _named(self, text: str) -> str:
         return text.replace(str(self.trace.path), self._name)
 
     def of_log(self, one: TwinReplays) -> TwinOfLog:
-        """Return one of `clusters` as comparisons of replays take it."""
-        assert not isinstance(self._calibrated, str)  # noqa: S101 -- there is none of `clusters` otherwise
+        """Return one of `clusters` in the form that replay comparisons use."""
+        assert not isinstance(self._calibrated, str)  # noqa: S101 -- otherwise `clusters` is empty
         return one.of_log(self._calibrated.twin)
 
     def check(self) -> None:
-        """Search for the twins, or read those of the file.
+        """Calibrate the twins, or read them from the file.
 
         Raises
         ------
@@ -270,12 +270,12 @@ class Twins:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no twin, a sentence without its capital and full stop; None where there is one."""
+        """Why there is no twin, a sentence without its initial capital and full stop; None if there is a twin."""
         return self._calibrated if isinstance(self._calibrated, str) else None
 
     @cached_property
     def clusters(self) -> tuple[TwinReplays, ...]:
-        """The twins, those of the clusters with most of the hours waited first."""
+        """The twins, the cluster with the most waiting hours first."""
         found = self._calibrated
         if isinstance(found, str):
             return ()
@@ -285,20 +285,20 @@ class Twins:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Clusters without a twin, and why, a sentence without its full stop."""
+        """Clusters without a twin, each with the reason, a sentence without its full stop."""
         if not isinstance(self._calibrated, str):
             missing = [n for n in clusters_by_waiting(self.trace) if n not in self._calibrated.twin.cluster]
-            return {name: self._calibrated.left_out.get(name, "the twin does not state it") for name in missing}
+            return {name: self._calibrated.left_out.get(name, "the twin file does not contain it") for name in missing}
         return {UNNAMED: self._calibrated}
 
 
 def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
-    """Return the clusters that a twin states, those with most of the hours waited first.
+    """Return the clusters that a twin contains, the one with the most waiting hours first.
 
     Raises
     ------
     UsageError
-        No job of them has GPUs; `file` is where the twin stands.
+        None of these clusters has GPU jobs; `file` is the path of the twin.
     """
     shares = clusters_by_waiting(trace)
     found = [name for name in shares if name in twin.cluster]
@@ -310,12 +310,12 @@ def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
 
 
 def chosen_cluster(names: Sequence[str], asked: str | None, where: Path) -> str:
-    """Return the cluster that is asked for, or the first.
+    """Return the requested cluster, or the first one by default.
 
     Raises
     ------
     UsageError
-        There is no such cluster; `where` is the file or Trace that states the others.
+        The cluster does not exist; `where` is the file or Trace that lists the clusters.
     """
     if asked is None:
         return names[0]
@@ -340,22 +340,22 @@ def twin_of_cluster(
     ----------
     trace : Trace
     file : Path, optional
-        A twin.toml; what is in it holds, whatever a calibration would find. Its grade is computed again.
+        A twin.toml, used as it is; only its grade is computed again.
     cluster : str, optional
-        By default the one in which most of all hours are waited, of those of the file where there is one.
+        By default the cluster with the most waiting hours, among those of the file if one is given.
     limit : int, optional
-        Without a file: look at the first so many jobs only.
+        Without a file: maximum number of jobs used, the first ones.
     seed : int
-        Of the start-up delays drawn.
+        Random seed for the start-up delays.
     shared : Ledger, optional
-        Without a file: where shards calibrate together.
+        Without a file: the folder in which shards share the calibration.
     progress : Progress, optional
-        Receives every candidate of a calibration.
+        Reports every candidate of a calibration.
 
     Raises
     ------
     UsageError
-        The file cannot be used, there is no such cluster, or it cannot be calibrated.
+        The file cannot be used, or the cluster does not exist or cannot be calibrated.
     """
     shares = clusters_by_waiting(trace)
     if file is None:
@@ -370,21 +370,21 @@ def twin_of_cluster(
 
 @explain_damage()
 def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, TwinOfLog]:
-    """Return what policies can be tried on in a twin that a file states, and that twin, its grade worked out again.
+    """Return the scenario for trying policies in the twin of a file, and that twin, graded again.
 
     Parameters
     ----------
     trace : Trace or path
     file : Path
-        Its twin.toml.
+        The twin.toml of the Trace.
     settings : ReplaySettings
-        The cluster's name, the seed, and outages with their checkpoints and spares; everything else is the twin's, and
-        may not be given.
+        The cluster's name, the seed, and outages with their checkpoints and spares. Everything else comes from the twin
+        and must not be given.
 
     Raises
     ------
     UsageError
-        A setting is given that the twin states, the file cannot be used, or it has no such cluster.
+        A setting is given that the twin determines, the file cannot be used, or it does not contain the cluster.
     """
     given = ReplaySettings(
         cluster_name=settings.cluster_name,

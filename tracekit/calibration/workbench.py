@@ -1,4 +1,4 @@
-"""The jobs of one cluster of a log, what they may have run on, and their replays under settings that are tried."""
+"""The jobs of one cluster of a log, the clusters they may have run on, and their replays under candidate settings."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 UNNAMED = "all"
-"""What a cluster is called where the log names none."""
+"""Name of the cluster if the log names no clusters."""
 
 _SEEN_SHARE = 0.6
-"""Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
+"""Settings are chosen by the jobs of this first share of the time, and scored on the others [1]; our choice."""
 FEWEST_JOBS = 50
-"""Jobs that each part of a log needs, the one to learn from and the one to score by."""
+"""Minimum number of jobs in each part of a log, the one to learn from and the one to score."""
 _EXCERPT, _WAITED = 20_000, 1000
-"""Jobs of an excerpt at the least, and how many of them have to have waited longer than `AGREE_S`."""
+"""Minimum number of jobs in an excerpt, and how many of them must have waited longer than `AGREE_S`."""
 
 
 def in_twin(policy: str, rules: Rules) -> str:
-    """Return a policy with the twin's `fit` and `relax`, where it has such parameters and they are not given.
+    """Return a policy with the twin's `fit` and `relax`, if it has these parameters and they are not given.
 
-    So a policy in place of the twin's order changes the order alone, not which places do for a gang.
+    So a policy that replaces the twin's order changes only the order, not where multi-GPU jobs may run.
     """
     known = {parameter.name for parameter in named_policy(policy).card.parameters}
     given = {part.partition("=")[0] for part in policy.split(",")[1:]}
@@ -58,23 +58,24 @@ def in_twin(policy: str, rules: Rules) -> str:
 
 
 def lifted_limits(policy: str, rules: Rules) -> str | None:
-    """Return why the effect of a policy's order cannot be told: it would lift limits that hold in the twin.
+    """Return why the effect of a policy's order cannot be estimated, if it would lift limits that apply in the twin.
 
-    None where it lifts none; a policy that has quotas of its own puts these in the place of the twin's.
+    Return None if it lifts no limits; a policy with quotas of its own replaces the twin's quotas.
     """
     own = named_policy(policy).card.quotas and not rules.limits
     if own or not rules.held_back_by:
         return None
     limits = "; ".join(rules.held_back_by)
-    return f"by the log {limits}, which this policy would lift: what its order alone gives cannot be told"
+    return f"this policy would lift a limit in the log ({limits}), so the effect of its order alone cannot be estimated"
 
 
 def replayed(
     policy: str, jobs: Jobs, cluster: Cluster, models: Models, *, placement: str, seed: int, spreads: bool = False
 ) -> tuple[Outcome, Cluster]:
-    """Return the schedule under a policy, and the cluster as the policy uses it.
+    """Return the schedule under a policy, and the cluster in the form that the policy uses.
 
-    Run times are the recorded ones wherever a gang runs, unless it `spreads` at the cost that `models` states.
+    A multi-GPU job keeps its recorded run time wherever it runs, unless `spreads` applies the spreading cost in
+    `models`.
 
     Raises
     ------
@@ -99,9 +100,9 @@ def replayed(
 
 
 class JobTimes(NamedTuple):
-    """How long jobs waited and took, each array of shape (n,); NaN unknown, or never.
+    """Waits and completion times of jobs, each array of shape (n,); NaN if unknown, or if it never happens.
 
-    Where jobs are stopped, `queue_s` is not all of their waiting: what they wait after a stop is in `jct_s` alone.
+    If jobs are preempted, `queue_s` is not their total wait: waits after a preemption are only part of `jct_s`.
     """
 
     queue_s: NDArray[np.float64]
@@ -109,7 +110,7 @@ class JobTimes(NamedTuple):
     jct_s: NDArray[np.float64]
     """End minus submission [s]."""
     stopped: int = 0
-    """How often a running job lost its GPUs in the replay; 0 of what a log recorded."""
+    """How often a running job lost its GPUs in the replay; 0 for recorded times."""
 
 
 class Settings(NamedTuple):
@@ -119,30 +120,31 @@ class Settings(NamedTuple):
     capacity: str
     """A name of `Workbench.clusters`."""
     delays: bool
-    """Whether jobs start up with a delay."""
+    """Whether jobs have start-up delays."""
 
 
 @dataclass
 class Workbench:
-    """The jobs of one cluster, what they may have run on, and what was tried on them."""
+    """The jobs of one cluster, the clusters they may have run on, and what was learned from them."""
 
     jobs: Jobs
-    """With recorded starts."""
+    """Jobs with recorded starts."""
     clusters: Mapping[str, Callable[[bool], Cluster]]
-    """Makes the cluster, in one piece or with nodes for each VC, by the name of where its capacity comes from. The
-    first is what the source states, its node events included."""
+    """Functions that make the cluster, by source of the capacity; the argument is whether each VC has nodes of its own.
+    The first source is what the log recorded, including its node events.
+    """
     among: Bools
     """Jobs to learn from: those of the first part of the log whose start is known (n,)."""
     held_ms: Ints | None = None
-    """From submission to eligibility by the log [ms]; None where it tells no holds (n,)."""
+    """Recorded time from submission to eligibility [ms]; None if the log records no holds (n,)."""
     preempts: bool = False
-    """Whether the log shows jobs that were stopped for others."""
+    """Whether the log shows jobs that were preempted for other jobs."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
-    """Start-up delays by size of gang [s]; None reads them from the jobs to learn from."""
+    """Start-up delays by job size [s]; None to measure them on the jobs to learn from."""
     made: dict[tuple[str, bool], Cluster] = field(default_factory=dict)
-    """Clusters that were asked for already, by capacity and whether each VC has nodes of its own."""
+    """Clusters already made, by capacity and whether each VC has nodes of its own."""
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
@@ -153,16 +155,16 @@ class Workbench:
 
     @property
     def startup(self) -> dict[str, tuple[float, ...]]:
-        """Start-up delays by size of gang [s]."""
+        """Start-up delays by job size [s]."""
         if self.delays is None:
             gpus = next(iter(self.clusters.values()))(False).total_gpus
             self.delays = startup_delays(self.jobs, gpus, self.among)
         return self.delays
 
     def excerpt(self) -> Workbench | None:
-        """Return the first jobs to learn from, enough of which waited; None where these are most of them.
+        """Return the first jobs to learn from, with enough that waited; None if that would be more than half of them.
 
-        The log begins with them, so that a replay of them alone meets the cluster as the log did.
+        They are the first jobs of the log, so a replay of these jobs alone starts from the same state of the cluster.
         """
         learn = np.flatnonzero(self.among)
         waited = np.cumsum(np.nan_to_num(self.recorded_s[learn]) > AGREE_S)
@@ -174,7 +176,7 @@ class Workbench:
         return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
-        """Return the jobs as they compete for GPUs, and the place of each in `jobs`."""
+        """Return the jobs with the times at which they compete for GPUs, and the index of each in `jobs`."""
         held = np.zeros(len(self.jobs), np.int64) if self.held_ms is None else self.held_ms
         if delays:
             held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
@@ -183,9 +185,9 @@ class Workbench:
     def replay(
         self, settings: Settings, policy: str | None = None, models: Models | None = None
     ) -> tuple[Outcome, Ints]:
-        """Return the schedule under a candidate, or under another policy in its place, and whose rows these are.
+        """Return the schedule under a candidate or a policy that replaces it, and the index in `jobs` of each row.
 
-        Run times are the recorded ones wherever a gang runs, unless `models` states what being spread costs.
+        A multi-GPU job keeps its recorded run time wherever it runs, unless `models` gives a cost of spreading.
 
         Raises
         ------
@@ -207,7 +209,7 @@ class Workbench:
         return outcome, order
 
     def times(self, settings: Settings, policy: str | None = None, models: Models | None = None) -> JobTimes:
-        """Return how long each of `jobs` waits and takes under a candidate, or under a policy in place of its order.
+        """Return the wait and completion time of each of `jobs` under a candidate, or a policy that replaces its order.
 
         Raises
         ------
@@ -218,7 +220,7 @@ class Workbench:
         return self.times_of(outcome, order)
 
     def times_of(self, outcome: Outcome, order: Ints) -> JobTimes:
-        """Return the times of a schedule; `order` is the place in `jobs` of each of its rows."""
+        """Return the times of a schedule; `order` is the index in `jobs` of each row."""
 
         def since_submission(when_ms: Ints) -> NDArray[np.float64]:
             at = np.empty(len(self.jobs), np.int64)
@@ -230,21 +232,21 @@ class Workbench:
 
     @property
     def recorded(self) -> JobTimes:
-        """What the log recorded."""
+        """The recorded times."""
         known = recorded_times(self.jobs)
         queue_s, jct_s = (np.where(ms >= 0, ms / 1000, np.nan) for ms in (known.queue_ms, known.jct_ms))
         return JobTimes(queue_s, jct_s)
 
     @property
     def recorded_s(self) -> NDArray[np.float64]:
-        """First start minus submission by the log [s]; NaN unknown (n,)."""
+        """Recorded wait, first start minus submission [s]; NaN if unknown (n,)."""
         return self.recorded.queue_s
 
 
 def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
-    """Return the clusters of a Trace, each with its part of all hours waited, the largest first.
+    """Return the clusters of a Trace with their shares of all waiting hours, largest first.
 
-    A wait is queue_s of a job with GPUs, first start minus submission.
+    A wait is queue_s of a GPU job: first start minus submission.
     """
     waits = trace.scan("jobs").filter(pl.col("gpu_count") > 0)
     table = waits.group_by("cluster").agg(pl.col("queue_s").sum().alias("s"), pl.len().alias("jobs")).collect()
@@ -257,12 +259,12 @@ def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
 
 
 def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: int) -> Workbench:
-    """Return the jobs of a cluster, and what they may have run on.
+    """Return the jobs of a cluster, and the clusters they may have run on.
 
     Raises
     ------
     UsageError
-        No job can be replayed, or the log does not tell enough starts.
+        No job can be replayed, or the log records too few starts.
     """
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
     known = jobs.recorded_start_ms >= jobs.submit_ms
@@ -275,8 +277,8 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     for what, count in (("first", seen), ("last", known & ~seen)):
         if int(count.sum()) < FEWEST_JOBS:
             raise UsageError(
-                f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibrating takes "
-                f"{FEWEST_JOBS} or more",
+                f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibration needs at "
+                f"least {FEWEST_JOBS}",
                 where=trace.path,
             )
     makers = {"observed": partial(_observed, trace, jobs, cluster)}
@@ -288,7 +290,7 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
 
 
 def _preempts(trace: Trace, cluster: str | None) -> bool:
-    """Return whether an attempt of a job of the cluster was stopped for another job."""
+    """Return whether any attempt of the cluster's jobs was preempted."""
     if not trace.has("attempts"):
         return False
     jobs = trace.scan("jobs").filter(pl.col("cluster").eq_missing(pl.lit(cluster, pl.String))).select("job_id")
@@ -298,7 +300,7 @@ def _preempts(trace: Trace, cluster: str | None) -> bool:
 
 def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
     made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
-    # Nodes divided to see whether the log behaves so are not divided by the user: a policy that lends may share them.
+    # The nodes are divided only as a candidate, not by the user, so a policy that lends quotas may share them.
     return replace(made, lendable=partitioned)
 
 
@@ -307,9 +309,9 @@ def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) 
 
 
 def _holds(trace: Trace, jobs: Jobs) -> Ints | None:
-    """Return how long the log held each job back before it was eligible [ms]; None where it tells none.
+    """Return how long each job was held before it became eligible [ms]; None if the log records no holds.
 
-    A job that started before it was eligible was not held back until then; such a time is a fault of the log.
+    If a job started before its eligible time, that time is an error in the log, so the hold ends at the start.
     """
     table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
     if table["eligible_time"].null_count() == len(table):

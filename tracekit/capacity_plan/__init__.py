@@ -1,1 +1,1 @@
-"""How many GPUs: waits against capacity, load and policy, by the twin of a cluster."""
+"""Capacity planning: how waits depend on capacity, load and policy, according to the twin of a cluster."""

@@ -1,12 +1,12 @@
-"""Other months of the same jobs: whole submission days of the log, drawn with replacement and laid side by side.
+"""Resampled months of the same jobs: whole submission days of the log, drawn with replacement and joined.
 
-A day is 24 hours, counted from the first submission of the log. Each day of the window takes one day of the log, drawn
-with replacement; where the log has three weeks or more, it is drawn among those that have the same place in the week.
-Before the window stand some days more, drawn alike, which fill the cluster and are not measured.
+A day is 24 hours, counted from the first submission of the log. Each day of the window is one day of the log, drawn
+with replacement. If the log has at least three weeks, only days at the same position in the week are drawn. Some
+warm-up days before the window, drawn the same way, fill the cluster and are not measured.
 
-With growth g each day takes the jobs of floor(g) days of the log. Of one day more each user's jobs come with
-probability g - floor(g), all of that user's day or none of them; a job without a user comes or not by itself. So there
-are g times the jobs a day in expectation, with bursts as large as those of the log.
+With growth g, each day gets the jobs of floor(g) days of the log. From one more day, each user's jobs are added with
+probability g - floor(g), either all of them or none; a job without a user is drawn on its own. So the expected number
+of jobs per day is g times that of the log, with bursts as large as in the log.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
-"""From so many days on a day stands for its place in the week: each place has three or more."""
+"""From this many days on, days are drawn by position in the week, because each position has at least three days."""
 _NEARLY = 0.05
-"""A last day of which no more is missing counts as whole [days]."""
+"""The last day counts as whole if at most this much of it is missing [days]."""
 
 
 @dataclass(frozen=True)
 class Resample:
-    """One other month."""
+    """One resampled month."""
 
     jobs: Jobs
-    """Sorted by the time from which they compete; submissions count from the start of the days before the window."""
+    """Jobs sorted by the time from which they compete; submission times count from the start of the warm-up days."""
     group: Bools
     """Jobs of the window whose wait counts (n,)."""
     window: Bools
     """Jobs of the window (n,)."""
     begin_ms: int
-    """Where the window begins [ms]."""
+    """Time at which the window begins [ms]."""
     end_ms: int
     offered_gpus: float
-    """GPU time that the jobs of the window ask for / the time of the window [GPUs]."""
+    """GPU time requested by the jobs of the window / length of the window [GPUs]."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class DayPool:
     """The days of a log."""
 
     jobs: Jobs
-    """Sorted by submission, each on a whole day."""
+    """Jobs submitted on whole days, in submission order."""
     held_ms: Ints
-    """From submission to eligibility by the log [ms] (n,)."""
+    """Recorded time from submission to eligibility [ms] (n,)."""
     startup: Mapping[str, tuple[float, ...]]
-    """Start-up delays by size of gang [s]; empty where jobs have none."""
+    """Start-up delays by job size [s]; empty if jobs have no delays."""
     group: Bools
     """Jobs whose wait counts (n,)."""
     days: int
-    """Days of the log, and of the window."""
+    """Number of days of the log, which is also that of the window."""
 
     @classmethod
     def of(
@@ -80,13 +80,13 @@ class DayPool:
         ----------
         jobs : Jobs
         held_ms : array of int, shape (n,), optional
-            From submission to eligibility by the log [ms].
+            Recorded time from submission to eligibility [ms].
         startup : mapping
-            Start-up delays by size of gang [s].
+            Start-up delays by job size [s].
         group : array of bool, shape (n,)
             Jobs whose wait counts.
         starts : array of bool, shape (n,)
-            Jobs that the twin starts at all; others are left out, since no number of days can make them wait less.
+            Jobs that the twin starts; others are excluded, because resampling days cannot shorten their waits.
 
         Raises
         ------
@@ -105,28 +105,28 @@ class DayPool:
 
     @property
     def lead(self) -> int:
-        """Days before the window: a quarter of it, from one to seven."""
+        """Number of warm-up days before the window: a quarter of the window, between 1 and 7."""
         return min(max(self.days // 4, 1), 7)
 
     @property
     def weekly(self) -> bool:
-        """Whether a day is drawn among those of its place in the week."""
+        """Whether a day is drawn among days at the same position in the week."""
         return self.days >= _WEEKLY_DAYS
 
     @property
     def offered_gpus(self) -> float:
-        """GPU time that the jobs of the log ask for / its time [GPUs]."""
+        """GPU time requested by the jobs of the log / length of the log [GPUs]."""
         return float((gpus_of(self.jobs) * self.jobs.work_ms.astype(np.float64)).sum()) / 1000 / (self.days * DAY_MS)
 
     def resample(self, number: int, growth: float, seed: int) -> Resample:
-        """Return one other month; equal numbers and seeds draw the same days at every growth.
+        """Return one resampled month; the same number and seed draw the same days at every growth.
 
         Parameters
         ----------
         number : int
-            Which one.
+            Number of the resample.
         growth : float
-            Jobs a day as a multiple of the log's.
+            Jobs per day as a multiple of the log's.
         seed : int
         """
         day = self.jobs.submit_ms // DAY_MS
@@ -145,7 +145,7 @@ class DayPool:
         return self._laid(np.concatenate(rows), np.concatenate(slots), _number(seed, number))
 
     def _drawn(self, random: np.random.Generator) -> Ints:
-        """Return which day of the log each day is, those before the window first."""
+        """Return the day of the log drawn for each day, the warm-up days first."""
         place = np.arange(-self.lead, self.days)
         if not self.weekly:
             return random.integers(0, self.days, len(place))
@@ -169,13 +169,13 @@ class DayPool:
 
 
 def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
-    """Return some jobs, in this order and as often as they are named; when they ran is unknown."""
+    """Return the jobs in the given order, repeated as often as listed; their recorded times become unknown."""
     unknown = np.full(len(rows), -1, np.int64)
     return replace(jobs.rows(rows), recorded_start_ms=unknown, recorded_end_ms=unknown)
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:
-    """Return which jobs of a day come, where each user comes with a probability (n,)."""
+    """Return which jobs of a day are included, if each user is included with the given probability (n,)."""
     names, place = np.unique(users, return_inverse=True)
     by_user = (random.random(len(names)) < share)[place]
     alone = random.random(len(users)) < share
@@ -183,5 +183,5 @@ def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) 
 
 
 def _number(*words: int) -> int:
-    """Return a seed made of several numbers."""
+    """Return a seed derived from several numbers."""
     return int(np.random.SeedSequence(words).generate_state(1)[0])

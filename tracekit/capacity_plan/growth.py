@@ -1,4 +1,4 @@
-"""How the load of a log grows: its offered GPU-hours week by week, and when they fill the cluster."""
+"""How the load of a log grows: its offered GPU-hours per week, and when they will fill the cluster."""
 
 from __future__ import annotations
 
@@ -18,46 +18,49 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_WEEKS = 6
-"""Whole weeks without which no growth is fitted; our choice."""
+"""Minimum number of whole weeks for a growth fit; our choice."""
 _WEEK_MS = 7 * 86_400_000
 _HORIZON = 520
-"""A cluster that fills later than this is not said to fill [weeks]."""
+"""A cluster that fills later than this is not reported to fill [weeks]."""
 
 
 @dataclass(frozen=True)
 class LoadGrowth:
-    """Growth of the offered GPU-hours, significant at the level of 5 %."""
+    """Growth of the offered GPU-hours, significant at the 5 % level."""
 
     weeks: int
-    """Whole weeks of the log."""
+    """Number of whole weeks in the log."""
     per_week_share: float
     """Growth from one week to the next [1], with its 95 % interval."""
     per_week_low: float
     per_week_high: float
     offered_share: float
-    """Fitted load of the last week / what the GPUs of the cluster can give in a week [1]."""
+    """Fitted load of the last week / weekly capacity of the cluster's GPUs [1]."""
     fills_after_weeks: float | None
-    """Weeks after the last whole one at which the fitted load reaches all that the cluster can give; 0 where it has by
-    then, None where that is more than ten years ahead."""
+    """Weeks after the last whole week until the fitted load reaches the cluster's capacity; 0 if it already has, None
+    if that is more than ten years ahead.
+    """
     fills_low_weeks: float | None
     fills_high_weeks: float | None
-    """Ends of its 95 % interval: when the confidence band of the fitted line gets there; None beyond ten years."""
+    """95 % interval of that time: when the confidence band of the fitted line reaches the capacity; None beyond ten
+    years.
+    """
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what plan.json holds."""
+        """Return the content for plan.json."""
         return asdict(self)
 
     @property
     def sentence(self) -> str:
-        """What it means, for people."""
+        """The growth in words."""
         growth = (
-            f"the GPU-hours that the jobs of this log ask for grow by {percent(self.per_week_share)} a week "
+            f"the GPU-hours that the jobs of this log request grow by {percent(self.per_week_share)} a week "
             f"({percent(self.per_week_low)} to {percent(self.per_week_high)}, over {self.weeks} weeks)"
         )
         if self.fills_after_weeks is None:
             return f"{growth}; they do not fill the cluster within ten years"
         if self.fills_after_weeks == 0:
-            return f"{growth}, and have reached all that the cluster can give"
+            return f"{growth}, and have reached the cluster's capacity"
         high = "more than ten years" if self.fills_high_weeks is None else f"{self.fills_high_weeks:,.0f}"
         return (
             f"{growth}, and fill the cluster {self.fills_after_weeks:,.0f} weeks after the log "
@@ -66,9 +69,9 @@ class LoadGrowth:
 
 
 def weekly_gpu_hours(jobs: Jobs) -> Floats:
-    """Return the GPU-hours that the jobs submitted in each whole week ask for (W,); weeks count from the first job.
+    """Return the GPU-hours requested by the jobs submitted in each whole week (W,), counted from the first job.
 
-    GPU-hours are run time times GPUs asked for, whenever the job ran.
+    GPU-hours are run time times requested GPUs and count in the week of submission.
     """
     weeks = int(jobs.submit_ms.max(initial=0)) // _WEEK_MS
     week = jobs.submit_ms // _WEEK_MS
@@ -79,16 +82,16 @@ def weekly_gpu_hours(jobs: Jobs) -> Floats:
 
 
 def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
-    """Return how weekly GPU-hours grow; None where they do not grow significantly, or that cannot be told.
+    """Return how weekly GPU-hours grow; None if the growth is not significant or cannot be estimated.
 
-    A line is fitted to the logarithm of the hours by least squares. Weeks that follow one another are alike beyond the
-    line: the number of independent ones is taken as n (1 - r) / (1 + r), r the lag-1 correlation of the residuals where
-    it is above 0 (Santer et al., Journal of Geophysical Research 105, 2000). Intervals use Student's t.
+    A line is fitted to the log of the hours by least squares. Consecutive weeks are correlated, so the effective number
+    of independent weeks is n (1 - r) / (1 + r), where r is the lag-1 correlation of the residuals if positive (Santer
+    et al., Journal of Geophysical Research 105, 2000). Intervals use Student's t.
 
     Parameters
     ----------
     hours : array of float, shape (W,)
-        GPU-hours of each week; six weeks or more, none without jobs.
+        GPU-hours of each week; at least six weeks, each with jobs.
     gpus : int
         GPUs of the cluster.
     """
@@ -116,7 +119,7 @@ def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
     ahead = np.arange(0, _HORIZON + 0.25, 0.25)
     at = week[-1] + ahead
     line = middle + slope * at
-    # The mean of the weeks is as uncertain as their independent number says.
+    # The uncertainty of the weekly mean depends on the effective number of weeks.
     band = t * np.sqrt(spread**2 / independent + (error * at) ** 2)
     fills, soonest, latest = (_reached(ahead, values, full) for values in (line, line + band, line - band))
     share, least, most = (float(np.expm1(v)) for v in (slope, low, high))
@@ -124,7 +127,7 @@ def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
 
 
 def _shrink(rest: Floats) -> float:
-    """Return the share of weeks that are independent of the one before [0..1]."""
+    """Return the effective share of independent weeks [0..1]."""
     total = float((rest**2).sum())
     r = float((rest[1:] * rest[:-1]).sum()) / total if total > 0 else 0.0
     r = min(max(r, 0.0), 0.99)
@@ -132,7 +135,7 @@ def _shrink(rest: Floats) -> float:
 
 
 def _reached(ahead: Floats, values: Floats, level: float) -> float | None:
-    """Return from when on values are at or above a level."""
+    """Return the time from which values are at or above a level."""
     below = np.flatnonzero(values < level)
     if not len(below):
         return 0.0

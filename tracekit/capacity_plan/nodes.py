@@ -1,4 +1,4 @@
-"""The nodes of a cluster that is planned: there all the time, in any number of each GPU model."""
+"""The nodes of a planned cluster: always in the cluster, in any number of each GPU model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
 
 Capacity = tuple[int, ...]
-"""Nodes of each GPU model, in the order of `Cluster.models`."""
+"""Number of nodes of each GPU model, in the order of `Cluster.models`."""
 
 
 def nodes_of(cluster: Cluster) -> list[Node]:
-    """Return the nodes of a cluster, each with when it joins and leaves."""
+    """Return the nodes of a cluster, each with the times at which it joins and leaves."""
     moves: list[list[tuple[int, bool]]] = [[] for _ in range(cluster.nodes)]
     for at, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
         moves[int(node)].append((int(at), bool(up)))
@@ -41,14 +41,14 @@ def nodes_of(cluster: Cluster) -> list[Node]:
 
 
 def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
-    """Return the GPUs of the nodes that are there, the mean over a window: those away are lost to it.
+    """Return the mean number of available GPUs in a window, without nodes that are out of service.
 
     Parameters
     ----------
     cluster : Cluster
-        Nodes that are there before their first change, as `settled_nodes` has them.
+        Nodes that are available before their first change, as returned by `settled_nodes`.
     begin_ms, end_ms : int
-        The window, of some length [ms].
+        The window, longer than 0 [ms].
     """
     there = float(cluster.total_gpus) * (end_ms - begin_ms)
     left: dict[int, int] = {}
@@ -62,10 +62,10 @@ def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
 
 
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
-    """Return the cluster with nodes that neither join late nor leave for good, and how many nodes that changes.
+    """Return the cluster with nodes that neither join late nor leave for good, and the number of changed nodes.
 
-    What a plan calls a node is there in the whole window, but for the times in which it was away and came back. A node
-    that is never there is left out.
+    In a plan, a node is available in the whole window except while it was out of service and came back. A node that is
+    never available is excluded.
     """
     nodes, changed = [], 0
     for node in nodes_of(cluster):
@@ -96,19 +96,19 @@ def _quotas(cluster: Cluster) -> QuotaTable:
 
 
 def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
-    """Return a cluster with other numbers of nodes, and all its changes so much later.
+    """Return a cluster with other numbers of nodes and all node changes shifted to later times.
 
-    The nodes of a model are dropped or repeated in proportion over its racks and VCs, as `repeated` does, in whole
-    nodes that add up to the capacity, at least one each where there are enough; copies are away when their originals
-    are. QuotaTable grow as the GPUs do.
+    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, so that they
+    sum to the capacity; each group keeps at least one node if there are enough. Copies are out of service when their
+    originals are. Quotas scale with the GPUs.
 
     Parameters
     ----------
     cluster : Cluster
     capacity : Capacity
-        At least one node in all.
+        Number of nodes of each model, at least one node in total.
     later_ms : int
-        [ms]
+        How much later the changes take place [ms].
     """
     kept: list[Node] = []
     for model, number in zip(cluster.models, capacity, strict=True):
@@ -121,7 +121,7 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
 
 
 def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
-    """Return so many nodes, their groups in proportion."""
+    """Return the given number of nodes, with their groups in proportion."""
     groups: dict[tuple[str, str], int] = {}
     for node in nodes:
         key = (node.domain, node.rack)
@@ -138,7 +138,7 @@ def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
 
 
 def _shares(sizes: list[int], number: int) -> list[int]:
-    """Return so many nodes in proportion to the sizes of groups; each group has one as long as there are enough."""
+    """Divide a number of nodes in proportion to group sizes; each group gets at least one if there are enough."""
     shares = shares_of(np.array(sizes), number)
     if number >= len(sizes):
         for empty in np.flatnonzero(shares == 0):
@@ -150,13 +150,13 @@ def _shares(sizes: list[int], number: int) -> list[int]:
 
 @dataclass(frozen=True)
 class NodeAxis:
-    """Along which a plan varies the number of nodes: all models in proportion, or one of them."""
+    """The nodes that a plan varies: all models in proportion, or one model."""
 
     models: tuple[str, ...]
     nodes: Capacity
-    """The nodes that there are."""
+    """The existing nodes."""
     model: str | None = None
-    """The model that varies; the others stay. None varies all in proportion."""
+    """The model that varies while the others stay; None to vary all in proportion."""
 
     @classmethod
     def of(cls, cluster: Cluster, model: str | None = None) -> NodeAxis:
@@ -165,7 +165,7 @@ class NodeAxis:
         Raises
         ------
         UsageError
-            It has no such model.
+            The cluster has no such model.
         """
         if model is not None and model not in cluster.models:
             raise UsageError(f"no GPU model '{model[:60]}'", where="--model", hint=nearest(model[:60], cluster.models))
@@ -174,11 +174,11 @@ class NodeAxis:
 
     @property
     def now(self) -> int:
-        """Nodes that there are and that vary."""
+        """Number of existing nodes that vary."""
         return sum(self.nodes) if self.model is None else self.nodes[self.models.index(self.model)]
 
     def at(self, number: int) -> Capacity:
-        """Return the capacity with so many nodes that vary."""
+        """Return the capacity with the given number of varying nodes."""
         if self.model is None:
             return tuple(shares_of(np.array(self.nodes), number).tolist())
         return tuple(number if m == self.model else n for m, n in zip(self.models, self.nodes, strict=True))

@@ -1,4 +1,4 @@
-"""How many GPUs a cluster needs: waits against nodes, load and policy, and how many nodes a target takes."""
+"""How many GPUs a cluster needs: waits by nodes, load and policy, and how many nodes a target needs."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_JOBS = 20
-"""Jobs whose wait counts that a log needs, so that drawn days nearly always have some."""
+"""Minimum number of counted jobs in a log, so that drawn days nearly always have some."""
 _APART = 0.1
-"""A mean wait with drawn days is worth a word where it is off by so much of the log's own order [1]; our choice."""
+"""A note appears if the mean wait with drawn days differs from that in recorded order by this share [1]; our choice."""
 _FURTHER = (4, 8)
-"""How many times as many nodes are tried where no capacity of the grid keeps the target."""
+"""Factors by which the nodes are multiplied if no capacity of the grid meets the target."""
 _FINE = 0.01
-"""The answer is sought to this share of the nodes, or to one node [1]."""
+"""Precision of the answer: this share of the nodes [1], or one node."""
 _GRID = 8
 
 
@@ -81,7 +81,7 @@ def plan(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> CapacityPlan:
-    """Return how long jobs wait with how many nodes, and how many nodes a target takes, by the twin of a cluster.
+    """Return how long jobs wait by number of nodes, and how many nodes a target needs, using the twin of a cluster.
 
     >>> import tracekit
     >>> found = tracekit.plan("my-trace", "p90<=1h", jobs_for=["size=8"])  # doctest: +SKIP
@@ -90,47 +90,48 @@ def plan(
     Parameters
     ----------
     trace : Trace or path
-        Jobs with submission, start, end and number of GPUs, over five days or more.
+        A Trace of at least five days whose jobs have submission, start, end and number of GPUs.
     target : str, optional
-        The longest wait accepted: mean, p50, p90 or p99, '<=', and a number of s, min, h or d.
+        The longest acceptable wait: mean, p50, p90 or p99, then '<=' and a number of s, min, h or d.
     jobs_for : sequence of str
-        Whose wait counts: 'size=8', 'vc=NAME', 'cluster=NAME'; all jobs of the cluster with most waiting by default.
+        Jobs whose wait counts: 'size=8', 'vc=NAME', 'cluster=NAME'; by default all jobs of the cluster with the most
+        waiting hours.
     twin : path, optional
         A twin.toml; by default the twin is calibrated now.
     nodes : sequence of int, optional
-        Numbers of nodes to look at; those that tell most by default.
+        Numbers of nodes to try; by default the most informative ones.
     model : str, optional
         Vary the nodes of this GPU model only.
     growth : sequence of float
-        Jobs a day as multiples of the log's.
+        Jobs per day as multiples of the log's.
     policies : sequence of str
-        Tried beside the twin's own.
+        Policies to try in addition to the twin's own.
     node_cost, wait_cost : float, optional
-        Of a node, and of a job that waits [currency/h].
+        Cost of a node, and of a waiting job [currency/h].
     resamples : int
-        Months that are drawn.
+        Number of months to draw.
     limit : int, optional
-        Without a twin: calibrate on the first so many jobs; None all.
+        Without a twin: number of jobs to calibrate on, the first ones; None for all.
     seed : int
-        Of every draw.
+        Random seed for all draws.
     workers : int
-        Processes. With more than one, a script needs the guard ``if __name__ == "__main__"``.
+        Number of processes. With more than one, a script needs the guard ``if __name__ == "__main__"``.
     shared : Ledger, optional
-        The folder in which shards make resamples together, or gathers them (docs/howto/shards.md); without a twin they
-        calibrate together first.
+        Folder in which shards share the resamples, or from which these are gathered (see docs/howto/shards.md); without
+        a twin, the shards first calibrate together.
     progress : Progress, optional
-        Receives every step.
+        Reports every step.
 
     Raises
     ------
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers, and something is missing.
+        `shared` only gathers results, and some are missing.
     TracekitError
-        The Trace, the twin or an option cannot be used; or the twin is too far from the log to plan with.
+        The Trace, the twin or an option cannot be used, or the twin does not reproduce the log well enough for a plan.
     """
-    kernel()  # before a Trace is read for nothing
+    kernel()  # fail before the Trace is read in vain
     opened, progress = Trace.of(trace).ingested, progress or Progress()
     question = PlanQuestion(
         None if target is None else wait_target(target),
@@ -161,22 +162,23 @@ def plan(
 
 
 def no_plan(found: ClusterCalibration) -> str | None:
-    """Return why no plan can be made from a twin, a sentence without its full stop; None where one can."""
+    """Return why a twin supports no plan, a sentence without its full stop; None if it supports a plan."""
     if found.score.carries:
         return None
     whole, (_, alike, unexplained) = found.score.whole, GRADES["fair"]
     missing = []
     if whole["agreeing_share"] < alike:
-        missing.append(f"{percent(whole['agreeing_share'])} of the jobs wait alike, {percent(alike)} are needed")
+        missing.append(f"{percent(whole['agreeing_share'])} of the waits agree, but {percent(alike)} are needed")
     if (whole["unexplained_share"] or 0.0) > unexplained:
         missing.append(
-            f"{percent(whole['unexplained_share'])} of the waiting hours are unexplained, {percent(unexplained)} may be"
+            f"{percent(whole['unexplained_share'])} of the waiting hours are unexplained, but at most "
+            f"{percent(unexplained)} may be"
         )
     lacks = f"; {'; '.join(missing)}" if missing else ""
     return (
-        f"a replay does not reproduce the log of {shorten(found.name, 40)} (grade {found.score.grade}: it waits "
-        f"{duration(whole['twin_mean_s'])} in the mean, the log {duration(whole['recorded_mean_s'])}{lacks}), so it "
-        "cannot tell how many nodes are enough"
+        f"a replay does not reproduce the log of {shorten(found.name, 40)} (grade {found.score.grade}: mean wait "
+        f"{duration(whole['twin_mean_s'])}, in the log {duration(whole['recorded_mean_s'])}{lacks}), so it "
+        "cannot show how many nodes are enough"
     )
 
 
@@ -186,7 +188,7 @@ def plan_cluster(
     progress: Progress | None = None,
     ledger: Ledger | None = None,
 ) -> CapacityPlan | str:
-    """Return the plan of a cluster, or why there is none, a sentence without its full stop.
+    """Return the plan for a cluster, or why there is no plan, a sentence without its full stop.
 
     Parameters
     ----------
@@ -194,14 +196,14 @@ def plan_cluster(
         The twin.
     question : PlanQuestion
     progress : Progress, optional
-        Receives every resample.
+        Reports every resample.
     ledger : Ledger, optional
-        Where shards replay the resamples together; the Trace and the program are known to it.
+        Ledger in which shards share the resamples; it already knows the Trace and the program.
 
     Raises
     ------
     UsageError
-        No job is of the group; the log is shorter than five days; there is no such GPU model; a policy cannot run here.
+        The group has no jobs, the log is shorter than five days, the GPU model does not exist, or a policy cannot run.
     """
     reason = no_plan(found)
     if reason is not None:
@@ -284,7 +286,7 @@ def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Clu
 
 
 def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, Any]]:
-    """Return what more nodes give: of all models in proportion, or of the one that varies; and of each alone."""
+    """Return the effect of additional nodes: all models in proportion or the varying model, then each model alone."""
     axes = [axis]
     if axis.model is None and len(axis.models) > 1:
         axes += [NodeAxis(axis.models, axis.nodes, model) for model in axis.models]
@@ -324,12 +326,12 @@ def _caveats(here: Curve, axis: NodeAxis, recorded: Mapping[str, Any], *, jobs_l
         apart = abs(float(waits.mean()) - twin)
         if not low <= twin <= high and apart > max(NEAR_S, _APART * twin):
             found.append(
-                f"with the days of the log in their own order the twin waits {duration(twin)} in the mean, with drawn "
-                f"days {duration(float(waits.mean()))} ({duration(low)} to {duration(high)}): what lasts over days in "
-                "the log, such as a long queue or a rise of the load, is not in the plan"
+                f"the twin's mean wait is {duration(twin)} with the days of the log in recorded order and, with drawn "
+                f"days, {duration(float(waits.mean()))} ({duration(low)} to {duration(high)}): effects over days in "
+                "the log, such as a long queue or a rising load, are not in the plan"
             )
     if jobs_left:
-        found.append(f"left out of the plan: {counted(jobs_left, 'jobs')} that the twin never starts")
+        found.append(f"excluded from the plan: {counted(jobs_left, 'jobs')} that the twin never starts")
     return found
 
 
@@ -337,28 +339,28 @@ def _assumptions(
     found: ClusterCalibration, question: PlanQuestion, pool: DayPool, settled: int, recorded: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     whole, rules = found.score.whole, found.settings.rules
-    place = "a day of the same place in the week" if pool.weekly else "any day"
-    means = f"{duration(whole['twin_mean_s'])} where the log has {duration(whole['recorded_mean_s'])}"
-    there = f"; {counted(settled, 'nodes')} that joined or left for good are there all the time" if settled else ""
+    place = "a day at the same position in the week" if pool.weekly else "any day"
+    means = f"{duration(whole['twin_mean_s'])} (in the log {duration(whole['recorded_mean_s'])})"
+    there = f"; {counted(settled, 'nodes')} that joined late or left for good are always available" if settled else ""
     stated = {
         "twin": f"{rules.words}; grade {found.score.grade}, mean wait {means}",
         "days": (
-            f"each of {pool.days} days takes the submissions of {place} of the log, drawn with replacement, after "
-            f"{counted(pool.lead, 'days')} that fill the cluster and are not measured"
+            f"each of {pool.days} days gets the submissions of {place} in the log, drawn with replacement, after "
+            f"{counted(pool.lead, 'warm-up days')} that fill the cluster and are not measured"
         ),
         "nodes": (
-            "nodes more are like those there are, over racks and VCs in proportion, and away when their originals are; "
-            f"quotas grow with the GPUs, limits of users and VCs stay{there}"
+            "additional nodes are copies of existing ones, in proportion over racks and VCs, and out of service when "
+            f"their originals are; quotas grow with the GPUs, limits of users and VCs stay the same{there}"
         ),
         "outages": _lost_to_outages(recorded),
         "intervals": (
-            f"{percent(interval_share(question.resamples))} of such months lie inside: {question.resamples} are drawn; "
-            "which days the log happened to hold is in them, how far the twin is from the log is not"
+            f"{percent(interval_share(question.resamples))} of the {question.resamples} drawn months lie inside; "
+            "the intervals cover which days the log happens to contain, but not how far the twin is from the log"
         ),
     }
     if question.growths != (1.0,):
         stated["growth"] = (
-            "with g times the jobs each day takes floor(g) days of the log, and of one more each user's jobs with "
+            "with g times the jobs, each day gets floor(g) days of the log and from one more day each user's jobs with "
             "probability g - floor(g)"
         )
     sources = {"twin": "tracekit calibrate", "nodes": found.bench.cluster(found.settings).origin}
@@ -368,10 +370,10 @@ def _assumptions(
 def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
     gpus, up = recorded["gpus"], recorded["gpus_up"]
     if up >= gpus:
-        return "the log tells of no time in which a node was away, so that all GPUs count as up"
+        return "the log records no outage of a node, so all GPUs count as up"
     return (
-        f"of {counted(gpus, 'GPUs')} the log has {up:,.1f} up in the mean ({percent(up / gpus)}): nodes that are down, "
-        "drained or in maintenance take no new job, and what is offered and held is compared with the GPUs that are up"
+        f"on average, {up:,.1f} of {counted(gpus, 'GPUs')} are up in the log ({percent(up / gpus)}); nodes that are "
+        "down, drained or in maintenance take no new jobs, so load and allocated GPUs are compared with the GPUs up"
     )
 
 
@@ -379,16 +381,17 @@ def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
 
 
 def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
-    """Return the numbers of nodes to look at where none are asked for.
+    """Return the numbers of nodes to try by default.
 
-    Eight in equal ratios, and those that there are. They begin where the load fills every GPU, yet not below a quarter
-    of the nodes that there are, nor above these; they end at twice of what there are, or of what the load fills.
+    They are eight numbers in equal ratios, and the existing number. They begin at the number that the load fills, but
+    at least a quarter and at most all of the existing nodes; they end at twice the existing nodes or twice the nodes
+    that the load fills, whichever is larger.
 
     Parameters
     ----------
     axis : NodeAxis
     offered_nodes : float
-        Nodes that the offered load keeps busy.
+        Number of nodes that the offered load fills.
     """
     now, filled = max(axis.now, 1), max(int(np.ceil(offered_nodes)), 1)
     low, high = min(max(filled, -(-now // 4)), now), 2 * max(now, filled)
@@ -396,12 +399,12 @@ def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
 
 
 def steps_up(now: int) -> list[int]:
-    """Return how many nodes more are looked at: one, and 10 % and 25 % of those there are."""
+    """Return the numbers of additional nodes to try: one, and 10 % and 25 % of the existing nodes."""
     return sorted({1, max(round(0.1 * now), 1), max(round(0.25 * now), 1)})
 
 
 def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float) -> Curve:
-    """Return the `FIGURES` by number of nodes, under one policy and at one load; nothing is tried yet."""
+    """Return an empty curve that measures the `FIGURES` by number of nodes, under one policy and at one load."""
 
     def measure(numbers: list[int]) -> dict[int, Floats]:
         runs = {number: PlannedRun(policy, growth, axis.at(number)) for number in numbers}
@@ -412,18 +415,18 @@ def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float)
 
 
 def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) -> Answer:
-    """Return how many nodes a target takes.
+    """Return how many nodes a target needs.
 
     Parameters
     ----------
     curve : Curve
-        Of which some numbers were tried.
+        The curve, with some numbers already tried.
     now : int
-        Nodes that the cluster has.
+        Number of existing nodes.
     target : WaitTarget
     refine : bool
-        Look at more numbers of nodes where they decide: further up where none keeps the target, further down where all
-        do, and between those that keep it and those that do not.
+        Try more numbers of nodes where they matter: higher numbers if none meets the target, lower numbers if all do,
+        and numbers between those that meet it and those that do not.
     """
 
     def waits(values: Floats) -> Floats:
@@ -444,7 +447,7 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
 def paired_change(here: Floats, there: Floats, name: str) -> dict[str, Any]:
     """Return the expected change of a wait from one capacity to another over the same resamples, with its interval [s].
 
-    Keys: the name of the figure with change_s, change_low_s, change_high_s; None where jobs never start.
+    The keys are the name of the figure with change_s, change_low_s and change_high_s; None if jobs never start.
     """
     column = FIGURES.index(name)
     stem = name.removesuffix("_s")

@@ -1,4 +1,4 @@
-"""What is asked of a plan: how long which jobs may wait, or how much of its time a gang does useful work."""
+"""The question for a plan: how long which jobs may wait, or which share of its time a large job must be useful."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HIGHEST_COST = 1e12
 
 @dataclass(frozen=True)
 class WaitTarget:
-    """The longest wait that is accepted."""
+    """The longest acceptable wait."""
 
     metric: Metric
     limit_s: float
@@ -45,13 +45,13 @@ class WaitTarget:
 
     @property
     def text(self) -> str:
-        """As a command line gives it, with a unit that keeps the number short."""
+        """The target as on the command line, with a unit that keeps the number short."""
         unit = next(u for u in ("d", "h", "min", "s") if self.limit_s % _SECONDS[u] == 0 or u == "s")
         return f"{self.metric}<={self.limit_s / _SECONDS[unit]:.15g}{unit}"
 
     @property
     def words(self) -> str:
-        """For people, such as 'the median wait at or below 1 h'."""
+        """The target in words, such as 'the median wait at or below 1 h'."""
         figure = _WORDS.get(self.metric, "the 99th percentile of the wait")
         return f"{figure} at or below {duration(self.limit_s)}"
 
@@ -62,7 +62,8 @@ def wait_target(text: str) -> WaitTarget:
     Raises
     ------
     UsageError
-        It is not mean, p50, p90 or p99, '<=', a number and s, min, h or d; or is longer than a year.
+        The text is not mean, p50, p90 or p99, then '<=', a number and s, min, h or d; or the wait is longer than a
+        year.
     """
     found = _TARGET.fullmatch(text.strip())
     if found is None:
@@ -85,7 +86,7 @@ class JobGroup:
 
     @property
     def words(self) -> str:
-        """For people, such as '8-GPU jobs of VC a'; 'all jobs' where nothing narrows them."""
+        """The group in words, such as '8-GPU jobs of VC a'; 'all jobs' by default."""
         parts = ["all jobs" if self.size is None else f"{self.size}-GPU jobs"]
         parts += [f"VC {shorten(self.vc, 30)}"] if self.vc is not None else []
         parts += [f"cluster {shorten(self.cluster, 30)}"] if self.cluster is not None else []
@@ -97,7 +98,7 @@ class JobGroup:
         Raises
         ------
         UsageError
-            No job has this size, or there is no such VC.
+            No job has this size, or the VC does not exist.
         """
         found = np.ones(len(jobs), np.bool_)
         if self.vc is not None:
@@ -122,12 +123,12 @@ EVERYONE = JobGroup()
 
 
 def job_group(texts: Sequence[str]) -> JobGroup:
-    """Return the group that 'size=8', 'vc=NAME' and 'cluster=NAME' name together.
+    """Return the group selected by all of 'size=8', 'vc=NAME' and 'cluster=NAME' that are given.
 
     Raises
     ------
     UsageError
-        A text names something else, nothing, or the same twice; or a size is neither a number nor a class.
+        A text has another key or no value, a key is given twice, or a size is neither a number nor a size class.
     """
     given: dict[str, str] = {}
     for text in texts:
@@ -147,18 +148,18 @@ def job_group(texts: Sequence[str]) -> JobGroup:
 
 @dataclass(frozen=True)
 class HourlyCosts:
-    """What nodes and waiting cost, in any one currency.
+    """The cost of nodes and of waiting, in any currency.
 
     Raises
     ------
     UsageError
-        A cost is below 0, or not a number.
+        A cost is negative or not a number.
     """
 
     node: float | None = None
-    """Of owning a node for an hour."""
+    """Cost of owning a node for an hour."""
     wait: float | None = None
-    """Of an hour that a job waits."""
+    """Cost of an hour of waiting by one job."""
 
     def __post_init__(self) -> None:
         for option, value in (("--node-cost", self.node), ("--wait-cost", self.wait)):
@@ -168,7 +169,7 @@ class HourlyCosts:
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """What is asked of a twin.
+    """The question for a plan of nodes.
 
     Raises
     ------
@@ -178,15 +179,15 @@ class PlanQuestion:
 
     target: WaitTarget | None = None
     group: JobGroup = EVERYONE
-    """Whose wait counts."""
+    """The jobs whose wait counts."""
     numbers: tuple[int, ...] | None = None
-    """Numbers of nodes to look at, and no others; by default those that tell most (see `default_numbers`)."""
+    """The only numbers of nodes to try; by default the most informative ones (see `default_numbers`)."""
     model: str | None = None
-    """The GPU model whose nodes vary; None varies all in proportion."""
+    """The GPU model whose nodes vary; None to vary all in proportion."""
     growths: tuple[float, ...] = (1.0,)
-    """Jobs a day as multiples of the log's."""
+    """Jobs per day as multiples of the log's."""
     policies: tuple[str, ...] = ()
-    """Tried beside the twin's own, as `tracekit replay -p` takes them."""
+    """Policies to try in addition to the twin's own, as `tracekit replay -p` accepts them."""
     costs: HourlyCosts = HourlyCosts()
     resamples: int = 40
     seed: int = 0
@@ -200,7 +201,7 @@ class PlanQuestion:
         if self.numbers == ():
             raise UsageError("the list of node counts is empty", where="--nodes", hint="write it like 10,12,16")
         for growth in self.growths:
-            if not 0 < growth <= _LARGEST_GROWTH:  # which no NaN is
+            if not 0 < growth <= _LARGEST_GROWTH:  # also rejects NaN
                 what = f"the growth must be above 0 and at most {_LARGEST_GROWTH:g}, not {growth:g}"
                 raise UsageError(what, where="--growth", hint="1 is the load of the log, 1.2 is a fifth more")
         if not self.growths:
@@ -212,19 +213,19 @@ class PlanQuestion:
 
 @dataclass(frozen=True)
 class GangSize:
-    """How large a gang is, in GPUs or in nodes."""
+    """The size of a multi-GPU job, in GPUs or nodes."""
 
     number: int
     in_nodes: bool = False
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the size of a text such as '256', GPUs, or '32nodes'.
+        """Return the size given by a text such as '256' (GPUs) or '32nodes'.
 
         Raises
         ------
         UsageError
-            It is neither.
+            The text is neither.
         """
         found = _SIZE.fullmatch(text.strip())
         if found is None:
@@ -235,7 +236,7 @@ class GangSize:
 
 @dataclass(frozen=True)
 class SpareQuestion:
-    """What is asked.
+    """The question for a plan of spares.
 
     Raises
     ------
@@ -245,18 +246,18 @@ class SpareQuestion:
 
     gang: GangSize
     ettr: float = 0.95
-    """The effective training time ratio to be kept [0..1]."""
+    """Target effective training time ratio [0..1]."""
     checkpoint: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     model: str | None = None
-    """Nodes of this GPU model; None takes any."""
+    """Use only nodes of this GPU model; None for all nodes."""
     cluster: str | None = None
     resamples: int = 40
-    """How often nodes are drawn, for the outages as recorded and for those turned and drawn by lot."""
+    """Number of random draws, both for recorded outages and for outages drawn with a random shift."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.ettr < 1:  # which no NaN is
-            hint = "0.95 asks for 95 % of the time"
+        if not 0 < self.ettr < 1:  # also rejects NaN
+            hint = "0.95 means 95 % of the time"
             raise UsageError(
                 f"the share of useful time must be above 0 and below 1, not {self.ettr:g}", where="--ettr", hint=hint
             )
@@ -264,7 +265,7 @@ class SpareQuestion:
 
     @classmethod
     def of(cls, gang: str | int, ettr: float = 0.95, checkpoint: str | None = None, **others: object) -> Self:
-        """Return the question of what a command line gives.
+        """Return the question for the arguments of a command line.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Replays of a plan: every resample on every capacity, and what is known of each."""
+"""The replays of a plan: every resample on every capacity, and the figures of each."""
 
 from __future__ import annotations
 
@@ -43,25 +43,26 @@ FIGURES = (
     "offered_gpus",
     "never_start_share",
 )
-"""What is known of one replay of one resample.
+"""The figures of one replay of one resample.
 
-Waits are first start minus submission of the jobs that count and were submitted in the window [s]; infinite where a job
-that decides the figure never starts, NaN where the resample has no such job. within_target_share: those of them that
-start within the target; never_start_share: those that never start [1]. held_share: GPU time held in the window / that
-of the nodes that are there [1]. waiting_hours_per_day and jobs_per_day: of all jobs. offered_gpus: see `Resample`."""
+Waits are first start minus submission of the counted jobs submitted in the window [s]; infinite if a job that decides
+the figure never starts, NaN if the resample has no counted jobs. within_target_share: share of these jobs that start
+within the target [1]; never_start_share: share that never start [1]. held_share: GPU time allocated in the window / GPU
+time of the available nodes [1]. waiting_hours_per_day and jobs_per_day are for all jobs. offered_gpus: see
+`Resample`."""
 
 
 def figure(values: Floats, name: str) -> Floats:
-    """Return one of the `FIGURES` by resample, those left out that do not have it (at most R,)."""
+    """Return one of the `FIGURES` for each resample that has it (at most R,)."""
     column: Floats = values[:, FIGURES.index(name)]
     return column[~np.isnan(column)]
 
 
 def target_waits(values: Floats, target: WaitTarget) -> Floats:
-    """Return the wait that a target is about by resample [s].
+    """Return the target's wait for each resample [s].
 
-    It is infinite where any job never starts, be it of the group or not: a cluster on which some jobs can never run
-    keeps no target, however little the others wait.
+    It is infinite if any job never starts, whether in the group or not: a cluster on which some jobs can never run
+    meets no target, no matter how short the other waits are.
     """
     waits: Floats = values[:, FIGURES.index(f"{target.metric}_wait_s")].copy()
     endless = np.isinf(values[:, FIGURES.index("waiting_hours_per_day")])
@@ -70,35 +71,35 @@ def target_waits(values: Floats, target: WaitTarget) -> Floats:
 
 
 class PlannedRun(NamedTuple):
-    """What is replayed."""
+    """One replay of a plan."""
 
     policy: str
     growth: float
-    """Jobs a day as a multiple of the log's."""
+    """Jobs per day as a multiple of the log's."""
     capacity: Capacity
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What tells it from other runs, wherever files are."""
+        """The facts that distinguish this run from others, independent of file locations."""
         return {"policy": policy_facts(self.policy), "growth": self.growth, "capacity": self.capacity}
 
 
 @dataclass(frozen=True)
 class PlanBasis:
-    """What all replays of a plan share."""
+    """The data that all replays of a plan share."""
 
     pool: DayPool
     cluster: Cluster
-    """As many nodes as there are."""
+    """The cluster with its existing nodes."""
     placement: str
     models: Models
     seed: int
     limit_s: float | None
-    """The wait of the target [s]."""
+    """The target wait [s]."""
     _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
 
     def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
-        """Return the `FIGURES` of one resample in each of some runs, those of one growth side by side."""
+        """Return the `FIGURES` of one resample in each given run; runs of the same growth must be adjacent."""
         kept: tuple[float, Resample] | None = None
         found = []
         for run in runs:
@@ -138,7 +139,7 @@ class PlanBasis:
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile with linear interpolation; infinite values stand at the end. NaN of nothing."""
+    """Return a quantile with linear interpolation; infinite values come last. It is NaN without values."""
     if not len(values):
         return float("nan")
     place = share * (len(values) - 1)
@@ -150,9 +151,9 @@ def quantile(values: Floats, share: float) -> float:
 
 
 def _held_share(outcome: Outcome, up: float, sample: Resample) -> float:
-    """Return the GPU time held in the window / that of the nodes that are there.
+    """Return the GPU time allocated in the window / GPU time of the available nodes.
 
-    What a job holds is spread evenly over the time from its first start to its end.
+    A job's GPU time is spread evenly over the time from its first start to its end.
     """
     begin, end = sample.begin_ms, sample.end_ms
     ran = outcome.end_ms > outcome.first_start_ms
@@ -163,24 +164,24 @@ def _held_share(outcome: Outcome, up: float, sample: Resample) -> float:
 
 
 def lost_process(_: int | None) -> list[Floats]:
-    """Raise the error of a plan of which a process died."""
+    """Raise the error of a plan if one of its processes died."""
     what = "a process of the plan ended, perhaps because memory ran out"
     raise UsageError(what, where="--workers", hint="use fewer workers")
 
 
 class PlanReplays:
-    """Runs of a plan, each carried out once over all resamples.
+    """Runs of a plan; each run is replayed once for all resamples.
 
     Parameters
     ----------
     pool : ProcessPool
-        Processes that hold `PlanBasis.figures`.
+        Processes that run `PlanBasis.figures`.
     ledger : Ledger
-        The resamples of each step are its runs; the facts that all steps have in common are known.
+        Stores the resamples of each step as runs; it already knows the facts that all steps have in common.
     resamples : int
-        How many.
+        Number of resamples.
     progress : Progress
-        Receives every resample.
+        Reports every resample.
     """
 
     def __init__(self, pool: ProcessPool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:
@@ -195,7 +196,7 @@ class PlanReplays:
         UsageError
             A policy cannot run on these jobs, or a process ended before its work was done.
         UnfinishedError
-            Resamples are missing, and the ledger only gathers.
+            Resamples are missing, and the ledger only gathers results.
         """
         asked = list(dict.fromkeys(runs))
         new = sorted((run for run in asked if run not in self._known), key=lambda run: run.growth)

@@ -1,4 +1,4 @@
-"""What a plan says of nodes: its rows, its answers, both in words, and the files that hold them."""
+"""The result of a plan for nodes: rows, answers, both in words, and the output files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PLAN_NAME = "plan.json"
 TWIN = "twin"
-"""What the policy of the twin is called."""
-_COLUMNS = (  # a wait that is not known is that of jobs that never start
+"""Name of the twin's own policy."""
+_COLUMNS = (  # a wait is unknown if jobs never start
     ("mean wait", "mean_wait_s"),
     ("median wait", "p50_wait_s"),
     ("p90 wait", "p90_wait_s"),
@@ -38,61 +38,61 @@ _COLUMNS = (  # a wait that is not known is that of jobs that never start
 
 @dataclass(frozen=True)
 class NodesAnswer:
-    """How many nodes a target takes, under one policy and at one load."""
+    """How many nodes a target needs under one policy and at one load."""
 
     policy: str
     growth: float
     found: Answer
-    """Waits by number of nodes [s]; infinite where some job never starts."""
+    """Waits by number of nodes [s]; infinite if a job never starts."""
     full: bool
-    """Whether the jobs ask for all GPUs of these nodes, or more: waits then grow as long as that lasts."""
+    """Whether jobs request all GPUs of these nodes or more; waits then grow for as long as that load lasts."""
 
     @property
     def or_fewer(self) -> bool:
-        """Whether the least number tried keeps the target."""
+        """Whether even the smallest tried number meets the target."""
         return self.found.number == self.found.least > 1
 
     def sentence(self, target: WaitTarget, who: str, what: str = "nodes") -> str:
-        """Return the answer for people.
+        """Return the answer in words.
 
         Parameters
         ----------
         target : WaitTarget
         who : str
-            Whose wait it is.
+            The jobs whose wait counts.
         what : str
-            What is counted, in the plural.
+            Name of the counted objects, in the plural.
         """
         found = self.found
         if found.number is None:
             best = "jobs that never start" if np.isinf(found.best) else duration(found.best)
             return (
-                f"no number up to {counted(found.most, what)} keeps {target.words} for {who}: the best is {best}, "
+                f"no number up to {counted(found.most, what)} keeps {target.words} for {who}; the best is {best}, "
                 f"with {counted(found.best_number, what)}"
             )
         high = f"more than {found.most:,}" if found.high is None else f"{found.high:,}"
         fewer = " or fewer" if self.or_fewer else ""
         verb = "keeps" if found.number == 1 else "keep"
-        full = ", though the load fills them: over more than this month waits would grow" if self.full else ""
+        full = ", but the load fills them, so waits would grow beyond this period" if self.full else ""
         return f"{counted(found.number, what)}{fewer} ({found.low:,} to {high}) {verb} {target.words} for {who}{full}"
 
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """How long jobs wait with how many nodes."""
+    """How long jobs wait by number of nodes."""
 
     cluster: str
     question: PlanQuestion
     recorded: dict[str, Any]
-    """Nodes and GPUs of the cluster, and the waits of the group by the log and by the twin."""
+    """Nodes and GPUs of the cluster, and the group's waits in the log and in the twin."""
     capacity: list[dict[str, Any]]
-    """One row a policy, growth and number of nodes (see `capacity_row`)."""
+    """One row per policy, growth and number of nodes (see `capacity_row`)."""
     more: list[dict[str, Any]]
-    """What more nodes give, at the load of the log under the twin's policy."""
+    """The effect of additional nodes, at the log's load under the twin's policy."""
     answers: tuple[NodesAnswer, ...]
-    """One a policy and growth, those of the twin at the first growth first; none without a target."""
+    """One answer per policy and growth, starting with the twin's policy at the first growth; empty without a target."""
     growth: LoadGrowth | None
-    """How the load of the log grows; None where it does not significantly."""
+    """How the load of the log grows; None if the growth is not significant."""
     assumptions: dict[str, dict[str, Any]]
     caveats: tuple[str, ...]
 
@@ -103,7 +103,7 @@ class CapacityPlan:
         lines += _more_in_words(self.more)
         if (cheapest := self.cheapest) is not None:
             lines.append(
-                f"owning and waiting together cost least with {counted(cheapest['nodes'], 'nodes')}: "
+                f"the total cost of owning and waiting is lowest with {counted(cheapest['nodes'], 'nodes')}: "
                 f"{cheapest['cost_per_day']:,.0f} a day"
             )
         if self.growth is not None:
@@ -112,7 +112,7 @@ class CapacityPlan:
 
     def _answer(self, one: NodesAnswer) -> str:
         target, model = self.question.target, self.question.model
-        assert target is not None  # noqa: S101 -- there are answers only to a target
+        assert target is not None  # noqa: S101 -- answers exist only with a target
         what = "nodes" if model is None else f"{shorten(model, 30)} nodes"
         parts = [] if one.policy == TWIN else [f"under {one.policy}"]
         parts += [] if one.growth == 1 else [f"with {one.growth:g} times the jobs"]
@@ -122,7 +122,7 @@ class CapacityPlan:
 
     @property
     def cheapest(self) -> dict[str, Any] | None:
-        """The row of the twin's policy, at the first growth, of least cost; None without costs."""
+        """The row with the lowest cost under the twin's policy at the first growth; None without costs."""
         rows = [
             r
             for r in self.capacity
@@ -131,8 +131,8 @@ class CapacityPlan:
         return min(rows, key=lambda r: (r["cost_per_day"], r["nodes"]), default=None)
 
     def table(self) -> tuple[list[str], list[list[object]]]:
-        """Return headers and rows of the table that a terminal shows: waits in words, shares in percent."""
-        headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time held [%]"]
+        """Return the headers and rows of the terminal table, with waits in words and shares in percent."""
+        headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time allocated [%]"]
         several = {
             title: key
             for title, key in (("policy", "policy"), ("load", "growth"))
@@ -199,11 +199,11 @@ class CapacityPlan:
 
 
 def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what more nodes give; of a single GPU model only the most that were tried."""
+    """Return the effect of additional nodes in words; for a single GPU model only the largest addition."""
     known = [row for row in rows if row["mean_wait_change_s"] is not None]
     shown = [row for row in known if row["mean_wait_change_s"]]
     if known and not shown:
-        return ["more nodes change no wait"]
+        return ["more nodes do not change waits"]
     last = {row["model"]: row for row in shown}
     lines = []
     for row in shown:
@@ -231,10 +231,9 @@ def capacity_row(
 
     Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
     within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
-    _low and _high); meets_target; jobs_per_day; gpus_up (GPUs of nodes that are not away, in the mean); offered_share
-    (GPU time asked for / that of the GPUs up; NULL where none is); never_start_share; owning_cost_per_day,
-    waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
-    NULL where jobs that decide it never start.
+    _low and _high); meets_target; jobs_per_day; gpus_up (mean GPUs of nodes in service); offered_share (requested GPU
+    time / GPU time of the GPUs up; NULL if no GPU is up); never_start_share; owning_cost_per_day, waiting_cost_per_day
+    (of all jobs) and cost_per_day, their sum. A wait is NULL if jobs that decide it never start.
 
     Parameters
     ----------
@@ -279,7 +278,7 @@ def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[
 
 
 def plan_folder(out: Path, *, force: bool) -> StagedFolder:
-    """Return the folder of a plan, which is complete or not there.
+    """Return the staged folder of a plan, which appears complete or not at all.
 
     Raises
     ------
@@ -292,12 +291,12 @@ def plan_folder(out: Path, *, force: bool) -> StagedFolder:
 def write_plan(
     facts: dict[str, Any], staged: StagedFolder, draw: Callable[[dict[str, Any]], str] | None = None
 ) -> None:
-    """Write plan.json, and plan.svg by a function that draws what it holds.
+    """Write plan.json and, if `draw` is given, plan.svg drawn from its content.
 
     Parameters
     ----------
     facts : dict
-        `to_dict` of a plan, of nodes or of spares.
+        `to_dict` of a plan for nodes or spares.
     staged : StagedFolder
         See `plan_folder`.
     draw : callable, optional
@@ -305,7 +304,7 @@ def write_plan(
     Raises
     ------
     OutputError
-        The place cannot be written.
+        The folder cannot be written.
     """
     with output_errors(staged.target):
         text = orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -1,4 +1,4 @@
-"""How many nodes, or spares, keep a target: what numbers were tried, and which more decide."""
+"""Find how many nodes or spares meet a target: the numbers already tried, and which to try next."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Figure = Callable[[Floats], Floats]
-    """Takes from the values of all resamples the figure of each that a target is about; less is better."""
+    """Extracts the target's figure for each resample from the values of all resamples; less is better."""
     Rule = Callable[[Floats], bool]
-    """Whether the values of all resamples keep a target."""
+    """Decides whether the values of all resamples meet a target."""
 
 
 def interval_share(resamples: int) -> float:
-    """Return the chance that another resample lies within `interval` [1]: about 95 %, less with fewer than 39."""
+    """Return the probability that a new resample lies within `interval` [1]: about 95 %, less with fewer than 39."""
     return (resamples + 1 - 2 * _outside(resamples)) / (resamples + 1)
 
 
@@ -29,15 +29,15 @@ def _outside(resamples: int) -> int:
 
 
 def interval(values: Floats) -> tuple[float, float]:
-    """Return between which values those of another resample lie: the ends but for the outermost on either side."""
+    """Return the interval for a new resample: the range of the values without the outermost on each side."""
     ordered, k = np.sort(values), _outside(len(values))
     return float(ordered[k - 1]), float(ordered[-k])
 
 
 def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
-    """Return whether a limit is kept in the mean, in the luckiest resample, and in every one but for the unluckiest.
+    """Return rules for whether a limit is met on average, in the luckiest and in nearly every resample.
 
-    The lucky and the unlucky are counted as `interval` does.
+    The luckiest and unluckiest resamples are those that `interval` leaves out on either side.
     """
 
     def expected(values: Floats) -> bool:
@@ -54,43 +54,45 @@ def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many keep a target."""
+    """How many nodes or spares meet a target."""
 
     number: int | None
-    """Fewest with which the expected figure keeps the target, of those tried; None where none does. A number counts
-    only if all larger ones that were tried keep it too."""
+    """Smallest tried number at which the expected figure meets the target; None if there is none. A number counts only
+    if all larger tried numbers meet the target too.
+    """
     low: int | None
     high: int | None
-    """Fewest with which it is kept in the luckiest, and in every resample but for the unluckiest; None where no number
-    tried does."""
+    """Smallest tried numbers that meet the target in the luckiest resample, and in all but the unluckiest ones; None if
+    no tried number does.
+    """
     best: float
-    """Least expected figure of any number."""
+    """Lowest expected figure of all tried numbers."""
     best_number: int
     least: int
     most: int
-    """The smallest and the largest number that was tried."""
+    """The smallest and largest tried numbers."""
 
 
 class Curve:
-    """What was found at some numbers, of nodes or of spares.
+    """The results for the tried numbers of nodes or spares.
 
     Parameters
     ----------
     measure : callable
-        Returns the values by resample (R, figures) at each of some numbers.
+        Returns the values by resample (R, figures) for each given number.
     """
 
     def __init__(self, measure: Callable[[list[int]], Mapping[int, Floats]]) -> None:
         self._measure = measure
         self.tried: dict[int, Floats] = {}
-        """The values by resample (R, figures), by number."""
+        """The values by resample (R, figures) for each tried number."""
 
     def look(self, numbers: Iterable[int]) -> None:
-        """Measure at some numbers, those that were tried left out."""
+        """Measure at the given numbers, except those already tried."""
         self.tried |= self._measure([number for number in dict.fromkeys(numbers) if number not in self.tried])
 
     def first(self, rule: Rule) -> int | None:
-        """Return the least number from which on a rule holds at all that were tried."""
+        """Return the smallest tried number from which a rule holds for all larger tried numbers."""
         found = None
         for number in sorted(self.tried, reverse=True):
             if not rule(self.tried[number]):
@@ -99,7 +101,7 @@ class Curve:
         return found
 
     def narrow(self, rules: Sequence[Rule], fine: float = 0.0) -> None:
-        """Halve the gaps below the numbers from which on rules hold, to this share of them, or to one."""
+        """Bisect the gap below each number from which a rule holds, down to this share of the number or to 1."""
         while True:
             numbers, wanted = sorted(self.tried), set()
             for rule in rules:
@@ -114,7 +116,7 @@ class Curve:
             self.look(wanted)
 
     def answer(self, figure: Figure, limit: float) -> Answer:
-        """Return how many keep a limit, of the numbers that were tried."""
+        """Return which of the tried numbers meet a limit."""
         means = {number: float(figure(values).mean()) for number, values in self.tried.items()}
         best = min(means, key=lambda number: (means[number], number))
         number, low, high = (self.first(rule) for rule in rules_of(figure, limit))

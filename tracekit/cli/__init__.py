@@ -1,7 +1,7 @@
-"""The command line: one module a verb, no logic of its own.
+"""The command line: one module per command, without any logic of its own.
 
-Exit codes: 0 done; 1 `validate` found problems, or `analyze` or `guidelines` could not make some parts; 2 the input, an
-option or the output place was at fault; 130 interrupted.
+Exit codes: 0 success; 1 `validate` found problems, or some parts of `analyze` or `guidelines` failed; 2 the input, an
+option or the output location is invalid; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Most characters of the line of an error, but for a hint of more than half of them."""
+"""Maximum length of an error line [characters], unless its hint needs more than half of them."""
 _LONGEST_HINT = 600
-"""Most characters of a hint, which is never cut; a longer one is left out where the line is cut."""
+"""Maximum length of a hint [characters]. Hints are never cut; if the line is cut, a longer hint is omitted."""
 
 _GROUPS = {
     "Start": ("analyze", "digest"),
@@ -41,19 +41,19 @@ _GROUPS = {
     "Workloads": ("fit", "generate", "export"),
     "Data": ("ingest", "classify-logs", "formats", "schema", "datasets"),
 }
-"""The commands as the help groups them, the first ones first: each a function in a module of its name."""
+"""The commands in the groups and order of the help; each is a function in the module of the same name."""
 
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
 _RENAMED = {"queries": ("query", "-o"), "fidelity": ("calibrate", "--report"), "plot": ("fit", "--plots")}
-"""Earlier commands: the one that does the same today, and what their -o is called there."""
+"""Former commands, each with its replacement and the replacement's name for -o."""
 
 _HELP = (
     "Turn GPU-cluster logs into answers: why jobs wait, which GPUs idle, what fails.\n\n"
     "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
     "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
     "**tracekit datasets** fetches public ones.\n\n"
-    "The single steps: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
+    "The individual steps: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
     "**validate** check it, **query** lists and answers questions about it, **serve** shows the report as a live page. "
     "**efficiency** shows who uses GPU-hours, how many are idle or lost, and what they cost; **wait** predicts how "
     "long a job will wait; **digest** sums up a week on one page for the operator and for each user. "
@@ -86,11 +86,11 @@ def _global_options(
         bool, typer.Option("--debug", help="Show the traceback of an error.", callback=_set_debug)
     ] = False,
 ) -> None:
-    """Options that hold for every command."""
+    """Define the options that apply to every command."""
 
 
 def _app_of(commands: Collection[str]) -> typer.Typer:
-    """Return the program with some of its commands; their modules are imported, and no others."""
+    """Return the program with the given commands; only their modules are imported."""
     made = typer.Typer(
         name="tracekit", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
     )
@@ -115,7 +115,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user ends in one line and exit code 2."""
+    """Run the command line; a user error prints one line and ends with exit code 2."""
     with handle_signals(), standard_streams():
         code = _exit_code()
     sys.exit(code)
@@ -143,7 +143,7 @@ def _exit_code() -> int:
 
 
 def _as_today(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with an earlier command in its words of today, after a note that says them."""
+    """Replace a former command in the arguments by its current form, and print a note that shows it."""
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _RENAMED:
         return list(arguments)
@@ -158,21 +158,21 @@ def _as_today(arguments: Sequence[str]) -> list[str]:
 
 
 def _named(arguments: Sequence[str]) -> Collection[str]:
-    """Return the named command; all commands if the arguments name none, for help or an error."""
+    """Return the command named in the arguments; all commands if there is none, for the help or an error."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return (first,) if first in _COMMANDS else _COMMANDS
 
 
 def _words(error: Exception) -> tuple[str, str | None]:
-    """Return what an error says in one line, and the hint at its end."""
+    """Return an error's message in one line, and its hint."""
     if isinstance(error, TracekitError):
         return str(error), error.hint
     hint = None
     if isinstance(error, UnicodeEncodeError):
         text = f"{error.object[max(error.start - 80, 0) : error.end + 40]}: is not text in {error.encoding}"
-        hint = "give files and folders another name"
+        hint = "rename the files and folders"
     elif isinstance(error, MemoryError):
-        text, hint = "memory ran out", "give a smaller --memory-limit, or use a larger machine"
+        text, hint = "memory ran out", "set a smaller --memory-limit, or use a larger machine"
     elif isinstance(error, OSError):
         text = f"{error.filename or 'operating system'}: {error.strerror or error}"
     else:
@@ -181,7 +181,7 @@ def _words(error: Exception) -> tuple[str, str | None]:
 
 
 def _line(text: str, hint: str | None) -> str:
-    """Return the line of an error: a long one is cut before its hint, never in it, and says where all of it is."""
+    """Return the error line; a long line is cut before the hint, never in it, and says how to show all of it."""
     line = f"tracekit: error: {text}"
     advice = f"; {hint}" if hint and len(hint) <= _LONGEST_HINT else ""
     what = line.removesuffix(advice)

@@ -35,7 +35,8 @@ def analyze(
     their expected effects), workload.json (the fitted workload), tables/ with every result as CSV and Parquet, and
     trace/.
 
-    If a part fails, such as a chart, the report and a note say why, all other parts are made, and the exit code is 1.
+    If a part fails, such as a chart, the report and a note say why. All other parts are still written, and the exit
+    code is 1.
 
     Example: tracekit analyze sample_traces/philly -o out
     """

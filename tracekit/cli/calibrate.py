@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tracekit.calibration.fidelity import FidelityStudy
 
 _SHOWN = 8
-"""Candidates of each cluster that the terminal shows."""
+"""Number of candidates per cluster shown on the terminal."""
 _INTERVALS = ("ratio_", "agreeing_")
-"""Columns whose intervals a terminal has room for; fidelity.parquet has all."""
+"""Columns whose intervals fit on a terminal; fidelity.parquet has all intervals."""
 
 
 def calibrate(
@@ -39,7 +39,7 @@ def calibrate(
 ) -> None:
     """Find the replay settings that best reproduce the log: the twin of each cluster.
 
-    tracekit chooses the settings on the first 60 % of the time, and grades how well the replay reproduces the waits of
+    tracekit chooses the settings on the first 60 % of the time, and grades how well the replay reproduces the waits in
     the rest: close, fair, rough or poor. Effects of changes are reported for close and fair twins. You can read and
     edit FILE.toml, and pass it to replay, sweep, guidelines, plan and analyze with --twin.
 
@@ -88,10 +88,10 @@ def calibrate(
 def _check_outputs(
     out: Path | None, report: Path | None, settings: CalibrateSettings, shard: str | None, *, collect: bool
 ) -> None:
-    """Refuse options that do not go together."""
+    """Reject options that cannot be combined."""
     twin = settings.twin
     if out is None and report is None:
-        raise UsageError("no output is named", hint="give -o FILE.toml, --report OUT or both")
+        raise UsageError("no output is given", hint="give -o FILE.toml, --report OUT or both")
     if report is None and (twin is not None or settings.policy is not None):
         raise UsageError(
             "works only with --report", where="--policy" if twin is None else "--twin", hint="add --report OUT"
@@ -106,7 +106,7 @@ def _check_outputs(
         raise UsageError(
             "cannot be combined with --twin",
             where="-o",
-            hint="with --twin, tracekit scores that twin and writes no other",
+            hint="with --twin, tracekit only scores that twin and writes no new one",
         )
     if out is not None:
         refuse_remote(out)

@@ -34,9 +34,9 @@ def classify_logs(
     form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to show the summary.")] = "table",
     force: Force = False,
 ) -> None:
-    """Find out from job logs why jobs failed: one reason per failed trial, with root causes before follow-up errors.
+    """Find out from job logs why jobs failed: one reason per failed attempt, root causes rather than follow-up errors.
 
-    The name of a log identifies its job and attempt. With --trace only the logs of failed trials are read. A file
+    The name of a log identifies its job and attempt. With --trace, only the logs of failed attempts are read. A file
     .lines.csv next to FILE names the log and the line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
@@ -51,7 +51,7 @@ def classify_logs(
         _show_rules(book, form)
         return
     if not sources:
-        raise UsageError("no logs are named", hint="name a log or a folder with logs")
+        raise UsageError("no logs are given", hint="give a log or a folder with logs")
     if add and trace_folder is None:
         raise UsageError("needs a Trace to add to", where="--add", hint="add --trace TRACE")
     if add and trace_folder is not None:
@@ -102,22 +102,24 @@ def _show_summary(found: Classification, form: str) -> None:
     if rows or form == "json":
         print_rows(rows, form)
     else:
-        typer.echo("no failed trial")
+        typer.echo("no failed attempts")
 
 
 def _show_notes(found: Classification, trace: Trace | None) -> None:
-    """Say what was read and what was not, one line each."""
-    lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed trials"]
+    """Print which logs were read and which were not, one line each."""
+    lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed attempts"]
     if found.not_failed:
-        lines.append(f"{found.not_failed:,} trials did not fail, as the Trace says; their logs were not read")
+        lines.append(f"{found.not_failed:,} attempts did not fail according to the Trace; their logs were not read")
     if found.without_sign:
-        lines.append(f"{found.without_sign:,} trials show no failure in their logs")
+        lines.append(f"{found.without_sign:,} attempts show no failure in their logs")
     if found.unknown_logs:
-        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not identify the job"
-        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern says how to read names")
+        whom = (
+            "belong to no attempt of the Trace" if trace is not None else "have a name that does not identify the job"
+        )
+        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern sets how names are read")
     if found.failed_without_log:
         lines.append(f"{found.failed_without_log:,} failed jobs of the Trace have no log")
-    lines += [f"{count:,} {what} were passed over" for what, count in sorted(found.passed_over.items())]
+    lines += [f"{count:,} {what} were skipped" for what, count in sorted(found.passed_over.items())]
     lines += [f"could not be read to the end: {what}" for what in found.damaged[:5]]
     if len(found.damaged) > 5:
         lines.append(f"{len(found.damaged) - 5:,} more logs could not be read to the end")

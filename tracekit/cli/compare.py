@@ -34,7 +34,8 @@ def compare(
     OUT contains compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace
     in the first column.
 
-    If a part fails, such as a query, the page and a note say why, all other parts are made, and the exit code is 1.
+    If a part fails, such as a query, the page and a note say why. All other parts are still written, and the exit code
+    is 1.
 
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """
@@ -53,7 +54,7 @@ def compare(
 
 
 def _named(given: list[str]) -> list[str | Path | tuple[str, str]]:
-    """Return each word as a path, or as a name and a path when it is NAME=TRACE and no such file exists."""
+    """Return each word as a path, or as a name and a path if it is NAME=TRACE and no file with this name exists."""
     found: list[str | Path | tuple[str, str]] = []
     for word in given:
         name, equals, path = word.partition("=")

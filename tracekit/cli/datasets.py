@@ -21,7 +21,7 @@ _CHECKED = {
     "publisher": "SHA-256 as published",
     "git-lfs": "SHA-256 as in the publisher's repository",
     "recorded": "SHA-256 recorded from copies of this revision; none is published",
-    "nothing": "no SHA-256 is published: compare it with a colleague's",
+    "nothing": "no SHA-256 is published; compare yours with a colleague's",
 }
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as 'tracekit datasets' lists it.")]
@@ -35,7 +35,7 @@ group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 def datasets(context: typer.Context, form: ListForm = "table") -> None:
     """List the public traces with size, licence, study and origin; fetch one.
 
-    Without a command it lists them. **show** describes one, **fetch** downloads it.
+    Without a subcommand, the command lists them. **show** describes a trace, **fetch** downloads it.
 
     Example: tracekit datasets fetch helios -o helios-raw
     """
@@ -100,8 +100,8 @@ def fetch(
     """Download a public trace as its publisher released it.
 
     An interrupted download resumes when you run the command again. The command checks the SHA-256 if one is known, and
-    shows it otherwise; DIR/tracekit-dataset.json records both, with licence and study. If a source fails, the next one
-    is tried.
+    otherwise shows it. DIR/tracekit-dataset.json records the checksums, the licence and the study. If a source fails,
+    the next one is tried.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

@@ -19,11 +19,12 @@ def digest(
 ) -> None:
     """Sum up a week on one page for the operator, and on a short one for each user or account.
 
-    It covers usage, waits, GPU utilization and failures, and changes that exceed the usual differences between the 8
-    weeks before. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a Markdown
-    file each. No mail is sent. docs/digest.md has the rules and a script for cron.
+    It covers usage, waits, GPU utilization and failures, and changes larger than the usual differences between the
+    previous 8 weeks. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
+    Markdown
+    file each. tracekit sends no mail. docs/digest.md has the rules and a script for cron.
 
-    If a page fails, it and a note say why, all other pages are made, and the exit code is 1.
+    If a page fails, the page and a note say why. All other pages are still written, and the exit code is 1.
 
     Example: tracekit digest history -o digest
     """

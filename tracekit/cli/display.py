@@ -1,4 +1,4 @@
-"""What the commands show: results on stdout or in a file, progress and notes on stderr."""
+"""Output of the commands: results on stdout or in a file, progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tracekit.runs.ledger import Ledger
 
 _MOST_TABLE_ROWS = 100_000
-"""Most rows of a table on the terminal, where all cells are in memory as text."""
+"""Maximum number of table rows on the terminal, because all cells are in memory as text."""
 _PART_ROWS = 50_000
-"""Rows of which the text is made at a time."""
+"""Number of rows that are converted to text at a time."""
 
 
 class TerminalProgress(Progress):
@@ -35,7 +35,7 @@ class TerminalProgress(Progress):
 
     def __init__(self) -> None:
         self.failed = False
-        """Whether a part could not be made."""
+        """Whether a part failed."""
         self._bars: RichProgress | None = None
         self._task: Any = None
         if sys.stderr.isatty():
@@ -58,12 +58,12 @@ class TerminalProgress(Progress):
             self._task = self._bars.add_task(escape(what[:80]), total=total)
 
     def advance(self, amount: int) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self._bars is not None and self._task is not None:
             self._bars.advance(self._task, amount)
 
     def note(self, text: str) -> None:
-        """Print a choice or a finding."""
+        """Print a note."""
         line = printable(text)
         if self._bars is not None:
             self._bars.console.print(f"note: {line}", markup=False, highlight=False)
@@ -71,7 +71,7 @@ class TerminalProgress(Progress):
             typer.echo(f"note: {line}", err=True)
 
     def fault(self, text: str, traceback: str) -> None:
-        """Print what could not be made, and with --debug where the error came from."""
+        """Print which part failed and, with --debug, the traceback."""
         self.failed = True
         self.note(text)
         if os.environ.get("TRACEKIT_DEBUG"):
@@ -90,12 +90,12 @@ class TerminalProgress(Progress):
 
 
 def _clear_line() -> None:
-    """Restore the terminal, whatever the bar's own thread is doing: an empty line, the cursor shown."""
+    """Clear the line and show the cursor again, even while the bar's own thread is drawing."""
     os.write(2, b"\r\x1b[K\x1b[?25h")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table; numbers are aligned right, unknown values are shown as a dash."""
+    """Print a table with right-aligned numbers and a dash for unknown values."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -108,16 +108,16 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         table.add_column(Text(name), justify="right" if numeric and rows else "left", overflow="fold")
     cells = [[_shown(value) for value in row] for row in rows]
     in_pipe = not sys.stdout.isatty()
-    if in_pipe and cells:  # where no cell is wrapped, a column is drawn as one cell of many lines, which is faster
+    if in_pipe and cells:  # if no cell wraps, a column is drawn as one multi-line cell, which is faster
         cells = [["\n".join(column) for column in zip(*cells, strict=True)]]
     for row in cells:
         table.add_row(*map(Text, row))
-    # In a pipe there is no width to respect: nothing is wrapped or cut.
+    # A pipe has no width, so nothing is wrapped or cut.
     Console(width=10_000 if in_pipe else None, highlight=False).print(table)
 
 
 def print_list(facts: Sequence[object], headers: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
-    """Print a list: all its facts as JSON, or rows of a table."""
+    """Print a list: all its facts as JSON, or its rows as a table."""
     if form == "json":
         print_json(facts)
     else:
@@ -125,7 +125,7 @@ def print_list(facts: Sequence[object], headers: Sequence[str], rows: Iterable[S
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], form: str) -> None:
-    """Print rows, which have the same keys, as a table or as JSON."""
+    """Print rows with the same keys as a table or as JSON."""
     print_list(rows, list(rows[0]) if rows else [], [list(row.values()) for row in rows], form)
 
 
@@ -135,7 +135,7 @@ def print_frame(frame: pl.DataFrame) -> None:
 
 
 def printable(text: str) -> str:
-    """Return text in which '?' replaces what does not print."""
+    """Return the text with '?' in place of unprintable characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -158,26 +158,26 @@ def _shown(value: object) -> str:
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print what a reader should know, a line each, on stderr."""
+    """Print notes on stderr, one line each."""
     for note in notes:
         typer.echo(f"note: {note}", err=True)
 
 
 def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the assumptions that results rest on, one line each."""
+    """Print the assumptions behind the results, one line each."""
     typer.echo("Assumptions used:")
     for key, a in assumptions.items():
         typer.echo(printable(f"  {key}, {a['title']}: {a['value']} ({a['source']})"))
 
 
 def print_shard(shared: Ledger, what: str) -> None:
-    """Print that a shard has ended, with how many results of its own, and what comes next."""
+    """Print that a shard is done, how many results it produced itself, and what to do next."""
     typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
     typer.echo("next: the same command with --collect instead of --shard")
 
 
 def file_of(out: Path | None, *, force: bool) -> Path | None:
-    """Return the file that -o names, which is free or may be replaced; None for standard output.
+    """Return the file given by -o, which does not exist or may be replaced; None for standard output.
 
     Raises
     ------
@@ -193,12 +193,12 @@ def file_of(out: Path | None, *, force: bool) -> Path | None:
 
 
 def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool, guard: bool = False) -> None:
-    """Write a frame to a file, or to standard output; with `guard`, CSV is for spreadsheets (`csv_safe`).
+    """Write a frame to a file or standard output; `guard` makes CSV safe for spreadsheets (`csv_safe`).
 
     Raises
     ------
     UsageError
-        A table for the terminal is to go into a file or has too many rows, or Parquet is to go to the terminal.
+        The format table is requested for a file or for too many rows, or Parquet is requested without a file.
     OutputError
         The file exists, or cannot be written.
     """
@@ -222,7 +222,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
             print_data(text)
     else:
         with StagedFiles(out, force=force) as staged, output_errors(out):
-            # Python opens it, whatever bytes are in its name.
+            # Python opens the file, because it accepts any bytes in a name.
             with staged.part(out).open("wb") as file:
                 if form == "parquet":
                     frame.write_parquet(file)
@@ -232,7 +232,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
 
 
 def _texts(frame: pl.DataFrame, form: str, *, guard: bool) -> Iterator[str]:
-    """Return the text of a frame in parts, because all of it can be much larger than the frame."""
+    """Return the text of a frame in parts, because the whole text can be much larger than the frame."""
     import polars as pl
 
     from tracekit.spreadsheets import csv_safe
@@ -252,7 +252,7 @@ def _texts(frame: pl.DataFrame, form: str, *, guard: bool) -> Iterator[str]:
 
 
 def _as_json(column: pl.Series) -> pl.Series:
-    """Return lists and structs as JSON, since a cell of CSV holds text."""
+    """Return lists and structs as JSON text, because CSV cells contain text."""
     import polars as pl
 
     values = (

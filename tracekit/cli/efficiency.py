@@ -46,7 +46,7 @@ def efficiency(
         raise UsageError(
             "cannot be combined with --prices, because they print two tables",
             where="--jobs",
-            hint="give one of the options",
+            hint="give only one of the two options",
         )
     file = file_of(out, force=force)
     say_need(trace, "use", memory_limit)

@@ -31,7 +31,7 @@ def export(
         float | None,
         Flag(
             "--target-load X",
-            "Instead: choose the number of nodes for this load, the GPU time of the jobs over that of the cluster from "
+            "Instead: choose the number of nodes for this load, GPU time of the jobs / GPU time of the cluster from "
             "the first to the last submission.",
         ),
     ] = None,
@@ -67,11 +67,11 @@ def export(
             _show(TARGETS.find(to), form)
         return
     if to is None:
-        raise UsageError("no format is named", where="--to", hint="'tracekit export --list' shows them")
+        raise UsageError("no format is given", where="--to", hint="'tracekit export --list' shows them")
     if trace is None:
-        raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
+        raise UsageError("no Trace is given", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:
-        raise UsageError("no output is named", where="-o", hint="add -o FILE")
+        raise UsageError("no output is given", where="-o", hint="add -o FILE")
     say_need(trace, "export", memory_limit)
     with TerminalProgress() as progress:
         done = write(
@@ -97,7 +97,7 @@ def _list(form: str) -> None:
     from tracekit.export.interface import TARGETS
 
     targets = TARGETS.all().values()
-    heads = ("--to", "what it is", "writes", "needs of a job", "options")
+    heads = ("--to", "what it is", "writes", "required per job", "options")
     rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
     print_list([_facts(target) for target in targets], heads, rows, form)
     if form == "table":
@@ -132,8 +132,8 @@ def _show(target: Target, form: str) -> None:
     typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")
     for end, what in target.companions.items():
         typer.echo(f"Also written: *{end}, {what}")
-    typer.echo(f"Needs of a job: {target.needs}\nLeft out: {target.lost}\n")
-    print_table(("field", "what it holds", "filled from"), [(f.name, f.meaning, f.filled_from) for f in target.fields])
+    typer.echo(f"Required per job: {target.needs}\nNot exported: {target.lost}\n")
+    print_table(("field", "content", "filled from"), [(f.name, f.meaning, f.filled_from) for f in target.fields])
     rows = [
         (name, o.default or "(empty)", ", ".join(o.choices) or "any", o.meaning) for name, o in target.options.items()
     ]

@@ -43,7 +43,7 @@ def fit(
     errors, log-likelihood, AIC, BIC and goodness of fit, and how well each method of 'tracekit generate' matches the
     log. The same Trace and seed give the same bytes.
 
-    With --shard I/N, N processes on machines that share FILE.runs divide the workloads of --scores; a shard that has
+    With --shard I/N, N processes on machines that share FILE.runs divide the workloads of --scores. A shard that has
     finished its part takes over unfinished work of the others. --collect then fits the model and adds their scores. Use
     the same --scores for all of them.
 
@@ -69,7 +69,7 @@ def fit(
 def _check_outputs(
     out: Path | None, plots: Path | None, shard: str | None, *, png: bool, drawn_alone: bool, collect: bool
 ) -> None:
-    """Refuse outputs that do not go together, before the work."""
+    """Reject outputs that cannot be combined, before the work starts."""
     if drawn_alone and (out is not None or shard is not None or collect):
         raise UsageError(
             "cannot be combined with a fitted model", where="-o", hint="give only --plots OUT, or fit a Trace"
@@ -80,7 +80,7 @@ def _check_outputs(
         raise UsageError("cannot be combined with --shard", where="--plots", hint="give it with --collect")
     if out is None and (plots is None or shard is not None or collect):
         what = "give --plots OUT" if drawn_alone else "give -o FILE, --plots OUT or both"
-        raise UsageError("no output is named", hint=what)
+        raise UsageError("no output is given", hint=what)
 
 
 def _fitted(
@@ -92,7 +92,7 @@ def _fitted(
     *,
     force: bool,
 ) -> WorkloadModel | None:
-    """Fit, write and show a model; None for a shard, which makes scores alone."""
+    """Fit, write and show a model; None for a shard, which only computes scores."""
     from tracekit.fit.model import score_rows, score_words, summary_rows
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
@@ -101,7 +101,7 @@ def _fitted(
         with TerminalProgress() as progress:
             reason = make_scores(source, shared, scores=settings.scores, progress=progress)
         if reason is not None:
-            typer.echo(f"nothing is scored: {reason}")
+            typer.echo(f"no scores: {reason}")
         print_shard(shared, "workloads")
         return None
     if out is not None:
@@ -132,4 +132,4 @@ def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None
     drawn = workload_pictures(model)
     write_pictures(folder, drawn, png=png, force=force)
     print_notes(map(printable, undrawn(model)))
-    typer.echo(f"pictures: {folder} ({', '.join(drawn)})")
+    typer.echo(f"plots: {folder} ({', '.join(drawn)})")

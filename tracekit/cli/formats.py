@@ -27,7 +27,7 @@ def formats(
         str | None, Flag("--template NAME", "Print a commented mapping file; for the format csv.")
     ] = None,
 ) -> None:
-    """List the source formats and the files that complete a log, or show one format: its raw files and its options."""
+    """List the source formats and the files that add to a log, or show the raw files and options of one format."""
     from tracekit.ingest import all_formats, find_format
     from tracekit.ingest.companion import all_companions
 
@@ -44,7 +44,7 @@ def formats(
         return
     print_table(("format", "source"), [(r["format"], r["source"]) for r in rows])
     print_table(("format", "", "name", "meaning"), [detail for row in rows for detail in _details(row)])
-    print_table(("beside a log", "what it is"), [(kind.name, kind.title) for kind in all_companions()])
+    print_table(("files that add to a log", "what they are"), [(kind.name, kind.title) for kind in all_companions()])
 
 
 def _row(member: Format) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _details(row: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _show(member: Format, form: str) -> None:
-    """Print one format: its files and options, what its module says of it, and a command that reads it."""
+    """Print one format: its files and options, its module's description, and a command that reads it."""
     about = inspect.getdoc(sys.modules[type(member).__module__]) or inspect.getdoc(type(member)) or ""
     example = f"tracekit ingest LOGS -o TRACE --format {member.name}"
     if any(option.file for option in member.options.values()):

@@ -19,8 +19,8 @@ def generate(
 ) -> None:
     """Make a synthetic Trace from a workload model, the days of a Trace, or both: jobs, attempts, nodes, capacity.
 
-    Queue times are not invented: jobs get a start only in a replay. A resampled Trace keeps the relations between the
-    jobs of a day; users are numbered instead of named.
+    Queue times are not invented, so jobs get start times only in a replay. A resampled Trace keeps the relations
+    between the jobs of a day; numbers replace user names.
 
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
 

@@ -41,7 +41,7 @@ def guidelines(
     """Recommend changes to the cluster that the Trace supports.
 
     Each guideline has a finding with its 95 % interval, a threshold with its source, and a verdict: holds, does not
-    hold, or cannot tell and why. Only guidelines that hold show advice, its cost and how to follow it.
+    hold, or cannot tell, with the reason. Only guidelines that hold show advice, its cost and how to follow it.
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """

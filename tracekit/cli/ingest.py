@@ -39,14 +39,14 @@ def ingest(
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
 
-    Unusable records go to the table 'rejects' with file, line, column and reason; for every file records = kept +
+    Unusable records go to the table 'rejects' with file, line, column and reason; for every file, records = kept +
     rejected.
 
-    With --append daily dumps build up a history: files that are already in TRACE change nothing, a job that is exported
-    again is counted once, and a missing TRACE is created. A dump without jobs, from an idle day, adds nothing.
+    With --append, daily dumps build up a history. Files that are already in TRACE change nothing, a job that is
+    exported again is counted once, and a missing TRACE is created. A dump without jobs, from an idle day, adds nothing.
 
     With --engine spark, one Spark task reads each telemetry file, on machines that see SRC and the folder of TRACE at
-    the same paths; the Trace is the same. It helps with many files from months, not with a job log.
+    the same paths; the Trace is the same. It helps with many files from several months, not with a job log.
 
     SRC slurm: reads the accounting of Slurm with sacct, one call per day, and saves the output in TRACE.slurm.
 

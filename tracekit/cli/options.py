@@ -1,4 +1,4 @@
-"""The options and arguments of commands, as Typer reads them: every `Flag` of `tracekit.settings` becomes an option."""
+"""The options and arguments of commands for Typer: every `Flag` of `tracekit.settings` becomes an option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ S = TypeVar("S", bound="IngestSettings")
 Command = Callable[..., None]
 
 _TRACE = typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).")
-# Text and no Path, which would change the address of a Trace in a store.
+# A string, because Path would change the address of a Trace in a store.
 TraceFolder = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 
@@ -32,12 +32,12 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def _moment(text: str | None, option: str) -> dt.datetime | None:
-    """Return a time given as ISO 8601, or as seconds after 1970, for logs whose times are relative; UTC.
+    """Return a time given as ISO 8601 or, for logs with relative times, as seconds since 1970; in UTC.
 
     Raises
     ------
     UsageError
-        It is neither.
+        The text is neither.
     """
     if text is None:
         return None
@@ -62,7 +62,7 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     Raises
     ------
     UsageError
-        A word has no '=' or no name, or a name is given twice that is none of REPEATED.
+        A word has no '=' or no name, or a name not in REPEATED is given twice.
     """
     found: dict[str, str] = {}
     for word in given or []:
@@ -84,11 +84,13 @@ _FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
     str | Path | None: (Path | None, lambda path, _: path),
     Any: (str | None, lambda text, _: text),
 }
-"""Types of settings that a command line gives in another form: that, and what reads it for the option named."""
+"""Types of settings that the command line gives in another form: the form, and the function that reads it for an
+option.
+"""
 
 
 class _Option(NamedTuple):
-    """A setting, or a parameter of a command, that has an option."""
+    """A setting or command parameter that has an option."""
 
     name: str
     hint: Any
@@ -104,7 +106,7 @@ class _Option(NamedTuple):
         return self.default is True and "/" not in self.flag.name
 
     def parameter(self) -> inspect.Parameter:
-        """Return the parameter that Typer sees."""
+        """Return the parameter for Typer."""
         flag = self.flag
         option = typer.Option(
             *flag.names, metavar=flag.metavar, help=flag.meaning, min=flag.least, max=flag.most, envvar=flag.variable
@@ -116,16 +118,17 @@ class _Option(NamedTuple):
         )
 
     def read(self, word: Any) -> Any:
-        """Return the value of what the command line gives."""
+        """Return the setting's value for a command-line value."""
         if self.form is not None:
             return self.form[1](word, self.flag.name)
         return not word if self.turns_off else word
 
 
 def with_options(command: Command) -> Command:
-    """Return a command with an option for each parameter that has a `Flag`, and for each setting of `settings`.
+    """Return the command with an option for each parameter that has a `Flag` and for each setting in `settings`.
 
-    Such a parameter is annotated as `Annotated[type, Flag(...)]`, and `settings` as a class of `tracekit.settings`.
+    A parameter with an option is annotated as `Annotated[type, Flag(...)]`, and `settings` as a class of
+    `tracekit.settings`.
     """
     parameters: list[inspect.Parameter] = []
     options: dict[str, _Option] = {}
@@ -156,7 +159,7 @@ def with_options(command: Command) -> Command:
 
 
 def with_map(map_file: Path | None, settings: S) -> S:
-    """Return settings that read the log by a mapping file: alone, or beside the format that is given."""
+    """Return settings that read the log with a mapping file, alone or in addition to the given format."""
     if map_file is None:
         return settings
     options = {**(settings.options or {}), "map": str(map_file)}
@@ -164,7 +167,7 @@ def with_map(map_file: Path | None, settings: S) -> S:
 
 
 def shared_work(out: Path, shard: str | None, *, collect: bool) -> Ledger | None:
-    """Return the ledger that shards share in OUT.runs; None where neither --shard nor --collect is given.
+    """Return the ledger that shards share in OUT.runs; None if neither --shard nor --collect is given.
 
     Raises
     ------

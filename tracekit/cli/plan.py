@@ -52,10 +52,10 @@ def plan(
     from tracekit.report.replay_pictures import plan_svg, spares_svg
 
     if settings.gang is None:
-        _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or leave it out")
+        _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or omit the option")
         say_need(trace, "calibrate", limit=settings.limit)
     else:
-        _refuse(settings, _OF_WAITS, "asks for nodes, but --gang asks for spares")
+        _refuse(settings, _OF_WAITS, "applies to plans of nodes, but --gang plans spares")
         _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
     shared = shared_work(out, shard, collect=collect)
     with TerminalProgress() as progress:
@@ -114,15 +114,15 @@ def _spares(trace: str, settings: PlanSettings, shared: Ledger | None, progress:
     )
 
 
-def _refuse(settings: PlanSettings, names: Iterable[str], why: str, hint: str = "leave one of them out") -> None:
-    """Refuse settings that say nothing here."""
+def _refuse(settings: PlanSettings, names: Iterable[str], why: str, hint: str = "omit one of them") -> None:
+    """Reject settings that have no effect here."""
     for name in names:
         if getattr(settings, name) != getattr(PlanSettings, name):
             raise UsageError(why, where=flags_of(PlanSettings)[name][1].name, hint=hint)
 
 
 def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:
-    """Return the numbers of a list with commas."""
+    """Return the numbers in a comma-separated list."""
     try:
         return [int(part) if whole else float(part) for part in text.split(",")]
     except ValueError:

@@ -145,7 +145,7 @@ def query(
 
 
 def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bool) -> None:
-    """Write what can be asked, and whether a Trace holds what each question needs."""
+    """Write the list of questions, and whether a Trace has the data for each of them."""
     import polars as pl
 
     from tracekit.characterize import lacks, list_queries
@@ -166,7 +166,7 @@ def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bo
 
 
 def _with_ends(answer: Answer) -> pl.DataFrame:
-    """Return the result with the ends of each interval behind its column."""
+    """Return the result with the ends of each interval after its column."""
     import polars as pl
 
     ends = answer.intervals
@@ -179,7 +179,7 @@ def _with_ends(answer: Answer) -> pl.DataFrame:
 
 
 def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
-    """Show what is published about the answer: below a table, or as notes beside data that others read."""
+    """Show published numbers for the answer: below a table, or as notes if programs read the output."""
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.characterize.session import Session
     from tracekit.report.published import amount as shown
@@ -199,7 +199,7 @@ def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: st
     ]
     if table:
         heads = ("published number", "published", "measured", "difference", "sure", "source")
-        print_table(heads, rows, title="Published beside measured")
+        print_table(heads, rows, title="Published and measured")
     else:
         print_notes(
             f"{what}: published {stated} ({where}, {sure}), here {measured}, {differs}"

@@ -40,7 +40,7 @@ def replay(
         float | None,
         Flag(
             "--inflate X",
-            "Run a placement study instead: all tasks arrive, even those that never ran, and none leaves, up to X "
+            "Run a placement study instead: all tasks arrive, even tasks that never ran, and no task leaves, up to X "
             "times the GPUs; -p names placement rules.",
         ),
     ] = None,
@@ -74,7 +74,7 @@ def replay(
     refuse_remote(out)
     if inflate is not None:
         if twin is not None:
-            raise UsageError("a placement study has no time, so it cannot use a twin", hint="leave out --twin")
+            raise UsageError("a placement study has no time, so it cannot use a twin", hint="omit --twin")
         _inflate(trace, out, policies, inflate, settings, force=force)
         return
     say_need(trace, "replay", limit=settings.limit, runs=max(len(policies), 1))
@@ -109,7 +109,7 @@ def _inflate(
 ) -> None:
     from tracekit.replay.native import kernel
 
-    kernel()  # says what is missing
+    kernel()  # reports a missing engine
     from tracekit.replay.fractions.placement_study import placement_study, write_study
 
     with TerminalProgress() as progress:

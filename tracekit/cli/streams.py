@@ -1,4 +1,4 @@
-"""Standard output and error that cope with ASCII terminals, full disks, closed streams and readers that have gone."""
+"""Standard output and error that handle ASCII terminals, full disks, closed streams and closed pipes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(BaseException):
-    """The reader of our output has gone; not a BrokenPipeError, which libraries in between turn into exit code 1."""
+    """The reader of our output is gone; not a BrokenPipeError, because libraries turn that into exit code 1."""
 
 
 class _Stream:
-    """A text stream whose failures are distinguished; characters that its encoding lacks are spelled out.
+    """A text stream that distinguishes its failures and escapes characters that its encoding lacks.
 
     Parameters
     ----------
     stream : TextIO
-        Where the text goes.
+        The underlying stream.
     talk : bool
-        Whether these are messages, whose loss must not make a run fail.
+        Whether the stream carries messages; losing these must not make a run fail.
     """
 
     def __init__(self, stream: TextIO, *, talk: bool) -> None:
@@ -35,7 +35,7 @@ class _Stream:
             stream.reconfigure(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # or the command-line library would write past this stream
+        if name == "buffer":  # otherwise the command-line library would bypass this stream
             raise AttributeError(name)
         return getattr(self._stream, name)
 
@@ -45,9 +45,9 @@ class _Stream:
         Raises
         ------
         OutputError
-            It cannot be written.
+            The text cannot be written.
         ReaderGoneError
-            Nobody reads it.
+            The reader is gone.
         """
         with self._failures():
             self._stream.write(text)
@@ -59,7 +59,7 @@ class _Stream:
             self.write(line)
 
     def write_data(self, text: str) -> None:
-        """Write text that programs read: the same bytes wherever it goes."""
+        """Write text for programs: the same bytes for every terminal."""
         buffer = getattr(self._stream, "buffer", None)
         with self._failures():
             if buffer is None:
@@ -70,12 +70,12 @@ class _Stream:
                 buffer.flush()
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write the buffered text."""
         with self._failures():
             self._stream.flush()
 
     def give_up(self) -> None:
-        """Drop what could not be written, or it would fail again when Python closes the stream."""
+        """Drop unwritten text, because writing it would fail again when Python closes the stream."""
         try:
             self._stream.flush()
         except OSError:
@@ -98,7 +98,7 @@ class _Stream:
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
-    """Put both streams in place for the block; what could not be written is dropped at its end."""
+    """Install both streams for the block, and drop unwritten text at its end."""
     _fill_closed()
     before = sys.stdout, sys.stderr
     with contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def print_data(text: str) -> None:
-    """Print CSV, JSON or Markdown: as UTF-8 whatever the terminal, since other programs read it."""
+    """Print CSV, JSON or Markdown as UTF-8 on any terminal, because other programs read it."""
     if isinstance(sys.stdout, _Stream):
         sys.stdout.write_data(text)
     else:
@@ -129,9 +129,9 @@ def print_json(value: object) -> None:
 
 
 def _fill_closed() -> None:
-    """Open closed streams on the null device, or the next file that is opened would become standard output."""
+    """Open closed streams on the null device; otherwise the next opened file would become standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one

@@ -27,7 +27,7 @@ def sweep(
         Path | None,
         Flag(
             "--twin FILE.toml",
-            "Make the runs in this twin from 'tracekit calibrate', instead of the one that the file names.",
+            "Replay in this twin from 'tracekit calibrate', instead of the twin named in the file.",
         ),
     ] = None,
     workers: Workers = None,
@@ -40,15 +40,16 @@ def sweep(
     ] = False,
     template: Annotated[bool, Flag("--template", "Print an example of FILE.toml and exit.")] = False,
 ) -> None:
-    """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
+    """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file lists.
 
-    Finished runs stay in OUT/runs: after an interruption, or a change of the file, the same command makes only the
-    missing runs. OUT/sweep.parquet has one row per run, OUT/tradeoffs.svg plots them. In a twin, each combination is
-    compared with the twin's own run, and its effect on the recorded times is reported if the twin's grade allows it.
+    Finished runs stay in OUT/runs. After an interruption or a change of the file, the same command performs only the
+    missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. In a twin, each
+    combination is compared with the twin's own run, and its effect on the recorded times is reported if the twin's
+    grade allows it.
 
-    With --shard I/N the command makes only the runs of one shard of N, and no table. Shards may run at the same time on
-    machines that share OUT; if you run a killed shard again, it makes its missing runs. --collect then writes the
-    table, or names the shards whose runs are missing.
+    With --shard I/N, the command performs only the runs of shard I of N and writes no table. Shards may run at the same
+    time on machines that share OUT. If you run a killed shard again, it performs its missing runs. --collect then
+    writes the table, or names the shards whose runs are missing.
 
     Example: tracekit sweep sweep.toml -o out
     """
@@ -82,7 +83,7 @@ def sweep(
         done = int(table["error"].is_null().sum())
         typer.echo(f"shard {shard}: {done:,} of {counted(table.height, 'runs')} done")
         in_twin = "" if twin is None else f" --twin {twin}"
-        typer.echo(f"when all shards are: tracekit sweep {file} -o {out}{in_twin} --collect")
+        typer.echo(f"when all shards are done: tracekit sweep {file} -o {out}{in_twin} --collect")
         return
     varied = [c for c in PARAMETERS if table[c].n_unique() > 1 or c == "policy"]
     figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]
@@ -94,12 +95,12 @@ def sweep(
 
 
 def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
-    """Say what the runs will need, by the largest Trace; runs that are there already count too."""
+    """Print what the runs will need, estimated for the largest Trace; existing runs count too."""
     from tracekit.sweeps.file import read_sweep
 
     try:
         runs = read_sweep(file, twin)
-    except TracekitError:  # which the sweep itself tells
+    except TracekitError:  # the sweep itself reports it
         return
     manifests = {trace: manifest_of(trace) for trace in {run.trace for run in runs}}
     jobs = {t: m.tables["jobs"].rows for t, m in manifests.items() if m is not None and "jobs" in m.tables}

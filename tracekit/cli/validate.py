@@ -23,9 +23,9 @@ def validate(
 
     It checks columns and types, keys, references between tables and row counts. Durations, waits, counts and shares
     must be 0 or more. Jobs must start after their submission and end after their start, and attempts must not overlap.
-    Durations must be the differences of their times. For every source file, records = kept + rejected. Partitions must
-    match the manifest, and contain only rows of their cluster and day. The check streams only the needed columns, so it
-    takes little memory. Only --deep finds a changed byte that leaves a valid value.
+    Durations must equal the differences between their times. For every source file, records = kept + rejected.
+    Partitions must match the manifest and contain only rows of their cluster and day. The check streams only the
+    columns it needs, so it uses little memory. Only --deep finds a changed byte if the value is still valid.
 
     Exit code 0 if all checks pass, 1 if one fails or a table cannot be read, 2 if the folder is not a Trace.
     """

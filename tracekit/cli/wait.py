@@ -78,7 +78,7 @@ def _seconds(text: str) -> float:
     Raises
     ------
     UsageError
-        It is none.
+        The text is not a time.
     """
     number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|h|d)", text.strip())
     if number is not None:

@@ -1,4 +1,4 @@
-"""Advice that the evidence carries; the guidelines are in `tracekit.guidelines.rules`.
+"""Advice supported by evidence from the log; the guidelines are in `tracekit.guidelines.rules`.
 
 The package can be called: `tracekit.guidelines(trace)` (see `tracekit.guidelines.run.guidelines`).
 """

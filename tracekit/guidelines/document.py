@@ -1,4 +1,4 @@
-"""The judgements of guidelines, and the document of JSON values from which every other form is made."""
+"""The verdicts on guidelines, and the JSON document from which the Markdown and HTML forms are made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = "tracekit-guidelines"
 
 _ROWS = 20
-"""Largest number of detail rows; the rows beyond it are counted."""
+"""Maximum number of detail rows; further rows are only counted."""
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
@@ -41,7 +41,7 @@ _VERDICTS = {
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
-"""Whether advice helps in its replays, and the notes on that."""
+"""Whether the advice helps in its replays, and a note on each outcome."""
 
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
@@ -54,24 +54,24 @@ class Judgement:
     guideline: Guideline
     verdict: Verdict
     why: tuple[str, ...]
-    """The missing data, or the threshold that was not crossed; empty if it holds."""
+    """The missing data, or the thresholds that were not crossed; empty if the guideline holds."""
     finding: Finding | None = None
-    """None if the Trace lacks what it needs."""
+    """None if the Trace lacks data that the guideline needs."""
     effect: Effect | None = None
-    """The expected effect by replay; only of guidelines that hold."""
+    """The expected effect according to the replay; only for guidelines that hold."""
     no_effect: str = ""
     """Why the effect is missing; only for guidelines that hold."""
     losses: Losses | None = None
-    """The expected effect on the cost of outages, for guidelines about outages; only if they hold."""
+    """For guidelines about outages: the expected effect on the cost of outages; only if the guideline holds."""
     untold: UntoldEffect | None = None
-    """The effect that no twin supports, if that is the reason."""
+    """The effect that no twin supports, if that is why the effect is missing."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
-    """Return the document: the keys are the same for every verdict, null if there is nothing to report.
+    """Return the document; its keys are the same for every verdict, and a key without a value is null.
 
-    Text from a log appears in `finding.rows` only, made visible and cut. A guideline that cannot be written down says
-    so, and is one of `faults`.
+    Text from a log appears only in `finding.rows`, with control characters made visible and long text cut. If a
+    guideline cannot be written, its entry says so and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     entries = [_written(j, trace, faults) for j in judged]
@@ -94,9 +94,9 @@ def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
 
 
 def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
-    """Return an entry with the site's word for tenants; replayed text knows the ingested word.
+    """Return an entry that uses the site's word for tenants; text from replays uses the word from the ingest.
 
-    A value that JSON does not have is an error here, which costs one guideline and not the document.
+    A value that JSON cannot represent raises an error here, so it costs one guideline and not the whole document.
     """
     units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested_tenant)
     entry = _entry(judged, trace.tenant)
@@ -245,7 +245,7 @@ def _missing(effect: Effect) -> str:
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Return whether advice helps, with the reason; results for only some of the clusters count as likely."""
+    """Return whether the advice helps, with the reason; if only some clusters have results, it is called likely."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."
@@ -280,7 +280,7 @@ def _change(change: ExpectedChange) -> dict[str, Any]:
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return what the log recorded next to the effect, and whether a twin supports it; None if nothing was tried."""
+    """Return the recorded values for the effect, and whether a twin supports it; None if nothing was tried."""
     if judged.untold is not None:
         first = judged.untold.untold[0]
         return _record_of(first.change, judged.untold.support)

@@ -1,8 +1,8 @@
-"""The expected effect of a change: what the twins of the log predict for the recorded waits, or the cost of outages.
+"""The expected effect of a change: how the twins of the log predict that recorded waits or outage costs would change.
 
 A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
 what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports
-them; for the other clusters the reason is given instead.
+them. For every other cluster, the reason is given instead.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class ExpectedChange:
     """The effect of one change under one assumption."""
 
     change: str
-    """A policy as on a command line, or the name of a change of rules."""
+    """A policy as on the command line, or the name of a rule change."""
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
     clusters: tuple[TwinEffect, ...]
-    """The effect on the headline mean, one for each cluster with a known effect."""
+    """The effects on the headline mean, one for each cluster with a known effect."""
     queue: TwinEffect
     """Effect on the mean wait, over all of these clusters."""
     jct: TwinEffect
     """Effect on the mean completion time."""
     support: Support
-    """Recorded waits of these jobs, and their waits in the twins and with the change."""
+    """The recorded waits of these jobs, their waits in the twins, and their waits with the change."""
 
     @property
     def main(self) -> TwinEffect:
@@ -63,26 +63,26 @@ class ExpectedChange:
 
 @dataclass(frozen=True)
 class Untold:
-    """Why a change has no known effect in a cluster."""
+    """A change whose effect in a cluster is unknown, with the reason."""
 
     cluster: str
     change: str
     assumption: str
     reason: str
-    """A sentence without its capital and full stop."""
+    """A sentence without its initial capital and full stop."""
 
 
 @dataclass(frozen=True)
 class UntoldEffect:
-    """An effect that no twin carries."""
+    """An effect that no twin supports."""
 
     untold: tuple[Untold, ...]
-    """Effect of the intended change."""
+    """The effect of the intended change."""
     support: Support
 
     @property
     def sentence(self) -> str:
-        """Why it is not reported."""
+        """Why the effect is not reported."""
         already = all(one.reason.startswith(_ALREADY) for one in self.untold)
         several = len({one.cluster for one in self.untold}) > 1
         told = []
@@ -95,14 +95,14 @@ class UntoldEffect:
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The change with the lowest mean for jobs of one size: the headline mean of all changes, or completion times."""
+    """The best change for jobs of one size: the lowest headline mean, or completion time if a change preempts."""
 
     gpu_class: str
     policy: str
-    """`TWIN` if nothing is better than the twin."""
+    """`TWIN` if no change is better than the twin."""
     jobs: int
     diff_s: float
-    """That mean minus the twin's [s]; 0 if the twin is the best."""
+    """That mean minus the mean in the twin [s]; 0 if the twin is best."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Effect:
     changes: tuple[ExpectedChange, ...]
     """Each change under each assumption with a known effect, the intended one first."""
     best_by_class: tuple[ClassBest, ...]
-    """Under the first assumption; empty with one change."""
+    """The best change for each job size, under the first assumption; empty if only one change was tried."""
     assumptions: tuple[str, ...]
     """The assumptions behind the effect, one sentence each."""
     untold: tuple[Untold, ...] = ()
-    """Changes that were tried and have no known effect."""
+    """Changes that were tried but have no known effect."""
 
     @property
     def main(self) -> TwinEffect:
@@ -125,7 +125,7 @@ class Effect:
 
     @property
     def verdict(self) -> Literal["better", "worse", "no change", "undecided"]:
-        """'undecided' if the interval or the bracket does not agree."""
+        """The verdict; 'undecided' if the interval or the assumptions allow several."""
         first = self.changes[0]
         if any(u.change == first.change and u.assumption != first.assumption for u in self.untold):
             return "undecided"
@@ -136,7 +136,7 @@ class Effect:
 
 
 class _Replayed(NamedTuple):
-    """A change that was replayed in the twin of one cluster."""
+    """A change replayed in the twin of one cluster."""
 
     cluster: TwinReplays
     effects: dict[Headline, TwinEffect]
@@ -145,12 +145,12 @@ class _Replayed(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Whether jobs are stopped, so the wait until the first start is only a part of their waiting."""
+        """Whether jobs are preempted, so the wait until the first start is only part of their total wait."""
         return self.times.stopped > 0 or self.jobs.twin.stopped > 0
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
-    """Return the effect of a trial, one that no twin supports, or a sentence that explains why it is missing.
+    """Return the effect of a trial, an effect that no twin supports, or a sentence that explains why it is missing.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
 
 
 def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption | None) -> _Replayed | str:
-    """Return a change in the twin of a cluster, or why its effect is unknown."""
+    """Return a change replayed in the twin of a cluster, or why its effect is unknown."""
     if cluster.found.why_no_effect is not None:
         return cluster.found.why_no_effect
     try:
@@ -207,7 +207,7 @@ def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption 
 
 
 def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
-    """Return a change, summed over the clusters in which it was replayed, with one of the means as headline."""
+    """Return the effect of a change, summed over the clusters where it was replayed, with one mean as headline."""
     queue, jct = (total_effect([one.effects[what] for one in found]) for what in HEADLINES)
     waits = [np.stack([one.jobs.recorded.queue_s, one.jobs.twin.queue_s, one.times.queue_s]) for one in found]
     known = np.concatenate([w[:, ~np.isnan(w).any(axis=0)] for w in waits], axis=1)
@@ -217,7 +217,7 @@ def _expected(headline: Headline, change: str, assumption: str, found: Sequence[
 
 
 def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
-    """Return the waits of a cluster with unknown effects, in the log and in the twin."""
+    """Return the mean waits of a cluster whose effects are unknown, in the log and in the twin."""
     jobs = jobs_of(cluster.found)
     both = ~np.isnan(jobs.recorded.queue_s) & ~np.isnan(jobs.twin.queue_s)
     ended = jobs.recorded.jct_s[both & ~np.isnan(jobs.recorded.jct_s)]
@@ -226,7 +226,7 @@ def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
 
 
 def _best(headline: Headline, replayed: Mapping[str, Sequence[_Replayed]]) -> tuple[ClassBest, ...]:
-    """Return the best change by size of job, over the clusters in which all of them were replayed."""
+    """Return the best change for each job size, over the clusters in which all changes were replayed."""
     names = [TWIN, *replayed]
     by_cluster = [{one.cluster.found.name: one for one in found} for found in replayed.values()]
     frames = []
@@ -250,12 +250,12 @@ def _name(change: str | RuleChange) -> str:
     return change if isinstance(change, str) else change.name
 
 
-_TAIL = "; the effect cannot be told"
+_TAIL = "; the effect cannot be estimated"
 _ALREADY = "the log behaves like this already"
 
 
 def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
-    """Return the reasons, each with the clusters that it is of."""
+    """Return the reasons, each with the clusters to which it applies."""
     reasons: dict[str, list[str]] = {}
     for one in untold:
         names = reasons.setdefault(one.reason.removesuffix(_TAIL), [])
@@ -265,7 +265,7 @@ def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
 
 
 def _inside(sentence: str) -> str:
-    """Return a sentence as a part of another; the name of a cluster keeps its capital."""
+    """Return a sentence for use inside another sentence; a cluster name keeps its capital."""
     return sentence[:1].lower() + sentence[1:] if sentence.startswith(("A ", "No ", "The ")) else sentence
 
 
@@ -286,8 +286,10 @@ FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
-"""The rule of the twin's replay: a share of the allocated time goes into saving. An attempt stopped by an outage loses
-its work since the last checkpoint and a restart; that share is already counted in it."""
+"""The same rule as in the twin's replay: a share of the allocated time goes into saving. An attempt stopped by an
+outage also loses its work since the last checkpoint and the restart time, without the share that is already counted as
+saving.
+"""
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ class Losses:
     """The expected effect of a guideline on the cost of outages."""
 
     effects: tuple[LossEffect, ...]
-    """The effect of each change in each cluster that supports it; the change that saves most first."""
+    """The effect of each change in each cluster whose twin supports it, the change that saves most first."""
     untold: tuple[str, ...] = ()
     """Why other effects are unknown, one sentence each."""
 
@@ -311,7 +313,7 @@ class Losses:
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return the log's losses to outages, by job, if its jobs save their work as in `ASSUMED`.
+    """Return what outages cost each job of the log, if jobs save their work as in `ASSUMED`.
 
     Raises
     ------
@@ -351,7 +353,7 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
                 where = "the cluster" if one.found.name == UNNAMED else f"cluster {one.found.name}"
-                why = found.removesuffix("; the effect cannot be told")
+                why = found.removesuffix(_TAIL)
                 untold[f"Cannot tell the gain in {where}, {change.name}: {why}."] = None
             else:
                 effects.append(found)

@@ -1,4 +1,4 @@
-"""The evidence of a guideline: queries by name, and SQL over tables, shared views and timelines, each answered once."""
+"""The evidence for a guideline: named queries, and SQL over tables, shared views and timelines, each answered once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LackingError(Exception):
-    """The Trace lacks what a guideline needs; raised by its function and caught by the runner."""
+    """The Trace lacks data that a guideline needs; its function raises this error and the runner catches it."""
 
     def __init__(self, *sentences: str) -> None:
         self.sentences = sentences
@@ -34,13 +34,13 @@ class Evidence:
         self.trace = trace
         self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
-        # Queries that do not separate tenants have one answer for every choice, and are never split by thousands of
-        # them.
+        # Queries that do not separate tenants have the same answer for every choice of tenant, so they are never split
+        # by thousands of tenants.
         self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
-        """Return which capabilities the Trace lacks, or else which tables, one sentence each."""
+        """Return the capabilities that the Trace lacks or, if it lacks none, the missing tables, one sentence each."""
         sentences = []
         for name in needs:
             found = self.trace.capabilities.get(name)

@@ -63,24 +63,27 @@ class Finding:
     """The finding of a guideline: what its function computed."""
 
     numbers: Mapping[str, Number]
-    """One for each measure of the guideline, by key."""
+    """One number for each measure of the guideline, by key."""
     notes: tuple[str, ...] = ()
-    """Choices made and things left out, one sentence each."""
+    """Choices made and data left out, one sentence each."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Details, such as the nodes concerned; all rows have the same keys."""
     rows_title: str = ""
-    """Content of the rows."""
+    """What the rows show."""
     covers: float | None = None
-    """Share of `covers_of` that the numbers cover [0..1]; None if they cover all. Below `LEAST_COVERED` the problem may
-    lie outside, and the verdict is 'cannot tell' instead of 'does not hold'."""
+    """Share of `covers_of` that the numbers cover [0..1]; None if they cover all of it. Below `LEAST_COVERED` the
+    problem may lie in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
+    """
     covers_of: str = "the GPU-hours"
-    """What `covers` is a share of."""
+    """The total of which `covers` is a share."""
     text: str = ""
-    """Replaces the guideline's sentence if that does not fit the numbers, such as 0 jobs; {key} works the same way."""
+    """Replaces the guideline's sentence if that does not fit the numbers, such as 0 jobs; {key} is replaced as
+    there.
+    """
     advice: str = ""
-    """Replaces the guideline's advice if that names things that this trace does not have."""
+    """Replaces the guideline's advice if that mentions things that this trace does not have, such as GPUs."""
     cost: str = ""
-    """Replaces the guideline's cost, likewise."""
+    """Replaces the guideline's cost for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,9 @@ class Measure:
     key: str
     """Its name in JSON."""
     what: str
-    """Its meaning, for people."""
+    """A description of the measure, for display."""
     unit: str
-    """share, percent (points too), s, ratio, or the counted thing."""
+    """share, percent (also for percentage points), s, ratio, or the name of the counted objects."""
     n_of: str
     """What `Number.n` counts."""
 
@@ -115,7 +118,7 @@ class Threshold:
         return value > self.value if self.side == "more than" else value >= self.value
 
     def settled(self, number: Number) -> bool:
-        """Return whether the whole interval is on one side of the threshold, so chance does not decide."""
+        """Return whether the whole interval is on one side of the threshold, so the result is not due to chance."""
         if number.value is None or number.low is None or number.high is None:
             return True
         return self.crossed(number.low) == self.crossed(number.high)
@@ -123,7 +126,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Practice:
-    """How to do it, in the words of each scheduler."""
+    """How to follow the advice with each scheduler, in that scheduler's terms."""
 
     slurm: str
     kubernetes: str
@@ -141,16 +144,16 @@ class Assumption:
 
 @dataclass(frozen=True)
 class RuleChange:
-    """A change of a twin's rules that a policy for its order cannot express."""
+    """A change of a twin's rules that cannot be expressed as a policy."""
 
     name: str
-    """Its effect, for people, such as 'quotas lent while they are idle'."""
+    """A description for display, such as 'quotas lent while they are idle'."""
     change: Callable[[Rules], Rules]
-    """Returns the changed rules; raises LackingError if there is nothing to change."""
+    """Function that returns the changed rules; it raises LackingError if there is nothing to change."""
 
     @classmethod
     def of(cls, name: str, what: str, **changes: Any) -> RuleChange:
-        """Return the change of some rules; `what` is a noun for it, such as 'Lending', for the case that they clash."""
+        """Return a change of some rules; if they conflict, the error calls the change `what`, such as 'Lending'."""
 
         def change(rules: Rules) -> Rules:
             changed = replace(rules, **changes)
@@ -164,42 +167,46 @@ class RuleChange:
 
 @dataclass(frozen=True)
 class Trial:
-    """How the effect is tried: by replays in the twin of the log, with a change and without it."""
+    """How the effect is estimated: by replays in the twin of the log, with and without a change."""
 
     changed: tuple[str | RuleChange, ...]
-    """The changes that represent the advice, the best one first: a policy that replaces the twin's order, with its
-    parameters as on the command line, or a change of rules."""
+    """The changes that represent the advice, the best one first. Each is a policy that replaces the twin's order, with
+    parameters as on the command line, or a rule change.
+    """
     headline: Literal["jct", "queue"] = "jct"
-    """Whether the advice should change the completion time or the wait."""
+    """Whether the advice should shorten the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which it is tried, the intended one first. Empty means those of the twin, whose run times are
-    the recorded ones wherever a gang runs."""
+    """Assumptions under which the changes are tried, the intended one first. If empty, the twin's assumptions apply: a
+    multi-GPU job keeps its recorded run time wherever it runs.
+    """
 
 
 @dataclass(frozen=True)
 class LossTrial:
-    """How the effect on the cost of outages is tried: by replays of the twin with the recorded outages."""
+    """How the effect on the cost of outages is estimated: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
-    """The changes that represent the advice, from the finding; of several, the one that saves most comes first."""
+    """Function that returns the changes that represent the advice, given the finding. Results list the one that saves
+    most first.
+    """
 
 
 @dataclass(frozen=True)
 class Guideline:
-    """One piece of advice, and the finding that it requires."""
+    """One piece of advice, and the finding that justifies it."""
 
     id: str
-    """Small letters, digits and hyphens."""
+    """Lower-case letters, digits and hyphens."""
     title: str
     question: str
     measures: tuple[Measure, ...]
-    """The first is the headline."""
+    """The first measure is the headline."""
     thresholds: tuple[Threshold, ...]
-    """All must be crossed."""
+    """The guideline holds only if all thresholds are crossed."""
     finding: str
     """A sentence; {key} is replaced by a measure with its unit."""
     find: Callable[[Evidence], Finding]
-    """Computes the finding; raises LackingError when the Trace lacks what it needs."""
+    """Function that computes the finding; it raises LackingError if the Trace lacks data that it needs."""
     advice: str
     cost: str
     risk: str
@@ -210,14 +217,14 @@ class Guideline:
     needs: tuple[str, ...] = ()
     """Capabilities that the Trace must have."""
     least_n: int = 30
-    """Fewest observations of the headline for which the guideline says anything."""
+    """Minimum number of observations of the headline for a verdict."""
     trial: Trial | LossTrial | None = None
     no_trial: str = ""
-    """Why the replay cannot try it; required without a trial."""
+    """Why a replay cannot try the advice; required if there is no trial."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise ValueError(f"'{self.id[:60]}' is not a guideline id: use small letters, digits and hyphens")
+            raise ValueError(f"'{self.id[:60]}' is not a guideline id: use lower-case letters, digits and hyphens")
         keys = [m.key for m in self.measures]
         unknown = [t.key for t in self.thresholds if t.key not in keys]
         if not keys or not self.thresholds or unknown or len(set(keys)) != len(keys):

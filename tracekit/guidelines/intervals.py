@@ -1,7 +1,7 @@
-"""Confidence intervals of 95 %: by resampling whole days, also of a mean difference, and exact ones of a share.
+"""95 % confidence intervals: by resampling whole days, also for a mean difference, and exact intervals for a share.
 
-Jobs of one day meet in the queue, come from the same users and fail for the same reasons, so days, not jobs, are
-resampled.
+Jobs of one day are not independent: they share the queue, come from the same users and fail for the same reasons. So
+whole days are resampled, not jobs.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 _RESAMPLES = 1000
 BY_SIZE = ("gpu_count",)
-"""Columns of the strata if only the size of the job defines them."""
+"""Columns that define the strata if strata differ only by job size."""
 
 
 def over_days(
     frame: pl.DataFrame, statistic: Callable[[Mapping[str, Floats]], Floats], *, n: int, seed: int = 0
 ) -> Number:
-    """Return a statistic of sums, with its interval by a bootstrap over days.
+    """Return a statistic of sums, with its bootstrap interval over days.
 
     Each of 1,000 resamples draws as many days as the data have, with replacement, and computes the statistic from the
-    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. It is missing with fewer than 5
-    days, or if a tenth of the resamples has no value.
+    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. There is no interval with fewer
+    than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
 
     Parameters
     ----------
     frame : pl.DataFrame
         The column day, and columns to be summed.
     statistic : callable
-        Takes the sums by column, each an array (r,), and returns the values (r,); NaN for missing ones.
+        Takes the sums by column, each an array (r,), and returns the values (r,); NaN if undefined.
     n : int
         Observations.
     seed : int
-        Of the draws; the same seed gives the same interval.
+        Random seed; the same seed gives the same interval.
     """
     names = [name for name in frame.columns if name != "day"]
     by_day = frame.group_by("day").agg(pl.col(names).sum()).sort("day")
@@ -56,7 +56,7 @@ def over_days(
         return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
-    # A resample with a divisor of 0 has no value, though NumPy calls it infinite.
+    # A resample with a divisor of 0 has no value, although NumPy returns infinity.
     values[np.isinf(values)] = np.nan
     if np.isnan(values).mean() > 0.1:
         return Number(value, n)
@@ -75,7 +75,7 @@ def ratio(top: str, bottom: str) -> Callable[[Mapping[str, Floats]], Floats]:
 
 
 def share_of(hits: int, n: int) -> Number:
-    """Return hits / n with the exact interval of Clopper and Pearson, for independent observations."""
+    """Return hits / n with the exact Clopper-Pearson interval for independent observations."""
     if not n:
         return Number(None, 0)
     frame = pl.DataFrame({"share": [hits / n], "n": [n]})
@@ -83,11 +83,11 @@ def share_of(hits: int, n: int) -> Number:
     return Number(hits / n, n, ends["share_low"][0], ends["share_high"][0])
 
 
-# How much less busy GPUs are in one circumstance than in another, stratum by stratum, such as size of job.
+# How much less busy GPUs are under one condition than under another, compared within strata such as job sizes.
 
 
 def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.DataFrame:
-    """Return the rows of strata that have both the better and the worse circumstance.
+    """Return the rows of the strata that have samples under both the better and the worse condition.
 
     `frame` has the columns `by`, worse (BOOLEAN), samples, total [percent * samples] and day.
     """
@@ -96,11 +96,11 @@ def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.Dat
 
 
 def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Number:
-    """Return by how many points utilization is lower in the worse circumstance.
+    """Return by how many percentage points utilization is lower under the worse condition.
 
-    For each stratum: pooled mean of the better samples minus that of the worse. The strata are weighted by their worse
-    samples, so the result is the mean difference between worse samples and otherwise equal better ones (direct
-    standardization). `frame` is that of `strata_with_both`.
+    In each stratum, the difference is the pooled mean of the better samples minus that of the worse samples. Strata are
+    weighted by their worse samples, so the result is the mean difference between worse samples and comparable better
+    samples (direct standardization). `frame` is the result of `strata_with_both`.
     """
     strata = frame.select(by).unique().sort(by).rows()
     columns = {}
@@ -115,7 +115,7 @@ def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Num
         gain, weight = np.zeros(1), np.zeros(1)
         for k in range(len(strata)):
             better, worse = sums[f"samples0_{k}"], sums[f"samples1_{k}"]
-            # A day drawn without one of the two says nothing of this stratum.
+            # A resample without samples under both conditions contributes nothing for this stratum.
             known = (better > 0) & (worse > 0)
             drop = np.where(known, worse * sums[f"total0_{k}"] / better - sums[f"total1_{k}"], 0.0)
             gain, weight = gain + np.where(known, drop, 0.0), weight + np.where(known, worse, 0.0)

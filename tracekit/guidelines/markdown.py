@@ -18,13 +18,13 @@ HEADS = (
     ("cannot tell", "What cannot be decided"),
     ("does not hold", "What the trace does not show"),
 )
-"""The verdicts in the order of a document, each with its heading."""
+"""The verdicts in document order, each with its heading."""
 
 
 def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
     """Return the document of `document_of` as Markdown; every text is escaped.
 
-    A guideline that cannot be written down says so, and is one of `faults`.
+    If a guideline cannot be written, the text says so and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     lines = [f"# Guidelines for {escaped(document['trace'])}", ""]
@@ -53,7 +53,7 @@ def _short(entry: Mapping[str, Any]) -> str:
 
 
 def advice_lines(entry: Mapping[str, Any], faults: Faults) -> list[str]:
-    """Return the lines of a guideline that holds under a heading of level 3, or the reason why they cannot be made."""
+    """Return the lines of a guideline that holds, under a level-3 heading, or why they cannot be written."""
     made = faults.run(f"the text of the guideline {entry['id']}", _advice, entry)
     return [f"### {escaped(entry['title'])}", "", escaped(made.remark)] if isinstance(made, Fault) else made
 
@@ -88,13 +88,13 @@ def effect_text(entry: Mapping[str, Any]) -> str:
 
 
 def expected_text(entry: Mapping[str, Any]) -> str:
-    """Return the same without the best change for each job size."""
+    """Return the expected effect without the best change for each job size, or why it is unknown."""
     expected = entry["effect"] or entry["losses"]
     return expected["text"] if expected else entry["no_effect"] or "Not tried."
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:
-    """Return which change is best for which job size, if they differ; '' otherwise."""
+    """Return the best change for each job size if job sizes differ in it, '' otherwise."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:
         return ""
@@ -122,7 +122,7 @@ def _cell(value: object) -> str:
 
 
 def escaped(text: object) -> str:
-    r"""Return a text that Markdown shows as it is.
+    r"""Return a text escaped so that Markdown shows it literally.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The guidelines as one HTML page with all text escaped."""
+"""The guidelines as one HTML page in which all text is escaped."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STYLE = (
 
 
 def page(document: Mapping[str, Any], faults: Faults | None = None) -> str:
-    """Return the document of `document_of` as a page that needs no network and runs no script.
+    """Return the document of `document_of` as an HTML page that needs no network access and runs no scripts.
 
-    A guideline that cannot be drawn says so, and is one of `faults`.
+    If a guideline cannot be rendered, the page says so and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     title = f"Guidelines for {escape(document['trace'])}"

@@ -34,11 +34,11 @@ class Advice:
     judged: tuple[Judgement, ...]
     """By id."""
     faults: Faults = field(default_factory=Faults, compare=False)
-    """Guidelines, and effects of some, that could not be made."""
+    """Guidelines and effects that could not be computed."""
 
     @property
     def holding(self) -> tuple[Judgement, ...]:
-        """Those that hold."""
+        """The guidelines that hold."""
         return tuple(j for j in self.judged if j.verdict == "holds")
 
     def document(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def guidelines(
 ) -> Advice:
     """Judge a Trace by the guidelines.
 
-    A guideline whose function fails says so, and the others are judged.
+    If a guideline's function fails, its result says so and the other guidelines are still judged.
 
     >>> import tracekit
     >>> advice = tracekit.guidelines("my-trace")  # doctest: +SKIP
@@ -93,19 +93,19 @@ def guidelines(
     trace : Trace or path
         The Trace to judge.
     twin : path, optional
-        The twin.toml of this Trace, in which the effect of each guideline that holds is replayed.
+        The twin.toml of this Trace; the effect of each guideline that holds is replayed in this twin.
     replay : path, optional
-        The OUT of `tracekit replay --twin` of this Trace, whose twin is taken.
+        The output of `tracekit replay --twin` for this Trace; its twin is used.
     try_jobs : int, optional
-        Search for the twin now, in the first N jobs.
+        Calibrate a twin now, on the first N jobs.
     only : sequence of str
-        Ids of guidelines; all by default.
+        Guideline ids; all by default.
     by : str, optional
-        The column of jobs that is the tenant, see `Trace.by`; effects are replayed with the ingested one all the same.
+        The jobs column to use as tenant (see `Trace.by`); replays of effects still use the tenant chosen at ingest.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Maximum memory that DuckDB may use before it spills to disk, such as '2GB'.
     progress : Progress, optional
-        Shows each guideline and replay.
+        Reports each guideline and replay.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def guidelines(
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
-            twins.check()  # a file that cannot be used is refused even if no effect is tried with it
+            twins.check()  # reject an unusable file even if no effect is tried with it
     return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
@@ -138,14 +138,14 @@ def twin_of_replays(out: Path) -> Path:
     Raises
     ------
     UsageError
-        The folder is not such an output, or its replays have no twin.
+        The folder is not an output of `tracekit replay --twin`, or its replays have no twin.
     """
     file = out / TWIN / TWIN_FILE
     if file.is_file():
         return file
     hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
     if (out / "comparison.parquet").is_file():
-        raise UsageError("holds replays without a twin, which cannot show effects on the log", where=out, hint=hint)
+        raise UsageError("contains replays without a twin, which cannot show effects on the log", where=out, hint=hint)
     raise UsageError("is not an output of 'tracekit replay --twin'", where=out, hint=hint)
 
 
@@ -157,7 +157,7 @@ def judge_all(
     progress: Progress | None = None,
     faults: Faults | None = None,
 ) -> Advice:
-    """Return the judgements of all guidelines, or of those named in `only`, by id; `faults` records those that fail.
+    """Return the judgements by id, of all guidelines or those in `only`; `faults` records guidelines that fail.
 
     Raises
     ------
@@ -179,8 +179,8 @@ def judge(
 ) -> Judgement:
     """Return the judgement of one guideline.
 
-    It holds if every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. The verdict
-    is unknown if its function fails; a failing effect leaves the finding. `faults` records both.
+    It holds if every threshold is crossed and no 95 % interval reaches the other side of its threshold. If its function
+    fails, the verdict is unknown; if only the effect fails, the finding is kept. `faults` records both.
     """
     faults = Faults() if faults is None else faults
     judged = faults.run(f"the guideline {guideline.id}", _judged, guideline, evidence)
@@ -209,7 +209,7 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
 
 
 def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:
-    """Return a guideline that holds with its expected effect, or with the reason why that is missing."""
+    """Return a guideline that holds, with its expected effect or the reason why the effect is missing."""
     trial = judged.guideline.trial
     if trial is None:
         return replace(judged, no_effect=judged.guideline.no_trial)
@@ -226,7 +226,7 @@ def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins
 
 
 def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict and what decided it."""
+    """Return the verdict and the reasons for it."""
     measures = {measure.key: measure for measure in guideline.measures}
     headline = guideline.measures[0]
     n = finding.numbers[headline.key].n
@@ -243,7 +243,7 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
             unsure.append(f"{_capital(measure.what)}: {ends} (95 %), which may be chance (needed: {limit}).")
-    # One threshold that is surely missed is enough, whatever the others say.
+    # One threshold that is clearly missed is enough, regardless of the others.
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")

@@ -1,1 +1,1 @@
-"""Long work as a list of runs: who makes which, where the results are kept, and the processes that make them."""
+"""Long work as a list of runs: how runs are assigned, where results are kept, and the processes that do the work."""

@@ -1,9 +1,8 @@
-"""Files that appear whole in a folder that processes of several machines write into, and whose leftovers are whose.
+"""Atomic writes into a folder shared by processes of several machines, and removal of unfinished files.
 
-A file is written under a hidden name of its own, `.NAME.partial-HOST-SPACE-PID-COUNT`, and then renamed, which replaces
-an earlier file of that name at once. HOST is the machine's name, SPACE stands for its last start and the process
-namespace of the container, within which PID is unique. No lock is taken and no clock is read: neither can be trusted
-across machines.
+A file is written under a unique hidden name, `.NAME.partial-HOST-SPACE-PID-COUNT`, and then renamed, which atomically
+replaces an earlier file. HOST is the machine's name. SPACE identifies the machine's last boot and the container's
+process namespace, within which PID is unique. No locks or clocks are used, because neither is reliable across machines.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _counter = count()
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, or replace it; whoever reads it sees all of it, or what was there before.
+    """Write or replace a file atomically: readers see either the old content or all of the new.
 
     Raises
     ------
     OutputError
-        The place cannot be written, or is full. What was there before stays.
+        The file cannot be written, or the disk is full. The old file stays.
     """
     part = path.with_name(f".{path.name}.partial-{_host()}-{_space()}-{os.getpid()}-{next(_counter)}")
     key = register_cleanup(lambda: part.unlink(missing_ok=True))
@@ -49,10 +48,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def remove_own_leftovers(folder: Path) -> None:
-    """Remove what processes of this machine, which are dead, left unfinished.
+    """Remove unfinished files of dead processes of this machine.
 
-    Those of other machines, of other containers, and of a time before the machine was last started stay: nothing tells
-    from here whether who wrote them is alive.
+    Files of other machines, other containers and earlier boots stay, because this process cannot know whether their
+    writers are alive.
     """
     if _space() == _UNKNOWN:
         return
@@ -71,7 +70,7 @@ def _host() -> str:
 
 @cache
 def _space() -> str:
-    """Return what tells within which numbers of processes are unique; 'unknown' where the system does not say."""
+    """Return an identifier of the space in which process ids are unique; 'unknown' if the system provides none."""
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -81,11 +80,11 @@ def _space() -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process of this number runs here; it may be another than the one that was meant."""
+    """Return whether a process with this id runs here; the id may have been reused by another process."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it belongs to another user
+    except OSError:  # the process belongs to another user
         return True
     return True

@@ -1,7 +1,7 @@
-"""Results of runs, each named by a digest of its facts: all that the result depends on.
+"""Results of runs, each named by a digest of its facts, which are everything that the result depends on.
 
-A ledger is a folder that many processes, also of several machines, fill at the same time, or the memory of one process.
-Work is written once for both: name the runs, make those that are missing, gather all of them.
+A ledger is a folder that many processes, even on several machines, fill at the same time, or the memory of one process.
+Code works the same way with both: it names the runs, performs the missing ones, and gathers all results.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def digest_of_facts(facts: Mapping[str, Any]) -> str:
-    """Return a digest of facts, whatever the order of their keys."""
+    """Return a digest of facts that does not depend on the order of their keys."""
     return blake2b(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
 
 
 @cache
 def content_of(path: str) -> str:
-    """Return the digest of a file's content, read once; a missing file has a digest too, of its name."""
+    """Return the digest of a file's content, read once; for a missing file, a text with its name."""
     try:
         return blake2b(place_of(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
-        return f"missing {path}"  # the work itself reports what is wrong
+        return f"missing {path}"  # the run itself reports the error
 
 
 def forget_files() -> None:
-    """Forget what was read of files, which may have changed since."""
+    """Forget cached file digests, because files may have changed."""
     content_of.cache_clear()
 
 
 @cache
 def code_of(*rooms: str, compiled: str = "") -> str:
-    """Return the digest of some packages and modules of this program.
+    """Return a digest of the given packages and modules of this program.
 
     Parameters
     ----------
     *rooms : str
-        Their names, such as 'replay' or 'trace'.
+        Names of packages and modules, such as 'replay' or 'trace'.
     compiled : str
-        What the compiled engine was made of (`kernel().SOURCES`).
+        The sources of the compiled engine (`kernel().SOURCES`).
     """
     found = blake2b(compiled.encode(), digest_size=16)
     for room in rooms:
@@ -73,11 +73,11 @@ def code_of(*rooms: str, compiled: str = "") -> str:
 # Shards.
 
 _MOST_SHARDS = 1_000_000
-"""A sweep has no more runs."""
+"""Maximum number of shards, because a sweep has no more runs."""
 
 
 class Shard(NamedTuple):
-    """One of N parts of some work."""
+    """One of N parts of the work."""
 
     number: int
     """From 1 to N."""
@@ -86,12 +86,12 @@ class Shard(NamedTuple):
 
     @classmethod
     def named(cls, text: str) -> Shard:
-        """Return the shard that a text I/N names.
+        """Return the shard given by a text I/N.
 
         Raises
         ------
         UsageError
-            It is not of this form, or I is not from 1 to N.
+            The text does not have this form, or I is not between 1 and N.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         hint = "write it like 2/8: I/N, with I from 1 to N"
@@ -106,12 +106,12 @@ class Shard(NamedTuple):
 
     @classmethod
     def asked(cls, shard: str | None, *, collect: bool) -> Shard | None:
-        """Return the shard that options ask for, if any.
+        """Return the shard that the options select, if any.
 
         Raises
         ------
         UsageError
-            It is not of the form I/N, or both it and `collect` are given.
+            `shard` does not have the form I/N, or both `shard` and `collect` are given.
         """
         if shard is not None and collect:
             hint = "run the shards first, then collect"
@@ -127,26 +127,26 @@ WHOLE = Shard(1, 1)
 
 
 def dealt(kinds: Mapping[str, str], of: int) -> dict[str, int]:
-    """Return the number of the shard that each run belongs to, from 1.
+    """Assign each run to a shard, numbered from 1.
 
-    Runs are dealt out like cards, in the order of their kind and then of their digest. So all shards have as many runs
-    to within one, and as many of each kind to within one. Which shard has which run depends on the set of runs alone,
-    not on their order, nor on where files are. A digest modulo N would do without knowing the other runs, but chance
-    would give some shard twice the work of the mean: every fifth of 100 shards of 1,000 runs has 13 or more.
+    Runs are assigned round-robin, sorted by kind and then by digest. So shards differ by at most one run in total, and
+    by at most one run of each kind. The assignment depends only on the set of runs, not on their order or on file
+    locations. A digest modulo N would need no knowledge of the other runs, but chance would give some shards far more
+    work than the average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
 
     Parameters
     ----------
     kinds : mapping
         The kind of each run by its digest. Runs of one kind take about as long.
     of : int
-        How many shards there are.
+        Number of shards.
     """
     ordered = sorted(kinds, key=lambda digest: (kinds[digest], digest))
     return {digest: place % of + 1 for place, digest in enumerate(ordered)}
 
 
 def numbers_in_words(numbers: Iterable[int]) -> str:
-    """Return numbers as Slurm's --array takes them, such as '1-3,7'."""
+    """Return numbers in the format of Slurm's --array, such as '1-3,7'."""
     ordered = sorted(set(numbers))
     breaks = [k + 1 for k, (a, b) in enumerate(pairwise(ordered)) if b != a + 1]
     parts = [ordered[a:b] for a, b in pairwise([0, *breaks, len(ordered)])]
@@ -159,44 +159,45 @@ _SHARDS = "shards.json"
 
 
 class RunFolder:
-    """Results in a folder, which many processes read and write at the same time.
+    """Results in a folder that many processes read and write at the same time.
 
-    FOLDER/<digest>.json is one result, a JSON object, with 'check', a digest of the rest: a file that is damaged, cut
-    short or renamed is no result, and its run is made again. FOLDER/<digest>.failed.json says in 'error' why a run
-    failed; it is tried again, and a result next to it counts. FOLDER/shards.json holds how many shards there were the
-    last time. Two processes that make the same run write the same, and the last one replaces the other's file.
+    FOLDER/<digest>.json is one result, a JSON object with a 'check' digest of the rest. If the file is damaged,
+    truncated or renamed, it is ignored and the run is repeated. FOLDER/<digest>.failed.json records in 'error' why a
+    run failed; the run is retried, and a result next to it takes precedence. FOLDER/shards.json records the last number
+    of shards. If two processes perform the same run, they write the same result, and the second file replaces the
+    first.
 
     Parameters
     ----------
     folder : Path
-        Made if it is absent.
+        The folder; created if it does not exist.
     shown : Path
-        What messages call it.
+        The folder's name in messages.
     make : bool
-        Whether it may be made, and what dead processes of this machine left in it be removed.
+        Whether to create the folder, and to remove unfinished files of dead processes of this machine.
 
     Raises
     ------
     OutputError
-        It is absent and may not be made, or cannot be written.
+        The folder does not exist and must not be created, or it cannot be written.
     """
 
     def __init__(self, folder: Path, shown: Path, *, make: bool = True) -> None:
         self.folder, self.shown = folder, shown
         if not make:
             if not folder.is_dir():
-                raise OutputError("holds no finished results", where=shown, hint="make them with --shard first")
+                raise OutputError("contains no finished results", where=shown, hint="make them with --shard first")
             return
         with output_errors(shown):
             folder.mkdir(parents=True, exist_ok=True)
         remove_own_leftovers(folder)
 
     def read(self, digest: str, *, failed: bool = False) -> dict[str, Any] | None:
-        """Return a result, or that of a run that failed; None where there is none, or it is damaged."""
+        """Return a result, or the record of a failed run; None if it is missing or damaged."""
         return self._read(digest, _name(digest, failed=failed))
 
     def write(self, digest: str, result: dict[str, Any], *, failed: bool = False) -> None:
-        """Write a result, or that of a run that failed.
+        """Write a result, or the record of a failed run.
 
         Raises
         ------
@@ -207,13 +208,13 @@ class RunFolder:
 
     @property
     def shards(self) -> int | None:
-        """Into how many shards the work was divided the last time; None where it was not, or that is not known."""
+        """The last number of shards; None if the work was not divided or the number is unknown."""
         found = self._read(_SHARDS, _SHARDS)
         number = None if found is None else found.get("shards")
         return number if isinstance(number, int) else None
 
     def note_shards(self, number: int) -> None:
-        """Write into how many shards the work is divided.
+        """Record the number of shards.
 
         Raises
         ------
@@ -249,43 +250,43 @@ def _check(digest: str, result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Results of runs, of which this process makes those of one shard.
+    """Results of runs; this process performs the runs of one shard.
 
-    A shard makes its own runs first. Then, where it `helps`, those of the others that are still missing, in an order of
-    its own, so that helpers seldom make the same one: the next step may depend on all of them, and a shard that was
-    lost or never started delays nobody. Two that make the same run make the same result.
+    A shard performs its own runs first. If it `helps`, it then performs missing runs of other shards, because the next
+    step may depend on all of them. So a shard that was lost or never started delays nobody. Each helper uses its own
+    order, so helpers seldom repeat the same run; if they do, they get the same result.
     """
 
     folder: RunFolder | None = None
-    """Where results are kept; None keeps them in memory, for this process alone."""
+    """Folder for the results; None to keep them in the memory of this process."""
     shard: Shard | None = WHOLE
-    """None makes nothing, and only gathers."""
+    """The shard to perform; None to only gather results."""
     helps: bool = True
-    """Whether this process makes runs of other shards too."""
+    """Whether this process also performs runs of other shards."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What all runs have in common."""
+    """The facts that all runs have in common."""
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
 
     @classmethod
     def opened(cls, runs: str | Path | None, shard: str | None, *, collect: bool) -> Ledger | None:
-        """Return the ledger of a folder; None where no folder is given, so that nothing is shared.
+        """Return the ledger of a folder; None if no folder is given, so nothing is shared.
 
         Parameters
         ----------
         runs : path, optional
             The folder of finished results.
         shard : str, optional
-            I/N; without it, and without `collect`, this process makes all that is missing.
+            I/N; without it and without `collect`, this process performs all missing runs.
         collect : bool
-            Make nothing.
+            Only gather results.
 
         Raises
         ------
         UsageError
-            The options contradict each other, or lack the folder.
+            The options contradict each other, or the folder is missing.
         OutputError
-            The folder cannot be written; or it is absent, and `collect` is given.
+            The folder cannot be written, or `collect` is given and the folder does not exist.
         """
         asked = Shard.asked(shard, collect=collect)
         forget_files()
@@ -300,19 +301,19 @@ class Ledger:
 
     @property
     def made(self) -> int:
-        """How many results this process made."""
+        """Number of results that this process produced."""
         return len(self._own)
 
     def about(self, **facts: Any) -> Ledger:
-        """Return this ledger for runs that have more facts in common."""
+        """Return this ledger for runs that have further facts in common."""
         return replace(self, facts={**self.facts, **facts})
 
     def digest(self, **own: Any) -> str:
-        """Return the digest of a run by its own facts: with the common ones, all that its result depends on."""
+        """Return the digest of a run from its own facts and the common ones, everything that its result depends on."""
         return digest_of_facts({**self.facts, **own})
 
     def get(self, digest: str) -> dict[str, Any] | None:
-        """Return a result if it is there."""
+        """Return a result if it exists."""
         if digest not in self._known:
             found = None if self.folder is None else self.folder.read(digest)
             if found is None:
@@ -321,7 +322,7 @@ class Ledger:
         return self._known[digest]
 
     def put(self, digest: str, result: dict[str, Any]) -> None:
-        """Keep a result, a JSON object where there is a folder.
+        """Store a result; with a folder, it must be a JSON object.
 
         Raises
         ------
@@ -334,7 +335,7 @@ class Ledger:
         self._own.add(digest)
 
     def missing(self, kinds: Mapping[str, str]) -> Iterator[str]:
-        """Yield the digests of the runs that this process is to make, if nobody has made them until they are asked for.
+        """Yield the digests of the runs to perform, skipping runs that have been finished in the meantime.
 
         Parameters
         ----------
@@ -352,19 +353,19 @@ class Ledger:
                 yield digest
 
     def results(self, makers: Mapping[str, Callable[[], dict[str, Any]]], what: str) -> list[dict[str, Any]]:
-        """Return the results of runs in their order, after making those that are missing.
+        """Perform the missing runs, and return all results in the order of the runs.
 
         Parameters
         ----------
         makers : mapping
-            What makes the result of each run, by its digest.
+            The function that performs each run, by digest.
         what : str
-            What the runs are, for messages, a plural.
+            Name of the runs in messages, in the plural.
 
         Raises
         ------
         UnfinishedError
-            Some are missing, and this process makes none.
+            Results are missing, and this process only gathers.
         OutputError
             The folder cannot be written, or is full.
         """
@@ -373,22 +374,22 @@ class Ledger:
         return self.gather(makers, what)
 
     def gather(self, digests: Iterable[str], what: str) -> list[dict[str, Any]]:
-        """Return the results of runs that were made, in their order.
+        """Return the results of finished runs in the given order.
 
         Raises
         ------
         UnfinishedError
-            Some are missing.
+            Results are missing.
         """
         asked = list(digests)
         there = [one for one in map(self.get, asked) if one is not None]
         if len(there) < len(asked):
-            assert self.folder is not None  # noqa: S101 -- what is kept in memory was made before
+            assert self.folder is not None  # noqa: S101 -- results in memory are never missing
             shards = self.folder.shards
             again = "with --shard I/N" if shards is None else f"with --shard 1/{shards}, or any other of the {shards}"
             raise UnfinishedError(
                 f"{len(asked) - len(there):,} of {len(asked):,} {what} are missing",
                 where=self.folder.shown,
-                hint=f"run the same command {again}, without --collect: each run makes missing results",
+                hint=f"run the same command {again}, without --collect: each one produces missing results",
             )
         return there

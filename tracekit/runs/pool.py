@@ -1,4 +1,4 @@
-"""Processes that make one run after another, each with its own copy of what the runs share."""
+"""Worker processes that perform one run after another, each with its own copy of the shared data."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ R = TypeVar("R")
 
 
 class ProcessPool(Generic[R]):
-    """Processes that hold the same function, until the pool is closed.
+    """Worker processes that keep the same function until the pool is closed.
 
-    The pools of the standard library give up all work when one process dies. Here a process that dies, perhaps because
-    memory ran out, costs its own run alone.
+    The pools of the standard library abandon all work if one process dies. Here a process that dies, perhaps because
+    memory ran out, costs only its own run.
 
     Parameters
     ----------
     perform : callable
-        Makes a run; it is pickled once for each process, with all that it refers to.
+        Performs a run; it is pickled once per process, together with everything it refers to.
     workers : int
-        How many processes; with fewer than 2 everything runs in this one.
+        Number of processes; with fewer than 2, everything runs in the current process.
     lost : callable
-        Given the exit code of a process that died, returns what stands for the result of its run, or raises an error.
+        Takes the exit code of a process that died and returns a substitute for the result of its run, or raises an
+        error.
     """
 
     def __init__(self, perform: Callable[..., R], workers: int, lost: Callable[[int | None], R]) -> None:
@@ -41,22 +42,22 @@ class ProcessPool(Generic[R]):
         self._processes = [_Process(perform) for _ in range(workers)] if workers > 1 else []
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes even if they are busy."""
         for process in self._processes:
             process.stop()
 
     def results(self, pending: Iterable[tuple[K, tuple[Any, ...]]]) -> Iterator[tuple[K, R]]:
-        """Yield the name and the result of each run as it ends; a run is asked for when a process is free for it.
+        """Yield the name and result of each run as it ends; the next run is fetched when a process is free.
 
         Parameters
         ----------
         pending : iterable
-            The name of each run, and what `perform` is called with.
+            The name of each run and the arguments for `perform`.
 
         Raises
         ------
         TracekitError
-            A run raised it, or `lost` did.
+            A run or `lost` raised it.
         """
         if not self._processes:
             for name, arguments in pending:
@@ -91,14 +92,14 @@ class ProcessPool(Generic[R]):
 
 
 class _Process:
-    """A process and the link to it."""
+    """A process and the connection to it."""
 
     def __init__(self, perform: Callable[..., Any]) -> None:
         self._perform = perform
         self._start()
 
     def _start(self) -> None:
-        # Spawned, not forked: threads of the libraries do not survive a fork.
+        # Spawn instead of fork, because library threads do not survive a fork.
         context = get_context("spawn")
         self.link: Connection
         self.link, other = context.Pipe()
@@ -109,11 +110,11 @@ class _Process:
 
     def send(self, arguments: tuple[Any, ...]) -> None:
         """Begin a run."""
-        with contextlib.suppress(OSError):  # a process that died meanwhile is noticed by its answer
+        with contextlib.suppress(OSError):  # if the process has died, the missing answer shows it
             self.link.send(arguments)
 
     def restart(self) -> int | None:
-        """Start a process in place of one that died; return the exit code of that one."""
+        """Replace a process that died, and return its exit code."""
         self.stop()
         code = self._process.exitcode
         self._start()
@@ -131,8 +132,8 @@ class _Process:
 
 
 def _work(link: Connection, perform: Callable[..., Any]) -> None:
-    """Make the runs that come over a link until it is closed."""
-    # Ctrl-C reaches all processes of a terminal; the one that started this ends it.
+    """Perform the runs that arrive over a connection until it is closed."""
+    # Ctrl-C reaches all processes of a terminal; ignore it here, because the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:

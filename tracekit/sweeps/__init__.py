@@ -1,1 +1,1 @@
-"""Many replays of a file in parallel processes."""
+"""Sweeps: many replays, defined in one file, in parallel processes."""

@@ -1,6 +1,6 @@
-"""The file of a sweep: which values each thing takes; every combination is one run.
+"""The sweep file: a list of values for each parameter; every combination is one run.
 
-`TEMPLATE` is an example with everything that a file may hold.
+`TEMPLATE` is an example with every key that the file may contain.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ T = TypeVar("T")
 TEMPLATE = """\
 # A sweep: every combination of the lists below is one run.
 #     tracekit sweep this-file.toml -o out
-# Only traces and policies are needed; the other lines show what holds when they are left out.
+# Only traces and policies are required; the other lines show the defaults.
 
-# A trace is a folder, seen from this file; of several clusters {path = "my-trace", cluster = "Venus"}.
+# A trace is a folder relative to this file; with several clusters, write {path = "my-trace", cluster = "Venus"}.
 traces = ["my-trace"]
 policies = ["fifo", "srtf", "srtf,overhead=helios", "las"]
 
 placements = ["consolidate"]
-clusters = ["trace"]                   # "trace", "auto" (what the log shows in use), or cluster files
-gpus = [1.0]                           # factors of the nodes, such as [0.8, 1.0, 1.2]
-loads = [1.0]                          # factors of the offered load
+clusters = ["trace"]                   # "trace", "auto" (GPUs in use in the log), or cluster files
+gpus = [1.0]                           # factors for the number of nodes, such as [0.8, 1.0, 1.2]
+loads = [1.0]                          # factors for the offered load
 seeds = [0]
-partitions = ["default"]               # "on", "off", or "default": each VC a cluster of its own
+partitions = ["default"]               # each VC has its own nodes: "on", "off" or "default"
 windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-11-01}, {from = 2017-11-01}]
 
-force = false                          # replay even where most of the work can never run
-# limit = 10000                        # take only the first jobs
+force = false                          # replay even if most of the work can never run
+# limit = 10000                        # use only the first jobs
 # models = "my-models.toml"
-# twin = "twin.toml"                   # runs in the twin that 'tracekit calibrate' wrote, beside its own run; it states
-#                                        placements, clusters, gpus, partitions and models: leave these out
+# twin = "twin.toml"                   # run in the twin that 'tracekit calibrate' wrote, next to the twin's own run; it
+# sets
+# placements, clusters, gpus, partitions and models, so omit these
 """
 
 _LARGEST_RUNS = 1_000_000
 _OF_TWIN = ("placements", "clusters", "gpus", "partitions", "models")
-"""Keys that say what a twin states."""
+"""Keys that a twin sets."""
 _Factor = Annotated[float, Range(1e-6, 1e6)]
 
 
@@ -88,9 +89,9 @@ class _SweepFile:
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One combination. Paths are absolute, times ISO texts, None is the default.
+    """One combination. Paths are absolute, times are ISO strings, and None means the default.
 
-    In a twin, the policy 'twin' is the twin's own run, and the twin decides cluster, partitioned, gpus, models and
+    In a twin, the policy 'twin' is the twin's own run, and the twin sets cluster, partitioned, gpus, models and
     placement.
     """
 
@@ -111,20 +112,20 @@ class SweepRun:
     policy: str
 
     def scenario_key(self) -> SweepRun:
-        """Return what determines jobs and cluster: runs that have it in common share their scenario."""
-        # The delays of a twin are drawn by the seed.
+        """Return the run reduced to the fields that determine its scenario, that is, its jobs and cluster."""
+        # The seed determines a twin's start-up delays.
         return replace(self, placement="", seed=0 if self.twin is None else self.seed, policy="")
 
 
 def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
-    """Return the runs of a file, those of one scenario side by side.
+    """Return the runs of a file; runs of the same scenario are adjacent.
 
-    In a twin, that of `twin` or of the file's key, the twin's own run comes before the policies of each scenario.
+    If `twin` or the file's key gives a twin, the twin's own run comes before the policies of each scenario.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has a key or value that cannot be used, or that a twin states, with
+        The file cannot be read, is not TOML, or has a key or value that is invalid or set by a twin; the error names
         the line.
     """
     document = TomlText(path, "sweep")
@@ -177,7 +178,7 @@ def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
 
 
 def _each(document: TomlText, file: _SweepFile, key: str, read: Callable[[Any], T]) -> list[T]:
-    """Return what the entries of a list stand for, no two alike."""
+    """Return the values of a list's entries; duplicates are an error."""
     found: list[T] = []
     for number, value in enumerate(getattr(file, key)):
         try:
@@ -185,7 +186,7 @@ def _each(document: TomlText, file: _SweepFile, key: str, read: Callable[[Any], 
         except TracekitError as error:
             raise document.error((key, number), str(error)) from None
         if one in found:
-            raise document.error((key,), f"has {abbreviated(document.data[key][number])} twice", "leave one out")
+            raise document.error((key,), f"has {abbreviated(document.data[key][number])} twice", "remove one of them")
         found.append(one)
     return found
 
@@ -204,7 +205,7 @@ def _cluster(name: str, folder: Path) -> str | None:
 
 
 def _moment(value: dt.date | str | None) -> str | None:
-    """Return a date or time, or its text, as ISO text in UTC."""
+    """Return a date or time, possibly given as text, as an ISO string in UTC."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
@@ -216,7 +217,7 @@ def _moment(value: dt.date | str | None) -> str | None:
 
 
 def _policy(text: str, folder: Path) -> str:
-    """Return a policy's text, checked; a file of the user's is seen from the sweep's folder."""
+    """Check and return a policy's text; the path of a user's policy file is relative to the sweep file."""
     name, comma, rest = text.partition(",")
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):

@@ -1,4 +1,4 @@
-"""One run of a sweep: its digest, and its summary, which in a twin has the effect on the recorded times."""
+"""One run of a sweep: its digest and its summary, which in a twin includes the effect on recorded times."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", 
 
 
 def digest_of(run: SweepRun) -> str:
-    """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
+    """Return a digest of everything a run depends on: its parameters and the contents of all files that it reads.
 
-    These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself. Where files
-    are does not matter.
+    These are the Trace's manifest, the cluster, models, twin and policy files, and the program itself. File locations
+    do not matter.
     """
     rooms = ("sweeps",) if run.twin is None else ("calibration", "sweeps")
     facts = {**asdict(run), **replay_facts("sweep", run.trace, *rooms)}
@@ -56,19 +56,19 @@ def digest_of(run: SweepRun) -> str:
 
 
 def kind_of(run: SweepRun) -> str:
-    """Return a text that runs have in common which take about as long: the same policy on jobs of the same Trace."""
+    """Return the kind of a run, its policy and Trace; runs of one kind take about equally long."""
     return digest_of_facts({"policy": policy_facts(run.policy)[0], "trace": content_of_trace(run.trace)})
 
 
 def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
-    """Return runs in a twin with what the twin states: capacity, placement, and the cluster if the run names none.
+    """Return the runs with the values that their twin sets: capacity, placement and, if unnamed, the cluster.
 
-    That is then the cluster with most of the hours waited.
+    The default is the cluster with the most waiting hours.
 
     Raises
     ------
     TracekitError
-        A twin or Trace cannot be read, they do not belong together, or a cluster is not in the twin.
+        A twin or Trace cannot be read, they do not belong together, or a cluster is missing from the twin.
     """
     stated: dict[tuple[str, str | None], dict[str, Any]] = {}
     for trace in dict.fromkeys(run.trace for run in runs):
@@ -82,9 +82,9 @@ def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
 
 
 class RunMaker:
-    """Makes runs; it keeps the last scenario and the last twin, since runs that share them are next to each other.
+    """Performs runs; it keeps the last scenario and the last twin, because runs that share them are adjacent.
 
-    It goes to the processes of a pool by pickling.
+    It is pickled for the processes of a pool.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class RunMaker:
         Raises
         ------
         DamagedTraceError
-            The Trace cannot be read: no run of it could succeed.
+            The Trace cannot be read, so no run of it could succeed.
         """
         try:
             return self.summary(run)
@@ -108,17 +108,17 @@ class RunMaker:
             return {"error": str(error)[:_LARGEST_ERROR]}
         except MemoryError:
             return {"error": "memory ran out; use fewer workers or a smaller window"}
-        except Exception as error:  # noqa: BLE001 -- a policy may do anything; the other runs go on
+        except Exception as error:  # noqa: BLE001 -- a policy may raise anything; the other runs continue
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             return {"error": f"the policy failed: {text}"[:_LARGEST_ERROR]}
 
     def summary(self, run: SweepRun) -> dict[str, Any]:
-        """Return the summary of a run; in a twin with its effect on the recorded times as 'effect'.
+        """Return the summary of a run; in a twin it includes the effect on recorded times as 'effect'.
 
         Raises
         ------
         TracekitError
-            It cannot be replayed.
+            The run cannot be replayed.
         """
         if run.twin is not None:
             return self._in_twin(run)
@@ -127,7 +127,7 @@ class RunMaker:
     def _scenario(self, run: SweepRun) -> Scenario:
         key = run.scenario_key()
         if key not in self._scenarios:
-            self._scenarios = {}  # frees the old before the new is made
+            self._scenarios = {}  # free the old one before the new one is made
             settings: dict[str, Any] = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
             settings |= {"start": _time(run.start), "end": _time(run.end)}
             self._scenarios[key] = scenario_of(run.trace, **settings)
@@ -151,7 +151,7 @@ class RunMaker:
     def _recalled_of(self, run: SweepRun) -> ClusterCalibration:
         key = (run.trace, run.cluster_name, run.twin, str(run.seed))
         if key not in self._recalled:
-            self._replays, self._recalled = {}, {}  # frees the old before the new is made
+            self._replays, self._recalled = {}, {}  # free the old one before the new one is made
             trace = Trace.of(run.trace).ingested
             twin = read_twin(Path(str(run.twin)), trace)
             (self._recalled[key],) = recall(trace, twin, clusters=[str(run.cluster_name)], seed=run.seed).clusters
@@ -163,7 +163,7 @@ def _time(text: str | None) -> dt.datetime | None:
 
 
 def _stated(twin: Twin, name: str) -> dict[str, Any]:
-    """Return what a twin states of the runs in one of its clusters, by field of `SweepRun`."""
+    """Return the values that a twin sets for runs in one of its clusters, by field of `SweepRun`."""
     one = twin.cluster[name]
     return {
         "cluster_name": name,
@@ -174,7 +174,7 @@ def _stated(twin: Twin, name: str) -> dict[str, Any]:
 
 
 def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration) -> str | None:
-    """Return why the log tells nothing of such a run, a sentence without its full stop; None where it may."""
+    """Return why a run cannot be compared with the log, a sentence without its full stop; None if it can."""
     if run.load != 1:
         return "the log records no such load; compare the run with the twin's own"
     if len(found.bench.jobs) < len(whole.bench.jobs):
@@ -183,7 +183,7 @@ def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration
 
 
 def _effect(replays: TwinReplays, policy: str, times: JobTimes) -> dict[str, Any]:
-    """Return recorded means, and what they would be with their intervals, or the reason why that is not known.
+    """Return recorded means and the expected means with intervals, or the reason why these are unknown.
 
     All means are over the jobs that start (or end) in the log, in the twin and in this run.
     """
@@ -209,7 +209,7 @@ def _why_not(replays: TwinReplays, policy: str) -> str | None:
 
 
 def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
-    """Return the jobs of a run, and the twin's cluster in their time; all jobs as they are where nothing changes.
+    """Return the jobs of a run and the twin's cluster during their time; without changes, the whole twin.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def _since_origin(jobs: Jobs, text: str | None) -> float | None:
 
 
 def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
-    """Return jobs whose times count from `begin_ms`, as many times as fast; recorded times have no meaning then."""
+    """Return jobs whose times count from `begin_ms` and are divided by the load; their recorded times are dropped."""
     unknown = np.full(len(jobs), -1, np.int64)
     return replace(
         jobs,
@@ -253,7 +253,7 @@ def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
 
 
 def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
-    """Return a cluster whose times are moved like those of its jobs, as it stands when they begin."""
+    """Return a cluster whose times are moved like those of its jobs, in its state when the jobs begin."""
     quota_ms, change_ms = (_moved(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
     holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
     past = change_ms <= 0

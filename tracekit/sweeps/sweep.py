@@ -1,7 +1,7 @@
 """Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
 
-Each finished run is a file of its own, named by the digest of all that it depends on. An interrupted sweep resumes,
-after a change of its file only the new runs are made, and shards on many machines share one folder.
+Each finished run is a separate file, named by the digest of everything it depends on. An interrupted sweep resumes.
+After a change of the sweep file, only new runs are performed. Shards on many machines can share one folder.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ _TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.I
 PARAMETERS: dict[str, type[pl.DataType]] = {
     field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
 }
-"""Columns of what a run is of."""
+"""Columns that identify a run."""
 
 EFFECTS: dict[str, type[pl.DataType]] = {
     f"{figure}_{what}{end}_s": pl.Float64
     for what in ("queue", "jct")
     for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
 }
-"""Columns of what the log recorded and of what a run in a twin would make of it."""
+"""Columns with recorded values and the values expected with a run in a twin."""
 
 _RUNS = "runs"
 _NAMED = 10
-"""Missing runs that are named one by one."""
+"""Maximum number of missing runs that are listed individually."""
 
 
 def sweep(
@@ -97,49 +97,49 @@ def sweep(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """Make the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
+    """Perform the runs of a file (see `file.TEMPLATE`) that are missing in OUT; return one row per run.
 
-    OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
-    cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, twin, force, placement, seed, policy),
-    cluster_nodes, cluster_gpus, the figures of summary.json that are one number, what a run in a twin does to the
-    recorded times, and error (NULL where the run is done). A run that fails is a row with its error; it is tried again
-    the next time.
+    OUT contains runs/<digest>.json, the summary of each finished run, and sweep.parquet. The columns of sweep.parquet
+    are digest, the parameters (trace, cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, twin,
+    force, placement, seed, policy), cluster_nodes, cluster_gpus, the single-number figures of summary.json, the effect
+    on recorded times for runs in a twin, and error (NULL if the run succeeded). A failed run is a row with its error;
+    it is retried the next time.
 
-    Of a run in a twin, recorded_queue_s and recorded_jct_s are the mean wait and completion time by the log, and
-    expected_queue_s, expected_queue_low_s, expected_queue_high_s (and _jct_) what they would be, with the ends of the
-    95 % interval [s]; effect_jobs is how many jobs that is of. Where it is not known these are NULL, and effect_reason
-    says why.
+    For a run in a twin, recorded_queue_s and recorded_jct_s are the recorded mean wait and completion time.
+    expected_queue_s, expected_queue_low_s and expected_queue_high_s (and _jct_) are the expected values with the ends
+    of the 95 % interval [s]; effect_jobs is the number of jobs. If the effect is unknown, these are NULL and
+    effect_reason gives the reason.
 
     Parameters
     ----------
     file : str or Path
-        The sweep, TOML.
+        The sweep file (TOML).
     out : str or Path
-        The folder, new or of an earlier call.
+        The output folder, new or from an earlier call.
     twin : path, optional
-        A twin.toml in which the runs are made, in place of the one that the file names.
+        The twin.toml to run in, instead of the twin named in the file.
     workers : int, optional
-        Processes; as many as there are processors when None. With 1 everything runs in this one.
+        Number of processes; None for one per processor. With 1, everything runs in the current process.
     shard : str, optional
-        I/N, with I from 1 to N: make the runs of this shard alone, return their rows, and write no table. Shards may
-        run at the same time, on machines that share OUT.
+        I/N, with I from 1 to N: perform only the runs of this shard, return their rows and write no table. Shards may
+        run at the same time on machines that share OUT.
     collect : bool
-        Make nothing: return, and write, the table of the runs that shards made.
+        Perform no runs; return and write the table of the runs that shards performed.
     allow_missing : bool
-        With `collect`: a run that is missing is a row without figures, whose error says so.
+        With `collect`: a missing run becomes a row without figures whose error says that it is missing.
     draw : callable, optional
-        Turns the table into an SVG, written as OUT/tradeoffs.svg.
+        Function that turns the table into an SVG, which is written as OUT/tradeoffs.svg.
     progress : Progress, optional
-        Advances with every run.
+        Reports every run.
 
     Raises
     ------
     TracekitError
-        The file or the twin cannot be used, `workers` is less than 1, or `shard` is not a shard.
+        The file or the twin cannot be used, `workers` is less than 1, or `shard` is invalid.
     UnfinishedError
-        Runs are missing that are to be collected.
+        Runs to collect are missing.
     OutputError
-        OUT is something else, or cannot be written.
+        OUT is not a sweep's folder, or cannot be written.
     """
     progress = progress or Progress()
     if workers is not None and workers < 1:
@@ -157,7 +157,7 @@ def sweep(
     folder = RunFolder(place / _RUNS, place, make=not collect)
     if asked is not None:
         folder.note_shards(asked.of)
-    # The lock keeps a user from making everything twice by mistake; nothing else depends on it, and shards take none.
+    # The lock only keeps a user from doing the work twice by mistake; shards take no lock.
     with contextlib.nullcontext() if collect or asked else lock_folder(folder.folder, shown=place):
         if collect:
             command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")
@@ -173,7 +173,7 @@ def sweep(
 def _made(
     runs: dict[str, SweepRun], folder: RunFolder, shard: Shard, workers: int | None, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    """Make the missing runs of a shard; return the summaries of all of its runs, or why one failed, by digest."""
+    """Perform the missing runs of a shard; return the summary of each of its runs, or its error, by digest."""
     ledger = Ledger(folder, shard, helps=False)
     kinds = {digest: kind_of(run) for digest, run in runs.items()}
     own = [digest for digest, number in dealt(kinds, shard.of).items() if number == shard.number]
@@ -182,7 +182,7 @@ def _made(
         progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs already exist")
     progress.stage(f"sweep of {counted(len(missing), 'runs')}", total=len(missing))
     failed: dict[str, dict[str, Any]] = {}
-    # Others may make one of these runs meanwhile: an unsharded sweep, or a shard that was started twice.
+    # Another process may perform some of these runs too: an unsharded sweep, or a shard that was started twice.
     pending = ((digest, (runs[digest],)) for digest in ledger.missing(kinds))
     number = min(workers or os.cpu_count() or 1, len(missing))
     with contextlib.closing(ProcessPool(RunMaker().summary_or_error, number, _lost)) as pool:
@@ -204,7 +204,7 @@ def _lost(code: int | None) -> dict[str, Any]:
 def _collected(
     runs: dict[str, SweepRun], folder: RunFolder, command: str, progress: Progress, *, allow_missing: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return the summary of each run by digest, or why it failed the last time.
+    """Return the summary of each run, or its last error, by digest.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def _collected(
     if missing and not allow_missing:
         raise _unfinished(runs, of_shard, command, folder.shown, progress)
     if failures:
-        progress.note(f"{counted(failures, 'runs')} failed; their shards try them again when they are run again")
+        progress.note(f"{counted(failures, 'runs')} failed; run their shards again to retry them")
     for digest, shard in of_shard.items():
         what = f"shard {shard} has not made it" if shard.of > 1 else "it was not made"
         found[digest] = {"error": f"missing: {what}"}
@@ -237,7 +237,7 @@ def _collected(
 def _unfinished(
     runs: dict[str, SweepRun], missing: dict[str, Shard], command: str, out: Path, progress: Progress
 ) -> UnfinishedError:
-    """Return the error that names the shards of missing runs; the first of the runs become notes.
+    """Return the error that names the shards of missing runs, and list the first missing runs as notes.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def _unfinished(
     missing : dict
         The shard of each run that is missing.
     command : str
-        The command of the sweep in one piece.
+        The command of the whole sweep.
     out : Path
         The sweep's folder.
     progress : Progress
@@ -277,12 +277,12 @@ def _unfinished(
 
 
 def _told_of(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return what the table tells of a summary, so that the rest of many need not be kept."""
+    """Return the part of a summary that the table needs, to save memory."""
     return {key: summary[key] for key in (*FIGURES, "cluster", "effect", "error") if key in summary}
 
 
 def _table_of(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
-    """Return the table of runs, each with its digest and its summary, or {'error': why there is none}."""
+    """Return the table of runs, given the digest and the summary of each, or {'error': the reason} if it failed."""
     return pl.DataFrame(
         [
             {
@@ -328,7 +328,7 @@ def _check_place(out: Path) -> None:
     Raises
     ------
     OutputError
-        It is something else.
+        The folder is not a sweep's folder.
     """
     refuse_remote(out)
     with output_errors(out):

@@ -153,9 +153,9 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
     assert "checkpoints: every" in done.stdout
     assert (out / "plan.svg").read_text().startswith("<svg")
     for more, says in (
-        (("--target", "p90<=1h"), "--target: asks for nodes, but --gang asks for spares; leave one of them out"),
-        (("--growth", "2"), "--growth: asks for nodes"),
-        (("--node-cost", "0"), "--node-cost: asks for nodes"),
+        (("--target", "p90<=1h"), "--target: applies to plans of nodes, but --gang plans spares; omit one of them"),
+        (("--growth", "2"), "--growth: applies to plans of nodes"),
+        (("--node-cost", "0"), "--node-cost: applies to plans of nodes"),
         (("--limit", "5"), "--limit: has no effect with --gang, which replays one job"),
         (("--workers", "2"), "--workers: has no effect with --gang"),
         (("--for", "size=8"), "--for: size=... and vc=... do not apply to --gang; use only cluster=NAME"),
@@ -166,7 +166,7 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
         assert says in wrong.stderr
     for ratio in ("0.9", "0"):
         alone = run("plan", trace.path, "--ettr", ratio, "-o", tmp_path / "other")
-        assert "--ettr: works only with --gang; add --gang N or leave it out" in alone.stderr
+        assert "--ettr: works only with --gang; add --gang N or omit the option" in alone.stderr
     assert not (tmp_path / "other").exists()
 
 

@@ -83,7 +83,7 @@ def test_how_many_nodes_a_gang_takes(make_trace: MakeTrace) -> None:
     with pytest.raises(UsageError, match="the job needs 1 node, but the log has 4 nodes, with at most 0 up"):
         NodePool.of(down, one).nodes_of_gang(one)
     unknown = make_trace(node_events=[event(n, k, k + 5) for k, n in enumerate("abcd")])
-    with pytest.raises(UsageError, match=r"does not say how many GPUs its nodes have; give .* such as --gang 32nodes"):
+    with pytest.raises(UsageError, match=r"does not record how many GPUs its nodes have; give .* --gang 32nodes"):
         NodePool.of(unknown, ASKED).nodes_of_gang(SpareQuestion.of(256))
     assert NodePool.of(unknown, ASKED).nodes_of_gang(SpareQuestion.of("3nodes")) == 3
 
@@ -115,7 +115,7 @@ def test_what_is_up_agrees_with_hours_looked_at_one_by_one(rows: list[Away]) -> 
         ({"gang": "0"}, "--gang: '0' is not a job size"),
         ({"gang": "8 GPUs"}, "write a number of GPUs, such as 256, or of nodes, such as 32nodes"),
         ({"gang": 8, "ettr": 1.0}, "--ettr: the share of useful time must be above 0 and below 1, not 1"),
-        ({"gang": 8, "ettr": 0.0}, "not 0; 0.95 asks for 95 % of the time"),
+        ({"gang": 8, "ettr": 0.0}, "not 0; 0.95 means 95 % of the time"),
         ({"gang": 8, "ettr": float("nan")}, "not nan"),
         ({"gang": 8, "resamples": 4}, "--resamples: the number of resamples must be from 5 to 1,000, not 4"),
         ({"gang": 8, "checkpoint": "interval=0"}, "--checkpoint"),

@@ -1,1 +1,1 @@
-"""How many spares a gang needs: the time that does useful work against nodes held free, under the outages of a log."""
+"""How many spare nodes a large job needs: its share of useful time by number of spares, under a log's outages."""

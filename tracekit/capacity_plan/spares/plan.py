@@ -1,4 +1,4 @@
-"""How many spares a gang needs: the part of its time that is useful work against spares, and what is said of it."""
+"""How many spare nodes a large job needs: its share of useful time by number of spares, and the answer in words."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _SHOWN = (0, 1, 2, 4)
-"""Numbers of spares that are always looked at, as far as there are so many."""
+"""Numbers of spares that are always tried, if there are enough nodes."""
 _NOTHING_MORE = 1e-4
-"""Spares are not looked for beyond a number with which the gang waits for no more than this part of the time [1]."""
+"""No more spares are tried once the job waits for at most this share of the time [1]."""
 _WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
 _WORTH = 0.005
-"""Another interval between checkpoints is worth a sentence where it gives so much more useful time [1]; our choice."""
+"""Another checkpoint interval is reported if it gains at least this share of useful time [1]; our choice."""
 
 
 @explain_damage()
@@ -50,7 +50,7 @@ def plan_spares(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> SparePlan:
-    """Return how much of its time a gang does useful work with how many spares, under the outages of a log.
+    """Return a large job's share of useful time by number of spare nodes, under the outages of a log.
 
     >>> import tracekit
     >>> found = tracekit.plan_spares("my-trace", 256, 0.95, checkpoint="interval=daly,cost=60")  # doctest: +SKIP
@@ -59,35 +59,34 @@ def plan_spares(
     Parameters
     ----------
     trace : Trace or path
-        With the table node_events; jobs are not needed.
+        A Trace with the table node_events; it needs no jobs.
     gang : int or str
-        GPUs of the gang, or its nodes, such as '32nodes'. It takes whole nodes.
+        GPUs of the job, or nodes, such as '32nodes'. The job takes whole nodes.
     ettr : float
-        The effective training time ratio to be kept, above 0 and below 1: time of work that is saved / all time.
+        Target effective training time ratio, above 0 and below 1: saved work time / total time.
     checkpoint : str, optional
-        How the gang saves its work, as `tracekit replay --checkpoint` takes it.
+        How the job makes checkpoints, as `tracekit replay --checkpoint` accepts it.
     model, cluster : str, optional
-        Nodes of this GPU model, of this cluster; all of the log by default.
+        Use only nodes of this GPU model or cluster; by default all nodes of the log.
     resamples : int
-        How often nodes are drawn.
+        Number of random draws of nodes.
     seed : int
-        Of every draw.
+        Random seed for all draws.
     shared : Ledger, optional
-        The folder in which shards make the runs together, or gathers them (docs/howto/shards.md).
+        Folder in which shards share the runs, or from which the runs are gathered (see docs/howto/shards.md).
     progress : Progress, optional
-        Receives every step.
+        Reports every step.
 
     Raises
     ------
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers, and something is missing.
+        `shared` only gathers results, and some are missing.
     TracekitError
-        The Trace has no node_events, or an option cannot be used; or the gang is wider than the nodes that were ever up
-        at once.
+        The Trace has no node_events, an option cannot be used, or the job needs more nodes than were ever up at once.
     """
-    kernel()  # before a Trace is read for nothing
+    kernel()  # fail before the Trace is read in vain
     question = SpareQuestion.of(gang, ettr, checkpoint, model=model, cluster=cluster, resamples=resamples, seed=seed)
     opened, progress = Trace.of(trace).ingested, progress or Progress()
     pool = NodePool.of(opened, question)
@@ -98,7 +97,7 @@ def plan_spares(
     runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed, ledger)
     curves: dict[Kind, Curve] = {}
     for kind in KINDS:
-        progress.stage(f"replaying a gang on {counted(nodes, 'nodes')} under outages {kind}")
+        progress.stage(f"replaying a job on {counted(nodes, 'nodes')} under outages {kind}")
         curves[kind] = spare_curve(runs, kind)
     answers = {kind: spares_answer(curve, ettr) for kind, curve in curves.items()}
     rows = [
@@ -132,7 +131,7 @@ def _recorded(pool: NodePool) -> dict[str, Any]:
 
 
 def _best(runs: GangRuns, curve: Curve, answer: Answer) -> BestCheckpoint | None:
-    """Return the best interval at the rate at which the gang itself failed, with the spares of the answer."""
+    """Return the best checkpoint interval for the job's own failure rate, with the spares of the answer."""
     asked = runs.checkpoint
     spares = answer.best_number if answer.number is None else answer.number
     here = curve.tried[spares].mean(axis=0)
@@ -146,32 +145,32 @@ def _best(runs: GangRuns, curve: Curve, answer: Answer) -> BestCheckpoint | None
 
 
 def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[str, dict[str, Any]]:
-    others = f"; {counted(pool.other_nodes, 'nodes')} of another size are left out" if pool.other_nodes else ""
+    others = f"; {counted(pool.other_nodes, 'nodes')} of other sizes are excluded" if pool.other_nodes else ""
     each = "" if pool.gpus_per_node is None else f" of {counted(pool.gpus_per_node, 'GPUs')}"
     share = percent(interval_share(question.resamples))
     values = {
         "gang": (
-            f"one job on {counted(nodes, 'nodes')}{each}, whole and alone on them, for all of {pool.days:,.0f} days of "
-            f"the log; it goes on where it has all its nodes{others}"
+            f"one job that uses all of {counted(nodes, 'nodes')}{each} for the {pool.days:,.0f} days of "
+            f"the log; it runs whenever it has all its nodes{others}"
         ),
         "checkpoints": question.checkpoint.words,
         "spares": (
-            "idle until a node of the gang leaves, then in its place at once; a node that is back is a spare; spares "
-            "fail as other nodes do"
+            "a spare is idle until it replaces a node that leaves the job, at once; a returning node becomes a spare; "
+            "spares fail like other nodes"
         ),
         "outages": (
-            f"{counted(len(pool.spans()), 'times')} away of {counted(pool.nodes, 'nodes')}, which are up "
-            f"{percent(pool.availability())} of the time; a node that goes down stops the gang, one that is drained or "
-            "in maintenance leaves it when the gang stops for another reason"
+            f"{counted(len(pool.spans()), 'outages')} of {counted(pool.nodes, 'nodes')}, which are up "
+            f"{percent(pool.availability())} of the time; a node that goes down stops the job; one that is drained or "
+            "in maintenance leaves when the job stops for another reason"
         ),
-        "recorded": "nodes drawn from the log without replacement, away when they were",
+        "recorded": "nodes drawn from the log without replacement, with outages at the recorded times",
         "model": (
-            "nodes drawn with replacement, the log turned by a time by lot and gone round, so that faults that came "
-            "together come together"
+            "nodes drawn with replacement; all outages are shifted by the same random time and wrap around, so faults "
+            "that occurred together stay together"
         ),
         "intervals": (
-            f"{share} of such draws lie inside: {question.resamples} are made; which nodes a gang gets is in them, "
-            "that another year has other faults is not"
+            f"{share} of the {question.resamples} draws lie inside; the intervals cover which nodes a job gets, "
+            "but not that faults differ from year to year"
         ),
     }
     sources = {"checkpoints": "--checkpoint", "outages": "table node_events"}
@@ -179,7 +178,7 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
 
 
 def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
-    """Return the `PARTS` by number of spares: more and more, until the gang hardly waits or there are no more nodes."""
+    """Return the `PARTS` by number of spares; spares are added until the job hardly waits or no nodes are left."""
     curve = Curve(lambda numbers: {spares: runs.of(kind, spares) for spares in numbers})
     most = runs.most_spares(kind)
     curve.look(spares for spares in _SHOWN if spares <= most)
@@ -191,7 +190,7 @@ def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
 
 
 def spares_answer(curve: Curve, target: float) -> Answer:
-    """Return how many spares keep a ratio [0..1]; what a gang gets is seen as a cost, the ratio times -1."""
+    """Return how many spares reach a ratio [0..1]; the search minimizes a cost, the ratio times -1."""
 
     def cost(values: Floats) -> Floats:
         return -values[:, PARTS.index("ettr")]
@@ -202,7 +201,7 @@ def spares_answer(curve: Curve, target: float) -> Answer:
 
 
 def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, Any]:
-    """Return the row of a number of spares (see docs/plan.md)."""
+    """Return the row for a number of spares (see docs/plan.md)."""
     ettr = values[:, PARTS.index("ettr")]
     low, high = interval(ettr)
     row: dict[str, Any] = {"outages": kind, "spares": spares}
@@ -213,35 +212,36 @@ def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, An
 
 @dataclass(frozen=True)
 class BestCheckpoint:
-    """The interval that loses least time where failures are exponential, and what it gives."""
+    """The checkpoint interval that loses the least time if failures are exponential, and the resulting ratio."""
 
     interval_s: float
-    """Work between two checkpoints, by renewal theory (see `best_interval`) [s]."""
+    """Work time between two checkpoints, by renewal theory (see `best_interval`) [s]."""
     spares: int
-    """With how many spares it was replayed, under the outages of the log."""
+    """Number of spares in the replay, under the recorded outages."""
     ettr: float
-    """What the replay gives."""
+    """Effective training time ratio in the replay with this interval."""
     instead_of: float
-    """What the interval that was asked about gives with as many spares."""
+    """Effective training time ratio with the requested interval and the same number of spares."""
 
 
 @dataclass(frozen=True)
 class SparePlan:
-    """How much of its time a gang does useful work with how many spares."""
+    """A large job's share of useful time by number of spare nodes."""
 
     question: SpareQuestion
     gang_nodes: int
     recorded: dict[str, Any]
-    """What the log tells of the nodes (see docs/plan.md)."""
+    """Facts about the nodes from the log (see docs/plan.md)."""
     interval_s: float | None
-    """Work between two checkpoints [s]; None where none are made."""
+    """Work time between two checkpoints [s]; None without checkpoints."""
     rows: list[dict[str, Any]]
-    """One row a kind of outages and number of spares."""
+    """One row per kind of outages and number of spares."""
     answers: dict[Kind, Answer]
-    """How many spares keep the ratio, by kind of outages: those of the log first, then drawn ones. The figure is the
-    ratio times -1, so that less is better."""
+    """How many spares reach the ratio: first under recorded outages, then under drawn ones. The figure is the ratio
+    times -1, so less is better.
+    """
     best: BestCheckpoint | None
-    """None where a checkpoint costs nothing, or nothing ever fails."""
+    """The best checkpoint interval; None if checkpoints cost nothing or nothing ever fails."""
     assumptions: dict[str, dict[str, Any]]
 
     @property
@@ -251,8 +251,8 @@ class SparePlan:
         none = next(row for row in self.rows if row["spares"] == 0)
         if none["ettr"] < self.question.ettr:
             lines.append(
-                f"without spares {percent(none['ettr'])} of the time is useful work, and for "
-                f"{percent(none['waiting_share'])} the gang waits for nodes"
+                f"without spares, {percent(none['ettr'])} of the time is useful work, and the job waits for nodes in "
+                f"{percent(none['waiting_share'])} of the time"
             )
         if self.best is not None and self.best.ettr - self.best.instead_of >= _WORTH:
             lines.append(
@@ -263,10 +263,10 @@ class SparePlan:
 
     @property
     def gang_words(self) -> str:
-        """The gang, such as 'a gang of 256 GPUs on 32 nodes'."""
+        """The job in words, such as 'a job of 256 GPUs on 32 nodes'."""
         if self.question.gang.in_nodes:
-            return f"a gang on {counted(self.gang_nodes, 'nodes')}"
-        return f"a gang of {counted(self.question.gang.number, 'GPUs')} on {counted(self.gang_nodes, 'nodes')}"
+            return f"a job on {counted(self.gang_nodes, 'nodes')}"
+        return f"a job of {counted(self.question.gang.number, 'GPUs')} on {counted(self.gang_nodes, 'nodes')}"
 
     def _answer(self, kind: Kind) -> str:
         one = self.answers[kind]
@@ -291,7 +291,7 @@ class SparePlan:
         return f"{counted(one.number, 'spares')}{ends} {verb} {kept} {under}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what plan.json holds."""
+        """Return the content of plan.json."""
         answers = [
             {
                 "outages": kind,
@@ -332,7 +332,7 @@ class SparePlan:
         }
 
     def table(self) -> tuple[list[str], list[list[object]]]:
-        """Return headers and rows of the table that a terminal shows: parts of the time in percent."""
+        """Return the headers and rows of the terminal table, with shares of the time in percent."""
         headers = [
             "outages",
             "spares",

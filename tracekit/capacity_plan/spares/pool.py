@@ -1,4 +1,4 @@
-"""The nodes of a log that can stand in for each other, and when each was away."""
+"""The interchangeable nodes of a log, and when each was out of service."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class NodePool:
-    """Nodes with as many GPUs each, and their times away (m,), in the order of their begin.
+    """Nodes with equal numbers of GPUs, and their outages (m,), ordered by begin.
 
-    The log covers the time from the first to the last of the times in jobs, attempts and node_events, as
-    failures/node_availability has it.
+    The log covers the time from the first to the last time in jobs, attempts and node_events, as in
+    failures/node_availability.
     """
 
     nodes: int
     gpus_per_node: int | None
-    """None where the log does not know."""
+    """GPUs of each node; None if the log does not record them."""
     other_nodes: int
-    """Nodes with GPUs that are of another size."""
+    """Number of GPU nodes of other sizes, which are excluded."""
     span_ms: int
     """Time that the log covers [ms]."""
     node: NDArray[np.int32]
@@ -44,21 +44,22 @@ class NodePool:
     since_ms: Ints
     """Begin, from the start of the log [ms] (m,)."""
     until_ms: Ints
-    """End [ms]; NO_END where the log has none (m,)."""
+    """End [ms]; NO_END if the log records no end (m,)."""
     kills: NDArray[np.bool_]
-    """Whether what runs on the node stops at the begin: it does where the node is down, it runs on where the node is
-    drained or in maintenance (m,)."""
+    """Whether jobs on the node stop when the outage begins: they stop if the node is down and continue if it is drained
+    or in maintenance (m,).
+    """
 
     @classmethod
     def of(cls, trace: Trace, question: SpareQuestion) -> NodePool:
-        """Return the nodes of a Trace.
+        """Return the node pool of a Trace.
 
         Raises
         ------
         MissingTableError
             The Trace has no table node_events.
         UsageError
-            No node is of the cluster or model asked for, or the log covers no time.
+            No node belongs to the requested cluster or GPU model, or the log covers no time.
         """
         if not trace.has("node_events"):
             hint = "docs/machines.md lists the files that provide it"
@@ -99,15 +100,15 @@ class NodePool:
 
     @property
     def rate_per_ms(self) -> float:
-        """Times that a node goes down in a millisecond of the log, whether it was away already or not."""
+        """How often a node goes down per millisecond, also counting nodes that were already out of service."""
         return float(self.kills.sum()) / (self.nodes * self.span_ms)
 
     def availability(self) -> float:
-        """Return 1 - time away / time of all nodes; times that overlap count once [0..1]."""
+        """Return 1 - time out of service / total time, over all nodes; overlapping outages count once [0..1]."""
         return 1 - sum(until - since for _, since, until in self.spans()) / (self.nodes * self.span_ms)
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Return (node, begin, end) of the times away within the log [ms], those that overlap or touch as one."""
+        """Return (node, begin, end) of the outages within the log [ms]; outages that overlap or touch are merged."""
         order = np.lexsort((self.until_ms, self.since_ms, self.node))
         rows = zip(self.node[order].tolist(), self.since_ms[order].tolist(), self.until_ms[order].tolist(), strict=True)
         found: list[tuple[int, int, int]] = []
@@ -120,9 +121,9 @@ class NodePool:
         return found
 
     def most_up(self) -> int:
-        """Return how many nodes were up at once, at the best time of the log."""
+        """Return the largest number of nodes that were up at once."""
         moves = sorted(move for _, a, b in self.spans() if b > a for move in ((a, 1), (b, -1)))
-        # At one time those that come back are counted before those that leave; what is up at a moment alone is not up.
+        # At the same time, returning nodes count before leaving ones; nodes up for a single instant do not count.
         down, least, last = 0, self.nodes, -1
         for time, change in moves:
             if time > max(last, 0):
@@ -133,19 +134,19 @@ class NodePool:
         return self.nodes - least
 
     def nodes_of_gang(self, question: SpareQuestion) -> int:
-        """Return how many nodes the gang takes.
+        """Return how many nodes the job takes.
 
         Raises
         ------
         UsageError
-            The log does not know the GPUs of a node; or the gang is wider than the nodes that were ever up at once.
+            The log does not record the GPUs of nodes, or the job needs more nodes than were ever up at once.
         """
         gang = question.gang
         if gang.in_nodes:
             found = gang.number
         elif self.gpus_per_node is None:
-            hint = f"give the gang in nodes, such as --gang {max(gang.number // 8, 1)}nodes"
-            raise UsageError("the log does not say how many GPUs its nodes have", where="--gang", hint=hint)
+            hint = f"give the job size in nodes, such as --gang {max(gang.number // 8, 1)}nodes"
+            raise UsageError("the log does not record how many GPUs its nodes have", where="--gang", hint=hint)
         else:
             found = -(-gang.number // self.gpus_per_node)
         most = self.most_up()
@@ -160,7 +161,7 @@ class NodePool:
 
 
 def _covered(trace: Trace, events: pl.DataFrame) -> tuple[int, int]:
-    """Return the first and the last time of the log [us since 1970]."""
+    """Return the first and last time in the log [us since 1970]."""
     times = [events[name].dt.epoch("us") for name in ("start_time", "end_time")]
     for table, columns in (
         ("jobs", ("submit_time", "start_time", "end_time")),
@@ -177,12 +178,12 @@ def _covered(trace: Trace, events: pl.DataFrame) -> tuple[int, int]:
 
 
 def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple[list[str], int | None, int]:
-    """Return names, GPUs of each, and how many nodes are of another size."""
+    """Return the node names, the GPUs of each node, and how many nodes have another size."""
     wanted = question.cluster is not None or question.model is not None
     if not trace.has("nodes"):
         if wanted:
             what = "the Trace has no table nodes, so the clusters and GPU models of nodes are unknown"
-            raise UsageError(what, where=trace.path, hint="leave --model and --for out")
+            raise UsageError(what, where=trace.path, hint="omit --model and --for")
         return sorted(events["node_id"].unique().drop_nulls().to_list()), None, 0
     nodes = trace.scan("nodes").select("node_id", "cluster", "gpu_model", "gpu_count").collect()
     for option, column, value in (("--for", "cluster", question.cluster), ("--model", "gpu_model", question.model)):
@@ -194,7 +195,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
             nodes = nodes.filter(pl.col(column) == value)
     with_gpus = nodes.filter(pl.col("gpu_count").fill_null(0) > 0)
     if with_gpus.is_empty():
-        # Nodes that events alone name belong to the log as much as those that are listed.
+        # Nodes named only in events belong to the log just like listed nodes.
         named = nodes["node_id"] if wanted else pl.concat([nodes["node_id"], events["node_id"].drop_nulls()])
         return sorted(named.unique().to_list()), None, 0
     sizes = with_gpus.group_by("gpu_count").len().sort("len", "gpu_count", descending=True)

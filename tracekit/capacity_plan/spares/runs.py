@@ -1,4 +1,4 @@
-"""One long job on the nodes of a gang and its spares, replayed under outages."""
+"""Replay one long multi-node job with spare nodes under outages."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 Kind = Literal["recorded", "model"]
 KINDS: tuple[Kind, ...] = ("recorded", "model")
-"""Outages as the log recorded them, and drawn from these."""
+"""Outages as recorded in the log, and outages drawn from the recorded ones."""
 
 PARTS = ("ettr", "saving_share", "lost_share", "restarting_share", "waiting_share", "restarts_per_day")
-"""What is known of one run, over the time that the log covers, T.
+"""The measures of one run, as shares of the time that the log covers, T.
 
-ettr, the effective training time ratio: time of work that was saved by the end / T; saving_share: time in which
-checkpoints were made / T; lost_share: time of work that was not saved when an outage, or the end, stopped it / T;
-restarting_share: time of restarts / T; waiting_share: time in which the gang did not have all nodes / T. These five add
-up to 1. restarts_per_day: how often an outage stopped the gang / T [1/day]."""
+ettr (effective training time ratio): work time saved by the end; saving_share: time spent on checkpoints; lost_share:
+work time not yet saved when an outage, or the end, stopped the job; restarting_share: time spent on restarts;
+waiting_share: time in which the job did not have all its nodes. These five sum to 1. restarts_per_day: number of stops
+by outages / T [1/day]."""
 
 _DAY_MS = 86_400_000
 _PPM = 1_000_000
@@ -49,25 +49,25 @@ _POLICY = "fifo"
 
 @dataclass(frozen=True)
 class GangRuns:
-    """Runs of one gang, each by the nodes and outages of its number, its kind and the number of spares."""
+    """Runs of one multi-node job, each determined by its number, the kind of outages and the number of spares."""
 
     pool: NodePool
     gang: int
-    """Nodes of the gang."""
+    """Nodes of the job."""
     checkpoint: CheckpointsAsked
     resamples: int
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
-    """Where shards share out the runs; the Trace, the nodes and the program are known to it."""
+    """Ledger in which shards share the runs; it already knows the Trace, the nodes and the program."""
 
     def most_spares(self, kind: Kind) -> int:
-        """Return how many spares are looked at: as many as the log has nodes, or drawn ones as many as the gang."""
+        """Return the most spares to try: as many as the log has nodes left or, for drawn outages, as the job has."""
         return self.pool.nodes - self.gang if kind == "recorded" else max(self.gang, 8)
 
     def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
-        """Return the `PARTS` of each run (resamples, parts); each is computed once."""
+        """Return the `PARTS` of each run (resamples, parts); each run is computed once."""
         rule = checkpoint or self.checkpoint
-        # Every set of all nodes is the same set.
+        # If all nodes are used, every draw gives the same set.
         alike = kind == "recorded" and self.gang + spares == self.pool.nodes
         ledger = self.ledger.about(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
         makers = {
@@ -78,19 +78,20 @@ class GangRuns:
         return np.array([one["parts"] for one in runs] * (self.resamples if alike else 1))
 
     def interval_s(self) -> float:
-        """Return the work between two checkpoints of the gang; infinite where none are made [s]."""
+        """Return the work time between two checkpoints of the job [s]; infinite without checkpoints."""
         nodes = make_cluster([Node("node-0", 1)], QuotaTable.none(), "the plan")
         saving = checkpoints_for(self.checkpoint, _endless(self.gang, 1), nodes, self.pool.rate_per_ms)
-        # What saves nothing does all of its work, however long the period.
+        # Without checkpoints, all time is work, no matter how long the period is.
         saves = saving.progress_ppm[0] < _PPM or saving.period_ms[0] < 2 * self.pool.span_ms
         return float(saving.period_ms[0]) / 1000 - self.checkpoint.cost_s if saves else float("inf")
 
     def outages(self, kind: Kind, spares: int, number: int) -> Outages:
-        """Return the outages of one run; with more spares there are further nodes, and the same ones before.
+        """Return the outages of one run; more spares add nodes and leave the earlier ones unchanged.
 
-        Recorded ones are those of nodes that are drawn from the log without replacement, at their times. Those by the
-        model are of nodes drawn with replacement, all turned by one time that is drawn, so that faults that came
-        together stay together, and what goes beyond the end begins anew. At the end of the log every node goes down.
+        Recorded outages are those of nodes drawn from the log without replacement, at their recorded times. Model
+        outages are those of nodes drawn with replacement, all shifted by the same random time, so faults that occurred
+        together stay together; times beyond the end wrap around to the start. At the end of the log every node goes
+        down.
         """
         pool, size = self.pool, self.gang + spares
         random = np.random.default_rng([self.seed, number, int(kind == "model")])
@@ -104,7 +105,7 @@ class GangRuns:
             rows = pool.node == source
             since, until = pool.since_ms[rows], np.minimum(pool.until_ms[rows], pool.span_ms)
             length, since = until - since, (since + turned) % pool.span_ms if turned else since
-            # What goes on at the end of the log goes on at its begin, where the gang then finds the node away.
+            # An outage that crosses the end of the log continues at its start, so the node is out of service there.
             for back in (0, pool.span_ms) if turned else (0,):
                 some = since + length > back
                 begin = (since - back)[some]
@@ -129,7 +130,7 @@ class GangRuns:
         from tracekit.replay.engine.run import simulate
 
         span, size = self.pool.span_ms, self.gang + spares
-        # Whole nodes are taken, so that a node may count as one GPU.
+        # The job takes whole nodes, so a node can count as one GPU.
         nodes = make_cluster([Node(f"node-{n}", 1) for n in range(size)], QuotaTable.none(), "the plan")
         cluster = with_outages(nodes, self.outages(kind, spares, number), spares)
         jobs, models, policy = _endless(self.gang, span), load_models(), named_policy(_POLICY)
@@ -143,19 +144,19 @@ class GangRuns:
             log=True,
         )
         losses, log = outcome.losses, outcome.log
-        assert losses is not None and log is not None  # noqa: S101, PT018 -- the run was asked for both
+        assert losses is not None and log is not None  # noqa: S101, PT018 -- the run returns both
         ran, restarting = int(outcome.run_ms[0]), int(outcome.overhead_ms[0])
         lost = float(losses.lost_milli_ms[0]) / (1000 * self.gang)
         worked = ran - restarting - lost
         progress = float(losses.progress_ppm[0]) / 1e6
-        # The end of the log stops the gang too, and is no outage.
+        # The end of the log also stops the job, but is not an outage.
         stopped = int(((log["kind"] == LOG_KINDS["fail"]) & (log["time_ms"] < span)).sum())
         parts = (worked * progress, worked * (1 - progress), lost, restarting, span - ran)
         return {"parts": [*(part / span for part in parts), stopped / (span / _DAY_MS)]}
 
 
 def _endless(nodes: int, span_ms: int) -> Jobs:
-    """Return one job that asks for so many nodes at time 0 and has work for longer than the log."""
+    """Return one job, submitted at time 0, that requests the given nodes and has work for longer than the log."""
     none = np.full(1, -1, np.int32)
     unknown = np.full(1, -1, np.int64)
     return Jobs(

@@ -1,3 +1,3 @@
-"""The guidelines by what they are about; each module has its own in MEMBERS."""
+"""The guidelines by subject; each module lists its guidelines in MEMBERS."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tracekit.text import counted
 # Stop retrying jobs that fail in the same way.
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
-"""Reasons other than user errors that come back if nothing is changed."""
+"""Reasons other than user errors that recur unless something is changed."""
 
 _TRIALS = f"""
 SELECT DISTINCT
@@ -68,17 +68,19 @@ def _find_stop_retries(evidence: Evidence) -> Finding:
             "repeats": Number(float(len(repeats)), len(trials)),
             "repeat_gpu_hours": Number(float(repeats["gpu_hours"].sum()), len(repeats)),
         },
-        notes=("Deterministic reasons are user errors and running out of memory, as the log classifier names them.",),
+        notes=(
+            "Deterministic reasons are user errors and out-of-memory errors, as the log classifier identifies them.",
+        ),
         rows=tuple(by_reason.iter_rows(named=True)),
         rows_title="Retries saved by reason",
-        text="" if len(repeats) else "No job was tried again after it failed for a lasting reason.",
+        text="" if len(repeats) else "No job was retried after it failed for a deterministic reason.",
     )
 
 
 STOP_RETRIES = Guideline(
     id="stop-retries",
     title="Stop retrying deterministic failures",
-    question="How often is a job tried again although it fails for the same reason each time?",
+    question="How often is a job retried although it fails for the same reason each time?",
     measures=(
         Measure("repeat_share", "share of failed trials that repeat a deterministic reason", "share", "failed trials"),
         Measure("factor", "trials of a job with one deterministic reason", "ratio", "jobs with such a reason"),
@@ -90,7 +92,7 @@ STOP_RETRIES = Guideline(
         Threshold("factor", "at least", 2, "ours, after Philly's repetition factors (ATC'19, Table 7)"),
     ),
     finding=(
-        "A job that fails for a lasting reason is tried {factor} times; {repeats} after the first took "
+        "A job that fails for a deterministic reason is tried {factor} times; {repeats} after the first took "
         "{repeat_gpu_hours}, {repeat_share} of all failed trials."
     ),
     find=_find_stop_retries,
@@ -98,11 +100,11 @@ STOP_RETRIES = Guideline(
         "Classify failures as they happen, and do not retry jobs that fail for these reasons: bad input, syntax, "
         "imports, permissions, memory. Keep retrying after faults of nodes, network and storage, on other nodes."
     ),
-    cost="A classifier that runs on each job's log at its end, and rules that are kept up to date.",
-    risk="A wrong rule stops a job that would have succeeded; let users ask for the retry.",
+    cost="A classifier that runs on each job's log when the job ends, and rules that are kept up to date.",
+    risk="A wrong rule stops a job that would have succeeded; let users request a retry.",
     practice=Practice(
         slurm=(
-            "By itself Slurm requeues jobs after a node failure or preemption (JobRequeue, '--requeue') and for "
+            "Slurm automatically requeues jobs after a node failure or preemption (JobRequeue, '--requeue') and for "
             "the exit codes in RequeueExit: keep only codes of temporary faults there, and put codes that "
             "somebody should check first in RequeueExitHold. '--no-requeue' also prevents the restart after a "
             "node failure. Users and scripts resubmit the other repeats: let an epilog classify the failure and "
@@ -171,7 +173,7 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
                 "time."
             ),
             (
-                "The time on the pool and the smallest job are those of 1 to 10 minutes and 2 to 16 GPUs that "
+                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are the values that "
                 "save most, so the saving is slightly optimistic."
             ),
         ),
@@ -180,7 +182,11 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
 
 
 def _saved(seconds: int, size: int) -> pl.Expr:
-    """Return the GPU-hours saved by an attempt: its other GPUs when it fails on the pool, less the pool's when not."""
+    """Return the GPU-hours saved by each attempt.
+
+    If the attempt fails on the pool, the GPU-hours of its other GPUs are saved; otherwise the pool's GPU-hours are
+    lost.
+    """
     fails = pl.col("failed") & (pl.col("run_s") <= seconds)
     pool = pl.min_horizontal("run_s", pl.lit(float(seconds)))
     gain = pl.when(fails).then((pl.col("gpu_count") - 1) * pl.col("run_s")).otherwise(-pool)
@@ -188,7 +194,7 @@ def _saved(seconds: int, size: int) -> pl.Expr:
 
 
 def _best(attempts: pl.DataFrame) -> tuple[int, int]:
-    """Return the time on the pool [s] and the least gang [GPUs] that save most."""
+    """Return the time on the pool [s] and the minimum job size [GPUs] that save most."""
     pairs = [(seconds, size) for seconds in _TIMES_S for size in _POOL_SIZES]
     totals = attempts.select(_saved(s, g).sum().alias(f"{s}/{g}") for s, g in pairs).row(0)
     return pairs[int(np.argmax(totals))]
@@ -211,13 +217,13 @@ PRE_RUN_POOL = Guideline(
             "share",
             "first attempts",
         ),
-        Measure("saved_gpu_hours", "the same in GPU-hours", "GPU-hours", "first attempts"),
+        Measure("saved_gpu_hours", "net GPU-hours saved", "GPU-hours", "first attempts"),
         Measure("pool_s", "time on the pool that saves most", "s", "first attempts"),
         Measure("least_gpus", "smallest job that goes through the pool", "GPUs", "first attempts"),
     ),
     thresholds=(
-        Threshold("early_share", "at least", 0.05, "ours; the direction is that of Philly's third guideline (ATC'19)"),
-        Threshold("saved_share", "at least", 0.01, "ours: below, the pool costs nearly as much as it saves"),
+        Threshold("early_share", "at least", 0.05, "ours; Philly's third guideline (ATC'19) points the same way"),
+        Threshold("saved_share", "at least", 0.01, "ours: below this, the pool costs nearly as much as it saves"),
     ),
     finding=(
         "{early_share} of multi-GPU jobs fail within ten minutes of their first start; {pool_s} on one GPU first, "
@@ -258,7 +264,7 @@ PRE_RUN_POOL = Guideline(
 )
 
 
-# Let very long jobs save their state, or cap them.
+# Checkpoint very long jobs, or limit their run time.
 
 _LONG_S = 86400
 _SAVE_EVERY_S = 3600
@@ -275,7 +281,7 @@ ORDER BY job_id, attempt
 def _find_checkpoint_long(evidence: Evidence) -> Finding:
     held = pl.col("gpu_count") * pl.col("run_s") / 3600
     long = pl.col("run_s") >= _LONG_S
-    # As in failures/lost_work with a checkpoint every hour: the rest is lost.
+    # As in failures/lost_work with a checkpoint every hour: work since the last checkpoint is lost.
     kept = pl.col("gpu_count") * (pl.col("run_s") - pl.col("run_s") % _SAVE_EVERY_S) / 3600
     attempts = evidence.sql(_LONG_ATTEMPTS, also=("placements", "node_events")).select(
         "day",
@@ -303,7 +309,7 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
             ),
             (
                 "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were "
-                "preempted or lost a node, or ended in an unknown way and were tried again. Checkpoints are not "
+                "preempted or lost a node, or ended in an unknown way and were retried. Checkpoints are not "
                 "known, so what jobs already save today is not subtracted."
             ),
         ),
@@ -318,10 +324,10 @@ CHECKPOINT_LONG = Guideline(
     measures=(
         Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),
         Measure("long_failures", "attempts cut short after a day or more", "attempts", "attempts of a day or more"),
-        Measure("lost_gpu_hours", "GPU-hours of these attempts", "GPU-hours", "such attempts"),
+        Measure("lost_gpu_hours", "GPU-hours of attempts cut short after a day or more", "GPU-hours", "such attempts"),
         Measure(
             "saved_gpu_hours",
-            "of these, GPU-hours that a checkpoint every hour would keep",
+            "GPU-hours of these attempts that a checkpoint every hour would keep",
             "GPU-hours",
             "such attempts",
         ),
@@ -356,7 +362,7 @@ CHECKPOINT_LONG = Guideline(
             "job runs: SIGTERM leaves at most 'terminationGracePeriodSeconds'."
         ),
         yarn=(
-            "'maximum-application-lifetime' of the queue, in seconds, kills the application and does not start it "
+            "The queue's 'maximum-application-lifetime', in seconds, kills the application and does not start it "
             "again. The application must save while it runs, and the launcher submits it again from its "
             "checkpoint."
         ),
@@ -377,7 +383,7 @@ CHECKPOINT_LONG = Guideline(
 )
 
 
-# Drain nodes that fail more often than bad luck explains.
+# Drain nodes that fail more often than chance explains.
 
 _SUSPECT_COLUMNS = (
     "node_id",
@@ -428,12 +434,12 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
             *answer.notes,
             *_lemons(evidence, suspects),
             (
-                "A user's attempts on one node, each begun within an hour of the one before, count once, by the "
-                "first of them. A job that is tried again there also counts once. So one broken script causes one "
+                "A user's attempts on one node, each begun within an hour of the previous one, count once, by the "
+                "first attempt. A job that is retried there also counts once. So one broken script causes one "
                 "failure, not many."
             ),
             (
-                "Failures are compared within the same user, job group, tenant and size class, with those on "
+                "Failures are compared, within the same user, job group, tenant and size class, with failures on "
                 "nodes that are not suspect."
             ),
             (
@@ -451,7 +457,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
 
 
 def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
-    """Return which of the suspects also go out of service too often, if the log has outages."""
+    """Return a note on how many suspect nodes also go out of service too often, if the log has outages."""
     if suspects.is_empty() or not evidence.trace.has("node_events"):
         return []
     lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
@@ -460,7 +466,7 @@ def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
-    """Return the advice and the cost; empty if the guideline's own texts fit all of these nodes."""
+    """Return the advice and the cost for these nodes; empty if the guideline's own texts fit them all."""
     if suspects.is_empty():
         return "", ""
     with_gpus = evidence.sql(_WITH_GPUS, also=("nodes", "gpu_utilization"))
@@ -487,10 +493,10 @@ DRAIN_NODES = Guideline(
     title="Drain suspect nodes",
     question="Which nodes fail more often than they would if all nodes were equal?",
     measures=(
-        Measure("suspect_nodes", "nodes that fail more often than bad luck explains", "nodes", "nodes"),
+        Measure("suspect_nodes", "nodes that fail more often than chance explains", "nodes", "nodes"),
         Measure(
             "excess_failures",
-            "failed attempts there beyond the expected number, where a user's session counts once",
+            "failed attempts there beyond the expected number, counting a user's session once",
             "attempts",
             "attempts there, counted the same way",
         ),
@@ -500,7 +506,9 @@ DRAIN_NODES = Guideline(
             "share",
             "attempts there, counted the same way",
         ),
-        Measure("one_user_nodes", "further nodes that do so only because of one user's failures", "nodes", "nodes"),
+        Measure(
+            "one_user_nodes", "further nodes that fail too often only because of one user's failures", "nodes", "nodes"
+        ),
     ),
     thresholds=(
         Threshold("suspect_nodes", "at least", 1, "adjusted p-value of at most 0.05 (Holm, 1979)"),
@@ -535,7 +543,7 @@ DRAIN_NODES = Guideline(
         ),
     ),
     sources=(
-        "Mantel and Haenszel (1959), Holm (1979), and the notes on them in failures/by_node",
+        "Mantel and Haenszel (1959), Holm (1979), and the notes in failures/by_node",
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): infrastructure failures",
     ),
     tables=("jobs", "attempts", "placements"),

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
 
 
-# Let gangs wait for GPUs that are close together.
+# Let multi-GPU jobs wait for GPUs that are close together.
 
 _MOST_NEIGHBOURS = 3
-"""With this many other jobs on a node or more, attempts count as equal."""
+"""Attempts with at least this many other jobs on a node are treated alike."""
 
 _MOST_WAIT = 0.1
-"""Most that waiting may cost, of the run time [1]."""
+"""Largest acceptable wait as a share of the run time [1]."""
 
 _LEAST_ATTEMPTS = 5
-"""Fewest attempts to compare on each side: the mean of fewer is that of one user's jobs."""
+"""Minimum number of attempts on each side of a comparison; with fewer, one user's jobs dominate the mean."""
 
 _BY = ("gpu_count", "neighbours")
 
-# The times of a node follow each other without gaps, so the last one that began contains a sample. A gang runs in step:
-# a delay on one of its nodes delays all, so the maximum over its nodes counts.
+# A node's intervals follow each other without gaps, so the latest one to begin contains the sample. A multi-node job
+# runs in lockstep: a delay on one node delays all nodes, so the maximum over its nodes counts.
 _SPREAD_SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -124,7 +124,7 @@ INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
 
 
 def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of strata with enough attempts on more nodes and on the fewest."""
+    """Return the rows of strata with enough attempts both on the fewest nodes and on more nodes."""
     both = strata_with_both(samples, _BY)
     attempts = both.group_by(*_BY, "worse").agg(pl.struct("job_id", "attempt").n_unique().alias("attempts"))
     few = attempts.filter(pl.col("attempts") < _LEAST_ATTEMPTS)
@@ -132,17 +132,17 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_wait_for_locality(evidence: Evidence) -> Finding:
-    """Return the loss from spreading at equal size and neighbours, and the cost of waiting for fewer nodes.
+    """Return the loss from spreading at equal size and number of neighbours, and the cost of waiting for fewer nodes.
 
     drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
     taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node. The
     strata are weighted by their spread samples; strata with fewer than five attempts on either side are excluded. If
-    neighbours were ignored, loss from interference would count as loss from spreading, because a gang on parts of nodes
-    has neighbours and a gang on whole nodes has none.
+    neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
+    neighbours and a job on whole nodes has none.
 
-    extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
-    over the sum of their run times. The waits of attempts on the fewest nodes do not measure this: they waited for
-    other reasons, or found the place free.
+    extra_wait_share: for the spread attempts of these sizes, the sum of extra_wait_us from the timeline locality_waits
+    divided by the sum of their run times. The waits of attempts on the fewest nodes do not measure this cost: those
+    attempts waited for other reasons, or their nodes were already free.
     """
     samples = evidence.sql(_SPREAD_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
@@ -150,7 +150,7 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"Fewer than {_LEAST_ATTEMPTS} attempts of each size on the fewest nodes had as many neighbours as its "
+            f"For each size, fewer than {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the "
             "spread attempts, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
@@ -159,7 +159,7 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # If waiting would have cost too much, the loss in samples without comparison does not matter.
+    # If waiting would have cost too much, the loss in samples that have no comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -171,15 +171,15 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "Each size is compared with itself at equal neighbours: attempts on the fewest nodes seen for the "
-                "size against attempts on more, with the same number of other jobs (0, 1, 2, 3 or more) on one of "
+                "Each size is compared with itself: attempts on the fewest nodes seen for it against attempts on more "
+                "nodes, with the same number of other jobs (0, 1, 2, 3 or more) on one of "
                 "their nodes."
             ),
-            "Spread jobs are not chosen at random: they may differ in more than their nodes.",
+            "Spread jobs are not a random sample: they may differ in more than their nodes.",
             (
                 "The wait runs from the start of each spread attempt to the first moment at which the fewest "
-                f"nodes had room for it, by the recorded schedule; {never:,} of {len(waits):,} never had room "
-                "before they ended, and count with their run time."
+                f"nodes had room for it in the recorded schedule; {never:,} of {len(waits):,} never had room "
+                "before they ended, so their run time counts as the wait."
             ),
         ),
         covers=None if too_long else covered,
@@ -213,21 +213,24 @@ WAIT_FOR_LOCALITY = Guideline(
         ),
         Measure(
             "extra_wait_share",
-            "wait of spread jobs until the fewest nodes had been free, over their run time",
+            "wait of spread jobs until the fewest nodes would have been free, divided by their run time",
             "share",
             "spread attempts",
         ),
         Measure(
-            "extra_wait_s", "mean wait of spread jobs until the fewest nodes had been free", "s", "spread attempts"
+            "extra_wait_s",
+            "mean wait of spread jobs until the fewest nodes would have been free",
+            "s",
+            "spread attempts",
         ),
     ),
     thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's first guideline (ATC'19)"),
+        Threshold("drop_pct", "at least", 5, "ours; Philly's first guideline (ATC'19) points the same way"),
         Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
     ),
     finding=(
-        "GPUs of jobs on more nodes than needed are {drop_pct} less busy than GPUs of jobs of the same size on "
-        "the fewest nodes with as many neighbours. The fewest nodes would have cost them {extra_wait_s} of wait "
+        "GPUs of jobs on more nodes than needed are {drop_pct} less busy than those of jobs of the same size on "
+        "the fewest nodes with as many neighbours. Waiting for the fewest nodes would have taken {extra_wait_s} "
         "on average, {extra_wait_share} of their run time."
     ),
     find=_find_wait_for_locality,
@@ -271,9 +274,9 @@ WAIT_FOR_LOCALITY = Guideline(
 )
 
 
-# Keep jobs from disturbing each other on a node.
+# Keep jobs from slowing each other down on a shared node.
 
-# The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
+# A node's shared intervals do not overlap, so the latest one to begin shows whether the sample is shared.
 _SHARED_SAMPLES = f"""
 WITH judged AS (
     SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
@@ -305,7 +308,7 @@ def _find_limit_interference(evidence: Evidence) -> Finding:
     all_samples = int(samples["samples"].sum())
     both = strata_with_both(samples)
     if both.is_empty():
-        raise LackingError("No job size has samples both alone on its node and next to another job.")
+        raise LackingError("No job size has samples both of jobs alone on a node and of jobs next to another job.")
     shared = both.filter("worse")
     beside = int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -339,8 +342,8 @@ LIMIT_INTERFERENCE = Guideline(
         Measure("shared_share", "share of samples next to other jobs", "share", "samples"),
     ),
     thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's second guideline (ATC'19)"),
-        Threshold("shared_share", "at least", 0.05, "ours: below, few jobs would gain"),
+        Threshold("drop_pct", "at least", 5, "ours; Philly's second guideline (ATC'19) points the same way"),
+        Threshold("shared_share", "at least", 0.05, "ours: below this, few jobs would gain"),
     ),
     finding="GPUs are {drop_pct} less busy while other jobs run on the node; this concerns {shared_share} of the "
     "samples.",

@@ -1,4 +1,4 @@
-"""Guidelines about outages of nodes: what they stop, and what they cost."""
+"""Guidelines about node outages: which jobs they stop, and what they cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expect
 from tracekit.text import shorten
 
 NEEDED_STOPS = 5
-"""Fewest attempts that outages must have stopped; our choice, the same as for the effect."""
+"""Minimum number of attempts stopped by outages; our choice, the same as for the effect."""
 
 _ATTEMPTS = f"""
 SELECT
@@ -49,11 +49,12 @@ ORDER BY i.job_id, i.attempt
 
 
 def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
-    """Return one row an attempt with GPUs that ended: whether an outage stopped it, and how long the next one waited.
+    """Return one row per GPU attempt that ended: whether an outage stopped it, and how long the next attempt waited.
 
-    job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes failed by the table
-    node_events, as in the view attempt_interruptions), stopped (that, or its status is node_fail, as in failures/ettr),
-    next_attempt and next_wait_s [s] of the same job, NULL if none followed or its wait is unknown, and day.
+    The columns are job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes
+    failed according to node_events, as in the view attempt_interruptions), stopped (by_event, or the status is
+    node_fail, as in failures/ettr), next_attempt and next_wait_s [s] of the same job (NULL if no attempt followed or
+    its wait is unknown), and day.
 
     Raises
     ------
@@ -63,7 +64,7 @@ def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
     return evidence.sql(_ATTEMPTS, also=("placements", "node_events"))
 
 
-# Save the work of gangs as often as their failures ask for.
+# Checkpoint multi-node jobs as often as their failure rate requires.
 
 _EVERY_S = float(ASSUMED.interval_s)
 _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
@@ -72,7 +73,7 @@ _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
 def _find_checkpoint_interval(evidence: Evidence) -> Finding:
     attempts = attempts_with_stops(evidence)
     hit = pl.col("by_event")
-    # As in tracekit.guidelines.effects: a share of the time goes into saving, and a stop costs the unsaved work and a
+    # As in tracekit.guidelines.effects: a share of the time goes into saving, and a stop costs the unsaved work plus a
     # restart.
     unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
     cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
@@ -100,8 +101,8 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
                 "values before you change anything."
             ),
             (
-                "The best interval is Daly's for the rate of stops, assumed constant and equal for each node; the "
-                "gain is that of long work by renewal theory."
+                "The best interval is Daly's for the rate of stops, assumed constant and equal for all nodes; the "
+                "gain follows from renewal theory for long-running work."
             ),
         ),
         rows=rows,
@@ -111,7 +112,7 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
 
 
 def _intervals_by_nodes(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ...]:
-    """Return the theory's values for jobs of each number of nodes, from the stops of a node per second."""
+    """Return the theoretical values for each number of nodes of a job, from the stop rate per node and second."""
     rows = []
     sizes = (
         attempts.group_by("nodes", maintain_order=True)
@@ -197,7 +198,7 @@ CHECKPOINT_INTERVAL = Guideline(
 )
 
 
-# Start jobs again by themselves after a node fails.
+# Restart jobs automatically after a node fails.
 
 _LATE_S = 3600
 _GOES_ON = ("running", "pending", "completed", "cancelled")
@@ -230,8 +231,8 @@ def _find_restart_automatically(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "A stop is an attempt with the status node_fail, or one that ended badly as one of its nodes "
-                "failed. A job that was resubmitted as a new job counts as never started again, because no log "
+                "A stop is an attempt with the status node_fail, or an attempt that ended badly when one of its nodes "
+                "failed. A job that was resubmitted as a new job counts as never restarted, because no log "
                 "links the two; jobs that their users cancelled do not count."
             ),
             "A late start may also mean a full cluster: the hours are the most that an automatic restart can save.",
@@ -245,19 +246,19 @@ RESTART_AUTOMATICALLY = Guideline(
     title="Restart jobs automatically after a node fails",
     question="How many jobs stopped by a node failure are restarted late, or never?",
     measures=(
-        Measure("cost_share", "GPU-hours of these waits and jobs, as a share of all GPU-hours", "share", "attempts"),
+        Measure(
+            "cost_share", "GPU-hours lost to late or missing restarts, as a share of all GPU-hours", "share", "attempts"
+        ),
         Measure("left", "stopped attempts that were restarted late or never", "attempts", "stopped attempts"),
         Measure("stopped", "attempts that outages stopped", "attempts", "attempts"),
-        Measure(
-            "late", "of these, attempts followed by another after more than an hour", "attempts", "stopped attempts"
-        ),
+        Measure("late", "stopped attempts that were restarted after more than an hour", "attempts", "stopped attempts"),
         Measure(
             "never",
-            "of these, attempts followed by none, of jobs that did not complete",
+            "stopped attempts that were never restarted and whose job did not complete",
             "attempts",
             "stopped attempts",
         ),
-        Measure("late_gpu_hours", "GPU-hours that the late ones waited", "GPU-hours", "late attempts"),
+        Measure("late_gpu_hours", "GPU-hours that late restarts waited", "GPU-hours", "late attempts"),
         Measure("dropped_gpu_hours", "GPU-hours of jobs that were not restarted", "GPU-hours", "such jobs"),
     ),
     thresholds=(
@@ -307,7 +308,7 @@ RESTART_AUTOMATICALLY = Guideline(
 )
 
 
-# Keep spare nodes for multi-node jobs that wait after each failure.
+# Keep spare nodes for multi-node jobs that would otherwise wait after each failure.
 
 _SPARES = (1, 2, 4)
 
@@ -337,7 +338,7 @@ WHERE us > 0
 GROUP BY down
 ORDER BY down
 """
-"""How long each number of nodes was out of service at once, as in failures/cluster_availability."""
+"""Total time for each number of nodes out of service at once, as in failures/cluster_availability."""
 
 
 def _find_keep_spares(evidence: Evidence) -> Finding:
@@ -372,7 +373,7 @@ def _find_keep_spares(evidence: Evidence) -> Finding:
 
 def _spares_held(_: Finding) -> tuple[LossChange, ...]:
     return tuple(
-        LossChange(f"{number} spare{'s' if number > 1 else ''} held free", spares=number, told_by="waited")
+        LossChange(f"{number} spare{'s' if number > 1 else ''} kept free", spares=number, told_by="waited")
         for number in _SPARES
     )
 
@@ -394,20 +395,23 @@ KEEP_SPARES = Guideline(
             "gangs",
             "attempts of multi-node jobs",
         ),
-        Measure("median_wait_s", "their median wait", "s", "such gangs"),
-        Measure("stalled_gpu_hours", "total wait in GPU-hours", "GPU-hours", "such gangs"),
+        Measure("median_wait_s", "median wait of these jobs", "s", "such gangs"),
+        Measure("stalled_gpu_hours", "total wait of these jobs in GPU-hours", "GPU-hours", "such gangs"),
         Measure("widest_nodes", "nodes of the largest job", "nodes", "attempts of multi-node jobs"),
         Measure(
-            "short_share", "share of the time in which fewer nodes are in service", "share", "levels of nodes down"
+            "short_share",
+            "share of the time with fewer nodes in service than the largest job needs",
+            "share",
+            "levels of nodes down",
         ),
     ),
     thresholds=(
         Threshold("stalled_share", "at least", 0.01, "ours"),
         Threshold("stopped", "at least", NEEDED_STOPS, "ours: a few may be chance"),
-        Threshold("median_wait_s", "at least", 600, "ours: twice the time of a restart in Kokolis et al. (HPCA'25)"),
+        Threshold("median_wait_s", "at least", 600, "ours: twice the restart time in Kokolis et al. (HPCA'25)"),
     ),
     finding=(
-        "Outages stopped {stopped} on two or more nodes, which then waited {median_wait_s} in the median and "
+        "Outages stopped {stopped} on two or more nodes, which then waited a median of {median_wait_s} and "
         "{stalled_gpu_hours} in total, {stalled_share} of the GPU-hours of multi-node jobs. For {short_share} of "
         "the time, fewer nodes are in service than the largest job needs."
     ),
@@ -421,7 +425,7 @@ KEEP_SPARES = Guideline(
     risk="Spares save nothing if the jobs wait for other reasons, or if faults take down more nodes at once.",
     practice=Practice(
         slurm=(
-            "A reservation with flag MAINT or for the teams with large jobs, 'scontrol create reservation "
+            "A reservation with the flag MAINT or for the teams with large jobs, 'scontrol create reservation "
             "nodecnt=N'; or a partition on all nodes whose jobs are preempted (PreemptMode=REQUEUE)."
         ),
         kubernetes=(
@@ -441,7 +445,7 @@ KEEP_SPARES = Guideline(
 )
 
 
-# Repair or replace nodes that go out of service much more often than the others.
+# Repair or replace nodes that go out of service much more often than others.
 
 _LEMON_COLUMNS = (
     "node_id",
@@ -457,8 +461,8 @@ _LEMON_COLUMNS = (
 )
 
 _NAMED = 3
-"""Most nodes named in a sentence."""
-_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} beyond the usual."
+"""Maximum number of nodes named in a sentence."""
+_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} more than expected."
 
 
 def _find_repair_lemons(evidence: Evidence) -> Finding:
@@ -476,8 +480,8 @@ def _find_repair_lemons(evidence: Evidence) -> Finding:
         notes=(
             *answer.notes,
             (
-                "A lemon's failure rate is above twice the cluster's with a probability of 95 % or more, given "
-                "the record of all nodes. This guideline is about outages of machines; drain-nodes is about jobs "
+                "A lemon's failure rate is above twice the cluster's with a probability of at least 95 %, given "
+                "the record of all nodes. This guideline is about node outages; drain-nodes is about jobs "
                 "that fail on a node."
             ),
         ),
@@ -490,8 +494,8 @@ def _find_repair_lemons(evidence: Evidence) -> Finding:
 
 
 def _naming(nodes: list[str]) -> str:
-    """Return the sentence of the guideline with the names of the worst nodes."""
-    # A name is text, even with braces.
+    """Return the guideline's sentence with the names of the worst nodes."""
+    # Escape braces: a node name is plain text.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return f"{', '.join(names)}{more} {_SENTENCE}"
@@ -511,8 +515,8 @@ REPAIR_LEMONS = Guideline(
         Measure(
             "excess_failures", "failures there beyond the number expected at the cluster's rate", "failures", "failures"
         ),
-        Measure("failures_share", "their share of all failures", "share", "failures"),
-        Measure("nodes_share", "their share of all nodes", "share", "nodes"),
+        Measure("failures_share", "failures on these nodes as a share of all failures", "share", "failures"),
+        Measure("nodes_share", "these nodes as a share of all nodes", "share", "nodes"),
     ),
     thresholds=(
         Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
@@ -545,7 +549,7 @@ REPAIR_LEMONS = Guideline(
         ),
     ),
     sources=(
-        "Robbins (1956), Carlin and Louis (2000), and the notes on them in failures/lemon_nodes",
+        "Robbins (1956), Carlin and Louis (2000), and the notes in failures/lemon_nodes",
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
     ),
     tables=("jobs", "node_events"),

@@ -1,4 +1,4 @@
-"""Guidelines about GPUs that are allocated and little used, and about nodes that are idle."""
+"""Guidelines about allocated GPUs that are hardly used, and about idle nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDLE_PCT = 10.0
 """Mean utilization up to which a job counts as idle, as in utilization/idle_jobs [percent]."""
 
 LOW_PCT = 50.0
-"""Mean utilization up to which a job counts as low, as Gao et al. (ICSE'24) have it [percent]."""
+"""Mean utilization up to which a job's utilization counts as low, as in Gao et al. (ICSE'24) [percent]."""
 
 NOTE = (
     "A job's utilization is the mean of its samples, or the value in job_usage, as in utilization/idle_jobs; jobs "
@@ -36,11 +36,11 @@ WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 
 
 def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
-    """Return one row a job: job_id, user, vc, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
+    """Return one row per job: job_id, user, vc, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
-    The rows of utilization/idle_jobs without its limits; with the limits they are its jobs. Jobs of unknown date are
-    excluded, and jobs with at most `more_than` GPUs. The second value is the share of these jobs in the GPU-hours of
-    all such jobs [1], None when none is known.
+    The rows are those of utilization/idle_jobs without its limits. Jobs with an unknown date or at most `more_than`
+    GPUs are excluded. The second value is the share that the returned jobs have in the GPU-hours of all jobs with a
+    known date and more than `more_than` GPUs [1]; None if no GPU-hours are known.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFram
     return measured, float(measured["gpu_hours"].sum()) / held if held else None
 
 
-# Let jobs that use little of a GPU share one.
+# Let jobs that use little of their GPU share one.
 
 
 def _find_share_gpus(evidence: Evidence) -> Finding:
@@ -119,7 +119,7 @@ SHARE_GPUS = Guideline(
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",
         "Weng et al., MLaaS in the Wild (NSDI'22): GPU sharing in PAI",
-        "Luo et al., arXiv 2407.13088: shortest first with sharing where the pair gains",
+        "Luo et al., arXiv 2407.13088: shortest first, sharing a GPU if the pair gains",
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
@@ -127,7 +127,7 @@ SHARE_GPUS = Guideline(
 )
 
 
-# Ask for fewer GPUs if a multi-GPU job leaves them half idle.
+# Request fewer GPUs for multi-GPU jobs that leave them half idle.
 
 _GANGS_SHOWN = 20
 
@@ -159,7 +159,7 @@ def _find_right_size_gangs(evidence: Evidence) -> Finding:
 RIGHT_SIZE_GANGS = Guideline(
     id="right-size-gangs",
     title="Right-size multi-GPU jobs",
-    question="How many GPU-hours of multi-GPU jobs go to jobs that could use half the GPUs?",
+    question="How many GPU-hours of multi-GPU jobs go to jobs that may need only half their GPUs?",
     measures=(
         Measure(
             "low_share", "share of the GPU-hours of multi-GPU jobs at 10 to 50 % utilization", "share", "measured gangs"
@@ -245,9 +245,7 @@ RECLAIM_IDLE = Guideline(
         Measure("wasted_gpu_hours", "GPU-hours wasted by idle jobs", "GPU-hours", "idle jobs"),
     ),
     thresholds=(
-        Threshold(
-            "idle_share", "at least", 0.05, "ours: below a twentieth a reclaimer costs more trouble than it saves"
-        ),
+        Threshold("idle_share", "at least", 0.05, "ours: below 5 %, reclaiming costs more effort than it saves"),
     ),
     finding=(
         "{idle_jobs} had GPUs for an hour or more at 10 % utilization or less; they wasted {wasted_gpu_hours}, "
@@ -281,7 +279,7 @@ RECLAIM_IDLE = Guideline(
     ),
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",
-        "Weng et al., MLaaS in the Wild (NSDI'22): GPUs that are requested and hardly used",
+        "Weng et al., MLaaS in the Wild (NSDI'22): GPUs that are requested but hardly used",
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
@@ -307,8 +305,9 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""Every hour, the default step of free_gpus, up to the last submission: after it the log has no new jobs, and nodes
-that run empty then do not count as idle. Nodes of jobs that still run when the log ends count as used."""
+"""One row per hour, the default step of free_gpus, up to the last submission. After that no new jobs arrive, so nodes
+that become empty then do not count as idle. Nodes of jobs that still run when the log ends count as used.
+"""
 
 
 def _find_power_down(evidence: Evidence) -> Finding:
@@ -362,7 +361,7 @@ def _find_power_down(evidence: Evidence) -> Finding:
 
 
 def _idle_text(*, unused: int, used: int, idle: bool) -> str:
-    """Return the sentences of the finding, without those that have nothing to report."""
+    """Return the sentences of the finding that have something to report."""
     if not idle:
         return "No node is ever entirely idle."
     if not unused:
@@ -387,15 +386,25 @@ POWER_DOWN = Guideline(
     question="How many nodes are entirely idle, and how much energy does that use?",
     measures=(
         Measure("idle_share", "share of node-hours in which no GPU of the node is allocated", "share", "hours"),
-        Measure("used_idle_share", "the same for the nodes that ran a job of the log", "share", "hours"),
-        Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
+        Measure("used_idle_share", "idle share of the node-hours of nodes that ran a job of the log", "share", "hours"),
+        Measure("always_idle_nodes", "nodes idle even in the busiest hour", "nodes", "hours"),
         Measure("unused_nodes", "nodes that ran no job of the log", "nodes", "nodes"),
         Measure("nodes", "nodes with GPUs", "nodes", "nodes"),
         Measure("idle_kwh_per_day", "energy of the GPUs of idle nodes", "kWh a day", "hours"),
-        Measure("used_kwh_per_day", "of this, energy on nodes that ran a job of the log", "kWh a day", "hours"),
+        Measure("used_kwh_per_day", "energy of the GPUs of idle nodes that ran a job of the log", "kWh a day", "hours"),
         Measure("idle_w", "power of an idle GPU, assumed (model M7)", "W", "published configurations"),
-        Measure("least_kwh_per_day", "the same energy with the lowest assumed idle power", "kWh a day", "hours"),
-        Measure("most_kwh_per_day", "the same energy with the highest assumed idle power", "kWh a day", "hours"),
+        Measure(
+            "least_kwh_per_day",
+            "energy of the GPUs of idle nodes at the lowest assumed idle power",
+            "kWh a day",
+            "hours",
+        ),
+        Measure(
+            "most_kwh_per_day",
+            "energy of the GPUs of idle nodes at the highest assumed idle power",
+            "kWh a day",
+            "hours",
+        ),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=f"{_IDLE}. {_ENERGY}.",

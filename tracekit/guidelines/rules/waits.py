@@ -43,9 +43,9 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 
 
 def waits(evidence: Evidence) -> Answer:
-    """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
+    """Return one row per wait of more than 0 s: its length, the time due to each cause [s], and the day of submission.
 
-    The causes are those of queuing/delay_causes; fragmentation_s is NULL if no nodes are known.
+    The causes are those of queuing/delay_causes; fragmentation_s is NULL if the nodes are unknown.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def waits(evidence: Evidence) -> Answer:
     return answer
 
 
-# Let later jobs pass one that has no place yet.
+# Let later jobs pass a job that does not fit yet.
 
 _LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
 
@@ -77,7 +77,7 @@ def _find_backfill(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "Placeable is the part of a wait that queuing/delay_causes explains neither by quota nor by "
+                "The placeable part of a wait is the part that queuing/delay_causes explains neither by quota nor by "
                 "fragmentation: enough GPUs were free on the fewest nodes, and the VC was within its quota."
             ),
             *answer.notes,
@@ -101,7 +101,7 @@ BACKFILL = Guideline(
     ),
     thresholds=(
         Threshold("placeable_share", "at least", 0.2, "ours"),
-        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
+        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
     ),
     finding=(
         "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's VC; "
@@ -110,7 +110,7 @@ BACKFILL = Guideline(
     find=_find_backfill,
     advice=(
         "Let later jobs start on free GPUs if they do not delay the first job in the queue (EASY backfilling). "
-        "Take run times from time limits or, better, predict them from earlier jobs of the same name."
+        "Take run times from time limits or, better, predict them from earlier jobs with the same name."
     ),
     cost="Every job needs an estimate, and users must set time limits close to the real run time.",
     risk="Bad estimates delay the first job; time limits that are too short end jobs early.",
@@ -182,12 +182,12 @@ ORDER_BY_SERVICE = Guideline(
             "share",
             "jobs with GPUs",
         ),
-        Measure("spread", "90th over 10th percentile of service", "ratio", "jobs with GPUs"),
+        Measure("spread", "90th percentile of service divided by the 10th", "ratio", "jobs with GPUs"),
         Measure("again_share", "share of jobs that repeat earlier ones", "share", "jobs with GPUs"),
     ),
     thresholds=(
         Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
-        Threshold("spread", "at least", 10, "ours: if jobs are similar, their order changes little"),
+        Threshold("spread", "at least", 10, "ours: if jobs have similar sizes, their order matters little"),
     ),
     finding=(
         "{waited_longer_share} of jobs waited a minute or more, and longer than they ran. Service (GPU time) "
@@ -232,7 +232,7 @@ ORDER_BY_SERVICE = Guideline(
 )
 
 
-# Let VCs use what others leave idle, and give quota to VCs that use it.
+# Let VCs use quota that others leave idle, and move quota to VCs that use it.
 
 
 def _find_lend_quota(evidence: Evidence) -> Finding:
@@ -245,7 +245,7 @@ def _find_lend_quota(evidence: Evidence) -> Finding:
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
-    # GPUs that a VC borrows do not reduce the idle quota of another VC.
+    # Borrowed GPUs do not reduce another VC's idle quota.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
     rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")
@@ -257,7 +257,7 @@ def _find_lend_quota(evidence: Evidence) -> Finding:
         },
         notes=(*answer.notes, *waited.notes),
         rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
-        rows_title="Use of each VC's quota, the fullest first",
+        rows_title="Use of each VC's quota, highest first",
     )
 
 
@@ -266,7 +266,7 @@ def _lent(quotas: str, words: str) -> RuleChange:
 
     def change(rules: Rules) -> Rules:
         if rules.quotas not in {"partitions", "limits"}:
-            lends = "lends quotas already" if rules.quotas != "none" else "shows no quota that holds jobs back"
+            lends = "lends quotas already" if rules.quotas != "none" else "enforces no quotas that hold jobs back"
             raise LackingError(f"The log's scheduler {lends}.")
         return lending.change(rules)
 
@@ -276,20 +276,20 @@ def _lent(quotas: str, words: str) -> RuleChange:
 LEND_QUOTA = Guideline(
     id="lend-quota",
     title="Lend idle quota, and rebalance quotas",
-    question="Do jobs wait at the quota of their VC while other VCs leave theirs idle?",
+    question="Do jobs wait because their VC is at its quota while other VCs leave theirs idle?",
     measures=(
-        Measure("quota_wait_share", "share of waiting time at the VC's own quota", "share", "waits"),
+        Measure("quota_wait_share", "share of waiting time while the VC was at its own quota", "share", "waits"),
         Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
         Measure("unused_share", "share of all quotas that is unused", "share", "VCs"),
     ),
     thresholds=(
         Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
-        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
-        Threshold("unused_share", "at least", 0.1, "ours: below, there is little to lend"),
+        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
+        Threshold("unused_share", "at least", 0.1, "ours: below this, there is little to lend"),
     ),
     finding=(
-        "Jobs wait at their VC's own quota for {quota_wait_share} of the waiting time, while {unused_share} of "
-        "all quotas is unused."
+        "In {quota_wait_share} of the waiting time, the job's VC was at its own quota, while {unused_share} of "
+        "all quotas was unused."
     ),
     find=_find_lend_quota,
     advice=(
@@ -328,7 +328,7 @@ LEND_QUOTA = Guideline(
 )
 
 
-# Move submissions out of the busy hours.
+# Spread submissions over the day.
 
 _BUSY_HOURS = 8
 
@@ -381,16 +381,18 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
 SPREAD_SUBMISSIONS = Guideline(
     id="spread-submissions",
     title="Spread submissions over the day",
-    question="Do jobs arrive in a few hours of the day, and wait longer then?",
+    question="Do jobs arrive in a few hours of the day, and do they wait longer then?",
     measures=(
         Measure("busy_share", "share of jobs submitted in the 8 busiest hours of the day", "share", "jobs with GPUs"),
-        Measure("calm_ratio", "mean wait of the other hours over theirs", "ratio", "jobs with GPUs"),
-        Measure("busy_wait_s", "their mean wait", "s", "jobs of the busy hours"),
+        Measure(
+            "calm_ratio", "mean wait in the other hours divided by that in the busy hours", "ratio", "jobs with GPUs"
+        ),
+        Measure("busy_wait_s", "mean wait in the busy hours", "s", "jobs of the busy hours"),
     ),
     thresholds=(
         Threshold("busy_share", "at least", 0.5, "ours; even arrivals give a third"),
         Threshold("calm_ratio", "at most", 0.5, "ours"),
-        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
+        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
     ),
     finding=(
         "The 8 busiest hours get {busy_share} of the jobs. These jobs wait {busy_wait_s} on average, and jobs of "
@@ -426,10 +428,10 @@ SPREAD_SUBMISSIONS = Guideline(
 )
 
 
-# Cap or split jobs on so many nodes that a failure is likely to hit them before they end.
+# Cap or split jobs whose many nodes make a failure before they end likely.
 
 _LEAST_JOBS = 10
-"""Fewest jobs of a size; our choice."""
+"""Minimum number of jobs of a size; our choice."""
 
 _SIZES = """
 WITH job AS (
@@ -455,7 +457,7 @@ WHERE nodes > 0
 GROUP BY gpus
 ORDER BY gpus
 """
-"""Job sizes as in failures/ettr, with their median run time."""
+"""Job sizes as in failures/ettr, with the median run time of each."""
 
 
 def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
@@ -475,7 +477,7 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
     own_ettr = worst["ettr"] if worst else None
     gap = rest - own_ettr if rest is not None and own_ettr is not None else None
     jobs = worst["jobs"] if worst else 0
-    none = "No ten jobs of one size ran on two or more nodes long enough to measure how often they are hit."
+    none = "No job size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
     return Finding(
         {
             "hit_share": Number(
@@ -490,8 +492,8 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "The chance of being hit is that of failures/by_gang for neighbouring nodes, within the median "
-                "run time of such jobs. The training time ratio is that of failures/ettr with a checkpoint every "
+                "The chance of a hit is taken from failures/by_gang for neighbouring nodes, within the median "
+                "run time of such jobs. The training time ratio is taken from failures/ettr with a checkpoint every "
                 "hour, counting only interruptions by node failures. It includes the time spent waiting for this "
                 "many nodes."
             ),
@@ -515,17 +517,17 @@ CAP_WIDE_GANGS = Guideline(
         ),
         Measure("gpus", "GPUs of the jobs that are hit most", "GPUs", "jobs of that size"),
         Measure("jobs", "jobs of that size", "jobs", "jobs of that size"),
-        Measure("median_run_s", "their median run time", "s", "jobs of that size"),
-        Measure("ettr", "their effective training time ratio", "share", "jobs of that size"),
+        Measure("median_run_s", "median run time of jobs of that size", "s", "jobs of that size"),
+        Measure("ettr", "effective training time ratio of jobs of that size", "share", "jobs of that size"),
         Measure("rest_ettr", "effective training time ratio of all smaller jobs", "share", "smaller jobs"),
-        Measure("ettr_gap", "the difference", "share", "jobs of that size"),
+        Measure("ettr_gap", "difference between the two ratios", "share", "jobs of that size"),
     ),
     thresholds=(
         Threshold("hit_share", "more than", 0.5, "ours: a failure is then more likely than not"),
         Threshold("ettr_gap", "at least", 0.05, "ours"),
     ),
     finding=(
-        "{jobs} on about {gpus} run for {median_run_s} in the median, and with a chance of {hit_share} one of "
+        "{jobs} on about {gpus} run for a median of {median_run_s}, and with a chance of {hit_share} one of "
         "their nodes fails in that time. They make progress in {ettr} of the time since submission, smaller jobs "
         "in {rest_ettr}."
     ),
