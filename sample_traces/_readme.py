@@ -44,32 +44,33 @@ invention: a real Slurm printed it about made-up jobs, and no script draws it ag
 - **Helios**: Hu et al., *Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters*,
   SC 2021. Half of the jobs want no GPU; gang sizes, run times, final states and submissions per hour of the day.
 - **PAI**: Weng et al., *MLaaS in the Wild*, NSDI 2022. Shares of states, requests of 25 to 200 % of a GPU, GPU types,
-  run times and waits. What workers and machines use is chosen, and only a part of the jobs has it.
+  run times and waits. We chose what workers and machines use, and only some of the jobs have it.
 - **openb**: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
   Descent*, USENIX ATC 2023. Shares of requests, service classes and phases, waits and lifetimes.
-- **slurm-outages**: no study. Every node goes down 0.05 times a day, `hgx07` 0.4 times, for 6.7 h in the mean. Jobs of
-  16 nodes train one after the other, beside smaller jobs; what a node stops goes on from the last full 4 h of its run.
+- **slurm-outages**: no study. Every node goes down 0.05 times a day, `hgx07` 0.4 times, for 6.7 h on average. 16-node
+  jobs train one after the other, next to smaller jobs; a job that a node failure stops resumes from the last full 4 h
+  of its run.
   So the best interval between checkpoints of such a job is known by Young's formula.
 
-Where a figure had to give way: the Philly cluster is tiny (72 GPUs), so that its queues fill; a planned set of gangs
-runs during telemetry, so that each layout has samples; the small Helios virtual clusters give fewer but longer waits
-than the published means; PAI gangs stop at 32 instances.
+The samples differ from the studies in these points: the Philly cluster is tiny (72 GPUs), so that its queues fill; a
+planned set of gangs runs during telemetry, so that each layout has samples; the small Helios virtual clusters give
+fewer but longer waits than the published means; PAI gangs have at most 32 instances.
 
-## Making them again
+## Generate the samples again
 
     python sample_traces/make.py [--seed 2017] [-o DIR]
 
-Needs Python 3.11 and nothing else. The same seed gives the same bytes on every machine: random values use only the
+This needs only Python 3.11. The same seed gives the same bytes on every machine: random values use only the
 four basic operations, archives carry no times, and they are stored without compression. This file and `quirks.csv`
-are written by the same run; change `_readme.py`, not them.
+are written by the same run; change `_readme.py` instead.
 """
 
 TABLE_TEXT = """
 ## Planted oddities
 
 Most of these occur in the releases or follow from their documentation. Rows marked **unusable** are invented: a
-reader has to set the record aside, or the one cell where the rest can be read, and count it, while all others have to
-survive. The same list is in `quirks.csv`.
+reader must reject the record, or only the one cell if the rest is readable, and count it; all other records must be
+kept. The same list is in `quirks.csv`.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,11 @@ def test_packages_of_the_replay_keep_their_order(check_imports: ModuleType, tmp_
         "tracekit/replay/engine/build.py: replay.engine imports replay.quotas",
         "tracekit/replay/quotas/books.py: replay.quotas imports replay.cells",
     ]
+
+
+def test_the_layout_in_contributing_names_every_room(check_imports: ModuleType) -> None:
+    layout = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Layout")[2].partition("\n## ")[0]
+    # Names stand before the first gap of three spaces; a name that is missing or gone fails.
+    heads = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)*)(?: {3,}.*)?$", layout, re.MULTILINE)
+    named = [name for head in heads for name in head.split(", ")]
+    assert sorted(named) == sorted({room for line in check_imports.ROOMS for room in line} - {"__main__"})
