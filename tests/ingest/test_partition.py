@@ -239,7 +239,7 @@ def test_an_append_leaves_the_partitions_of_other_days_alone(tmp_path: Path) -> 
     "place",
     [
         "tracekit.ingest.run.lay_out",
-        pytest.param("tracekit.trace_writer.cut_table", marks=pytest.mark.thorough),
+        pytest.param("tracekit.ingest.layout.cut_table", marks=pytest.mark.thorough),
         pytest.param("tracekit.ingest.run.run_common_checks", marks=pytest.mark.thorough),
     ],
 )
