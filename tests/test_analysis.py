@@ -355,7 +355,7 @@ def test_the_limit_of_inflation_reaches_the_reader_of_files(tmp_path: Path) -> N
     (tmp_path / "log").mkdir()
     for run in (analyze, lambda source, out, **given: analyze_many([source], out, **given)):
         with pytest.raises(
-            (UsageError, SourceError), match=r"--max-inflation: 0\.5 is too small; give a number from 1"
+            (UsageError, SourceError), match=r"--max-inflation: 0\.5 is too small; give a number of at least 1"
         ):
             run(tmp_path / "log", tmp_path / "out", max_inflation=0.5)
 

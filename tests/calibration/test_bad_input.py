@@ -193,7 +193,7 @@ def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Pa
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
     says = {
-        "no waits": "cannot tell, since no job waits",
+        "no waits": "cannot tell, because no job waits",
         "no starts": TOO_FEW,
         "one job": TOO_FEW,
         "all at once": AT_ONCE,

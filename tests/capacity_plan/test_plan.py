@@ -281,6 +281,6 @@ def test_jobs_that_the_twin_never_starts_are_left_out_and_named(golden: Golden) 
     rows += [(3 * DAY + 5, 64, 60.0), (6 * DAY, 1, 1.0)]
     twin = twin_of(rows, [row[0] for row in rows], make_cluster([8]), rules=Rules(scan="skip"))
     plan = made(twin, numbers=(1,), resamples=5)
-    golden(s for s in plan.sentences if s.startswith("left out"))
+    golden(s for s in plan.sentences if s.startswith("excluded from the plan"))
     assert plan.capacity[0]["never_start_share"] == 0
     assert np.isfinite(plan.capacity[0]["mean_wait_s"])

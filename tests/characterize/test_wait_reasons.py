@@ -99,4 +99,4 @@ def test_a_log_that_tells_neither_gives_no_rows_and_says_so(make_trace: MakeTrac
     trace = make_trace(jobs=jobs(plan), attempts=attempts(plan))
     for name in ("queuing/wait_reasons", "queuing/started_by"):
         assert run_query(trace, name).is_empty()
-        assert (why_empty(name, []) or "").startswith("The source does not tell")
+        assert (why_empty(name, []) or "").startswith("The source does not record this")

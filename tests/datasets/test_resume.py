@@ -138,7 +138,7 @@ def test_a_server_that_resumes_with_wrong_bytes_is_left_after_a_second_download(
 ) -> None:
     liar = server.serve("liar", breaks_after=200_000, resumed=b"y" * 512_000)
     with pytest.raises(
-        SourceError, match=r"its SHA-256 is not [0-9a-f]{12}\.\.\., twice: the server resumes with wrong"
+        SourceError, match=r"its SHA-256 is not [0-9a-f]{12}\.\.\., twice: the server resumes with the wrong bytes"
     ):
         fetch_dataset(make_dataset(liar), tmp_path)
     assert server.ranges == [None, "bytes=200000-", "bytes=400000-"] * 2

@@ -121,7 +121,7 @@ def test_fewer_than_two_times_are_not_a_process() -> None:
         assert found["reason"] == "jobs with at least two submission times are needed"
     few = fit_arrivals(jobs_at(MONDAY + 1000 * np.arange(5.0)), "UTC", rng)
     assert few["process"] == "poisson"
-    assert "5 arrivals cannot distinguish" in few["why"]
+    assert "5 arrivals are too few to distinguish" in few["why"]
 
 
 def test_the_likelihood_of_modulated_arrivals_is_the_product_of_matrices() -> None:

@@ -80,7 +80,7 @@ def test_what_cannot_be_is_said(
         (make_trace(**workload(200)), "the Trace"),
     )
     for source, what in sources:
-        with pytest.raises(UsageError, match=f"{what} has no cluster") as caught:
+        with pytest.raises(UsageError, match=f"{what} does not describe a cluster") as caught:
             tracekit.generate(source, tmp_path / "t", jobs=10, load=0.5)
         assert "or use --scale-load" in str(caught.value)
     with pytest.raises(UsageError, match="--load and --scale-load both set"):

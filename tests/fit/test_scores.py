@@ -128,14 +128,14 @@ def test_short_logs_are_not_scored_and_say_why(make_trace: Callable[..., Trace])
     for jobs, why in (
         (
             [job(n, n / 10, 60) for n in range(600)],
-            "the log has 3 whole days of at most 100,000 jobs, and 7 are needed",
+            "the log has 3 whole days of at most 100,000 jobs, but 7 are needed",
         ),
         ([job(n, 4 * n, 60) for n in range(90)], "the first 9 days have 54 jobs and the last 4 have 24: 100 of each"),
     ):
         found = score(make_trace(jobs=jobs), 1, Progress())
         assert why in str(found["reason"])
         assert (found["best"], found["hybrid"]) == (None, None)
-    assert score(make_trace(jobs=[job(0, 1, 60)]), 0, Progress())["reason"] == "not asked for"
+    assert score(make_trace(jobs=[job(0, 1, 60)]), 0, Progress())["reason"] == "not requested"
     with pytest.raises(UsageError, match="at least 0"):
         tracekit.fit(make_trace(jobs=[job(0, 1, 60)]), scores=-1)
 

@@ -369,7 +369,7 @@ def test_one_job_and_hardly_a_day_can_be_drawn(short: WorkloadModel, tmp_path: P
 
 def test_a_model_whose_sessions_are_missing_is_refused(short: WorkloadModel) -> None:
     arrivals = {**short.document["arrivals"], "sessions": None}
-    with pytest.raises(UsageError, match="the process is 'sessions', and there are none"):
+    with pytest.raises(UsageError, match="the process is 'sessions', but the sessions are missing"):
         WorkloadModel.checked({**short.document, "arrivals": arrivals})
 
 

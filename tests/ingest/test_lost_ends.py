@@ -60,7 +60,7 @@ def test_a_later_run_excludes_one_without_a_limit_where_the_machine_is_listed(
     listed = "NodeName=gn01 Arch=x86_64 CPUTot=64 Gres=gpu:8 RealMemory=512000 State=ALLOCATED Partitions=gpu\n"
     trace = ingest(sacct(lost, *MARCH) | {"nodes.txt": listed})
     assert found_checks(trace)["running_past_limit"] == (1, 1)
-    assert trace.manifest.checks["running_past_limit"].examples == ["slurm/500: a later run has its GPUs"]
+    assert trace.manifest.checks["running_past_limit"].examples == ["slurm/500: a later run uses its GPUs"]
     found = {r["metric"]: r["value"] for r in run_query(trace, "queuing/gpu_time_held").iter_rows(named=True)}
     # From 20 February 08:00 to 3 March 00:00: 10 days and 16 hours.
     assert found["running_gpu_hours"] == 256 * 8

@@ -88,7 +88,7 @@ def test_an_object_that_ends_in_the_mark_by_chance_is_read_twice_and_whole(
 def test_one_byte_too_few_is_found(store: Store) -> None:
     address = store.put("sizes/short", CONTENT)
     store.lies = lambda asked, content: content[:-1] if asked.method == "GET" and asked.last else None
-    with pytest.raises(StoreError, match=r"gave 999 bytes instead of 1,000; the object has 1,000;"):
+    with pytest.raises(StoreError, match=r"returned 999 bytes instead of 1,000; the object has 1,000;"):
         address.read_bytes()
 
 
@@ -120,5 +120,5 @@ def test_deep_validation_counts_the_bytes_of_an_object(remote: Trace, store: Sto
     store.lies = lambda asked, content: half(asked, content) if asked.key.endswith("jobs.parquet") else None
     done = run("validate", remote.path, "--deep")
     assert done.returncode == 2
-    assert f"{remote.path}/jobs.parquet: gave {stated // 2:,} bytes instead of {stated:,}" in done.stderr
+    assert f"{remote.path}/jobs.parquet: returned {stated // 2:,} bytes instead of {stated:,}" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -201,7 +201,7 @@ def test_nothing_is_written_into_a_bucket(
         done = run(*command, cwd=tmp_path)
         assert done.returncode == 2, command
         assert (
-            "is in an object store, which tracekit can only read; write on disk, and copy it with your" in done.stderr
+            "is in an object store, which tracekit can only read; write to disk, and copy it with your" in done.stderr
         ), done.stderr
         assert done.stderr.splitlines()[-1].startswith("tracekit: error: "), done.stderr
     assert {asked.method for asked in store.asked} <= {"GET", "HEAD"}

@@ -97,7 +97,7 @@ def test_an_answer_worked_by_hand(client: TestClient, golden: Golden) -> None:
 
 
 def test_answers_about_free_gpus_of_some_jobs_say_whose_are_left_out(client: TestClient) -> None:
-    said = "GPUs that other jobs held count as free"
+    said = "GPUs allocated to other jobs count as free"
     assert said in _answer(client, "queuing/cluster_timeline", **{"where.user": "alice"})["html"]
     assert said not in _answer(client, "queuing/cluster_timeline", **MAY)["html"]
 
