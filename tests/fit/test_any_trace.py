@@ -157,6 +157,8 @@ def test_runs_without_a_known_end_cannot_be_drawn(make_trace: Callable[..., Trac
     for row in (*tables["jobs"], *tables["attempts"]):
         row |= {"end_time": None, "run_s": None}
     model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
-    with pytest.raises(UsageError, match="no durations to draw from: none of 59 has a known end; fit a Trace in which runs ended"):
+    with pytest.raises(
+        UsageError, match="no durations to draw from: none of 59 has a known end; fit a Trace in which runs ended"
+    ):
         tracekit.generate(model, tmp_path / "t", jobs=20)
     assert not (tmp_path / "t").exists()
