@@ -153,4 +153,4 @@ def test_sql_of_a_sandbox_is_refused(trace: Trace, spark: Engine, tmp_path: Path
         answer_query(trace, file, sandbox=True, engine=spark)
     found = answer_query(trace, file, engine=spark)
     assert found.frame.rows() == [(1,)]
-    assert any("put into Spark's dialect" in note for note in found.notes)
+    assert any("translated to Spark's dialect" in note for note in found.notes)
