@@ -126,7 +126,7 @@ def test_an_answer_has_a_group_of_columns_for_each_trace_and_for_its_published_n
     assert summary.count('scope="colgroup"') == 3
     assert "<small>published</small>" in summary
     assert ">3,362,981<" in summary
-    assert "Published beside measured: " in summary
+    assert "Published and measured: " in summary
 
 
 def test_moments_in_time_are_counted_and_not_shown(page: str, done: ComparisonFiles) -> None:
