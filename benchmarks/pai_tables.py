@@ -190,7 +190,7 @@ def _write_metrics(rng: np.random.Generator, path: Path, workers: _Workers, rows
 
 
 def _sometimes(rng: np.random.Generator, words: NDArray[Any], share: float) -> pl.Series:
-    """Return the words, of which only the given share stays known."""
+    """Return the words with a random part set to NULL; a share of about `share` stays."""
     return pl.select(pl.when(pl.Series(rng.random(len(words)) < share)).then(pl.Series(words))).to_series()
 
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.fuzzing.commands import COMMANDS, in_turn  # noqa: E402 -- found through the line above
-from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- the same
-from tools.fuzzing.traces import Traces, judge, make_case  # noqa: E402 -- the same
+from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- found through the path set above
+from tools.fuzzing.traces import Traces, judge, make_case  # noqa: E402 -- found through the path set above
 
 MEMORY = 6 << 30
 """Memory that the process may write to [bytes]; the chart library reserves far more address space than this."""

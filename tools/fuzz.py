@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.fuzzing.judge import judge, make_case  # noqa: E402 -- found through the line above
-from tools.fuzzing.seeds import Seed, seeds  # noqa: E402 -- the same
-from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- the same
+from tools.fuzzing.seeds import Seed, seeds  # noqa: E402 -- found through the path set above
+from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- found through the path set above
 
 MEMORY = 3 << 30
 """Maximum memory of the process [bytes]; an ordinary case uses a tenth of it."""

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.publishing import alibaba, helios, philly  # noqa: E402 -- found through the line above
-from tools.publishing.numbers import Reference, placed, pooled, read_references  # noqa: E402 -- the same
-from tracekit.characterize import list_queries  # noqa: E402 -- the same
-from tracekit.characterize.published import PublishedValue  # noqa: E402 -- the same
+from tools.publishing.numbers import Reference, placed, pooled, read_references  # noqa: E402 -- found through the path set above
+from tracekit.characterize import list_queries  # noqa: E402 -- found through the path set above
+from tracekit.characterize.published import PublishedValue  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

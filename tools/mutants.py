@@ -25,7 +25,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
 from tools.mutating.mutants import Mutant, find, is_python, sampled, text_change  # noqa: E402 -- found by the line above
-from tools.mutating.trial import Trials  # noqa: E402 -- the same
+from tools.mutating.trial import Trials  # noqa: E402 -- found through the path set above
 
 _COPIED: tuple[str, ...]
 _COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml", "README.md")

@@ -28,12 +28,12 @@ sys.path.insert(0, str(ROOT))
 
 from threadpoolctl import threadpool_limits  # noqa: E402 -- found through the line above
 
-from tracekit import ingest_logs  # noqa: E402 -- the same
-from tracekit.errors import UsageError  # noqa: E402 -- the same
-from tracekit.fit.choice import Effort  # noqa: E402 -- the same
-from tracekit.fit.node_failures import FailureLog, fit_failure_log, times_away  # noqa: E402 -- the same
-from tracekit.fit.run_times import seeded  # noqa: E402 -- the same
-from tracekit.fit.synthetic import drawn_away, drawn_until_failure  # noqa: E402 -- the same
+from tracekit import ingest_logs  # noqa: E402 -- found through the path set above
+from tracekit.errors import UsageError  # noqa: E402 -- found through the path set above
+from tracekit.fit.choice import Effort  # noqa: E402 -- found through the path set above
+from tracekit.fit.node_failures import FailureLog, fit_failure_log, times_away  # noqa: E402 -- found through the path set above
+from tracekit.fit.run_times import seeded  # noqa: E402 -- found through the path set above
+from tracekit.fit.synthetic import drawn_away, drawn_until_failure  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tracekit import ingest_logs  # noqa: E402 -- found through the line above
-from tracekit.errors import UsageError  # noqa: E402 -- the same
-from tracekit.replay.api import scenario_of  # noqa: E402 -- the same
-from tracekit.text import signed_percent  # noqa: E402 -- the same
+from tracekit.errors import UsageError  # noqa: E402 -- found through the path set above
+from tracekit.replay.api import scenario_of  # noqa: E402 -- found through the path set above
+from tracekit.text import signed_percent  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

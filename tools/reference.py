@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.manual import commands, datasets, exports, formats, guidelines, policies, queries  # noqa: E402 -- found through the line above
-from tracekit import schema  # noqa: E402 -- the same
+from tracekit import schema  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from tests.spark.alike import difference  # noqa: E402 -- found through the line above
-from tracekit.characterize import answer_query, lacks, list_queries  # noqa: E402 -- the same
-from tracekit.characterize.engines.spark.merging import ways_of  # noqa: E402 -- the same
-from tracekit.characterize.session import Session  # noqa: E402 -- the same
+from tracekit.characterize import answer_query, lacks, list_queries  # noqa: E402 -- found through the path set above
+from tracekit.characterize.engines.spark.merging import ways_of  # noqa: E402 -- found through the path set above
+from tracekit.characterize.session import Session  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

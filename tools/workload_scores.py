@@ -26,14 +26,14 @@ sys.path.insert(0, str(ROOT))
 
 from threadpoolctl import threadpool_limits  # noqa: E402 -- found through the line above
 
-from tracekit import ingest_logs  # noqa: E402 -- the same
-from tracekit.fit.api import fit  # noqa: E402 -- the same
-from tracekit.fit.generate import generate  # noqa: E402 -- the same
-from tracekit.fit.log_jobs import DAY_US, jobs_by_day  # noqa: E402 -- the same
-from tracekit.fit.model import WORKLOADS  # noqa: E402 -- the same
-from tracekit.fit.scores.figures import ROWS, figures_of  # noqa: E402 -- the same
-from tracekit.fit.scores.parts import utc_us, write_part  # noqa: E402 -- the same
-from tracekit.fit.scores.table import (  # noqa: E402 -- the same
+from tracekit import ingest_logs  # noqa: E402 -- found through the path set above
+from tracekit.fit.api import fit  # noqa: E402 -- found through the path set above
+from tracekit.fit.generate import generate  # noqa: E402 -- found through the path set above
+from tracekit.fit.log_jobs import DAY_US, jobs_by_day  # noqa: E402 -- found through the path set above
+from tracekit.fit.model import WORKLOADS  # noqa: E402 -- found through the path set above
+from tracekit.fit.scores.figures import ROWS, figures_of  # noqa: E402 -- found through the path set above
+from tracekit.fit.scores.parts import utc_us, write_part  # noqa: E402 -- found through the path set above
+from tracekit.fit.scores.table import (  # noqa: E402 -- found through the path set above
     BASELINES,
     GENERATORS,
     POLICIES,
@@ -42,8 +42,8 @@ from tracekit.fit.scores.table import (  # noqa: E402 -- the same
     score,
     waits,
 )
-from tracekit.progress import Progress  # noqa: E402 -- the same
-from tracekit.text import counted  # noqa: E402 -- the same
+from tracekit.progress import Progress  # noqa: E402 -- found through the path set above
+from tracekit.text import counted  # noqa: E402 -- found through the path set above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
