@@ -296,15 +296,15 @@ def test_the_template_is_a_mapping_that_holds(tmp_path: Path) -> None:
     path = tmp_path / "map.toml"
     path.write_text(template())
     found = load_mapping(path)
-    assert [table.table for table in found.tables] == ["jobs", "nodes", "node_events"]
-    layouts = [(section.key, section.layout) for section in found.telemetry]
+    assert [table.key for table in found.tables] == ["jobs", "nodes", "node_events"]
+    layouts = [(section.key, section.keys.layout) for section in found.telemetry]
     assert layouts == [("telemetry.dcgm", "long"), ("telemetry.cpu", "wide")]
     assert found.gpus is not None
-    assert found.tables[0].reading.missing == ("None", "NULL", "N/A")
+    assert found.tables[0].keys.missing == ("None", "NULL", "N/A")
 
 
 def test_a_table_overrides_what_the_source_says(tmp_path: Path) -> None:
     path = tmp_path / "map.toml"
     path.write_text("[source]\ntimezone = 'UTC'\ndelimiter = ';'\n[jobs]\ntimezone = 'Asia/Tokyo'\n" + JOBS)
-    reading = load_mapping(path).tables[0].reading
+    reading = load_mapping(path).tables[0].keys
     assert (reading.timezone, reading.delimiter, reading.files) == ("Asia/Tokyo", ";", ("*",))

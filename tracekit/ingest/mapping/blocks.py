@@ -111,7 +111,7 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
     delimiter = reading.delimiter or ("\t" if opened.path.lower().endswith(".tsv") else ",")
     reader = RecordReader(_uncommented(opened, reading), delimiter.encode())
-    header = list(reading.header)
+    header = [] if isinstance(reading.header, bool) else list(reading.header)
     if not header:
         first = reader.first_line()
         while reading.comment and first is not None and not first.strip():

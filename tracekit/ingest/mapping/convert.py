@@ -14,7 +14,8 @@ import polars as pl
 from tracekit.errors import UsageError
 from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows, lose
 from tracekit.ingest.mapping.blocks import chooser, read_rows
-from tracekit.ingest.mapping.values import FACTORS, clock_seconds, meanings, quantity, read_times
+from tracekit.ingest.mapping.rules import several
+from tracekit.ingest.mapping.values import clock_seconds, meanings, quantity, read_times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -115,18 +116,18 @@ def reject_rows(
     return usable
 
 
-def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
+def usable_rows(section: Section[Reading], file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the columns that the rules of a section produce for the usable records of a file."""
     with sink.opened(file) as opened:
-        for rows in read_rows(opened, section.reading, chooser(section.rules, file.path, sink)):
-            cells = converted(section.rules, rows, section.reading)
+        for rows in read_rows(opened, section.keys, chooser(section.rules, file.path, sink)):
+            cells = converted(section.rules, rows, section.keys)
             yield cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
 
 
-def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | Sequence[str] | None = None) -> pl.Series:
+def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | tuple[str, ...] | None = None) -> pl.Series:
     """Return the stripped cells of a column, NULL if unknown; `missing` lists further words for unknown."""
     cells = rows.frame[name]
-    words = ["", "[]", *reading.missing, *([missing] if isinstance(missing, str) else missing or ())]
+    words = ["", "[]", *several(reading.missing), *several(missing or ())]
     if cells.dtype.is_integer() and len(words) > 2:
         return cells.set(cells.cast(pl.String).is_in(words).fill_null(value=False), None)
     if cells.dtype != pl.String:
@@ -242,8 +243,7 @@ def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
         return clock_seconds(cells.cast(pl.String))
     if rule.entry.unit == "quantity" and unit:
         return quantity(cells.cast(pl.String), unit)
-    number = cells.cast(pl.Float64, strict=False)
-    return number * FACTORS[unit][rule.entry.unit] if unit and rule.entry.unit else number
+    return cells.cast(pl.Float64, strict=False) * rule.factor
 
 
 def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
@@ -270,21 +270,16 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
 
 def _expression(rule: ColumnRule, expression: Expression, rows: RawRows, reading: Reading) -> _Cells:
     faults, columns = [], []
-    for name in expression.names:
+    read: dict[str, tuple[str | None, str]] = {name: (None, name) for name in expression.names}
+    for alias, (table, name) in {**read, **expression.calls}.items():
         text = cell_text(name, rows, reading, rule.entry.missing)
+        if table is not None:
+            text, absent = _looked_up(text.cast(pl.String), rule, table)
+            faults.append(absent)
         number = text.cast(pl.Float64, strict=False)
-        faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
-        columns.append(number.alias(name))
-    for alias, (table, name) in expression.calls.items():
-        text, absent = _looked_up(cell_text(name, rows, reading, rule.entry.missing).cast(pl.String), rule, table)
-        number = text.cast(pl.Float64, strict=False)
-        faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
+        faults.append((text.is_not_null() & number.is_null(), f"'{alias}' is not a number"))
         columns.append(number.alias(alias))
-    frame = pl.DataFrame(columns)
-    value = frame.select(expression.polars.alias("x")).to_series()
-    unit = rule.target.unit
-    if unit and rule.entry.unit:
-        value = value * FACTORS[unit][rule.entry.unit]
+    value = pl.DataFrame(columns).select(expression.polars.alias("x")).to_series() * rule.factor
     stated = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     finished = _finish(rule, value, stated)
     return _Cells(finished.values, [*faults, *finished.faults])
@@ -301,7 +296,7 @@ def _words(rule: ColumnRule, text: pl.Series) -> _Cells:
 
 
 def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
-    words = {**{w.lower(): v == "true" for w, v in rule.words.items()}}
+    words = {word.lower(): meaning == "true" for word, meaning in rule.words.items()}
     value = text.str.to_lowercase().replace_strict(words, default=None, return_dtype=pl.Boolean)
     fault = (text.is_not_null() & value.is_null(), f"is not one of {', '.join(rule.words)}")
     return _Cells(value if rule.default is None else value.fill_null(rule.default), [fault])

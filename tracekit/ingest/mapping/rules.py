@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.decode import NonEmpty, Text, dotted
 from tracekit.errors import nearest
 from tracekit.ingest.mapping.expression import Expression, parse_expression
-from tracekit.ingest.mapping.values import EPOCHS, TEXT_UNITS, format_fault, units_of
+from tracekit.ingest.mapping.values import EPOCHS, FACTORS, TEXT_UNITS, format_fault, units_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -78,6 +78,14 @@ class Spot(NamedTuple):
         """Return the error to raise for a key here, or for the place itself."""
         return self.text.error(self.place if name is None else (*self.place, name), what, hint)
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The keys that the file has at this place."""
+        found: Any = self.text.data
+        for name in self.place:
+            found = found[name]
+        return dict(found)
+
     def only(self, given: Iterable[str], allowed: Iterable[str]) -> None:
         """Check that only allowed keys are given.
 
@@ -91,8 +99,8 @@ class Spot(NamedTuple):
             if name not in known:
                 raise self.error("no such key", name, nearest(name[:80], known))
 
-    def choice(self, name: str, value: str | None, choices: Iterable[str]) -> str | None:
-        """Return the value of a key; None if it is missing.
+    def choice(self, name: str, value: str | None, choices: Iterable[str]) -> None:
+        """Check that the value of a key, if there is one, is one of the choices.
 
         Raises
         ------
@@ -102,7 +110,6 @@ class Spot(NamedTuple):
         known = list(choices)
         if value is not None and value not in known:
             raise self.error(f"'{value}' is not an allowed value", name, nearest(value[:80], known))
-        return value
 
 
 class LookedUp(NamedTuple):
@@ -153,6 +160,11 @@ class ColumnRule:
         return self.entry.default
 
     @property
+    def factor(self) -> float:
+        """Factor from the unit of the log to the unit of the target, if the values are numbers."""
+        return FACTORS.get(self.target.unit or "", {}).get(self.entry.unit or "", 1.0)
+
+    @property
     def separator(self) -> str:
         """Separator between the texts of several columns."""
         if self.entry.separator is not None:
@@ -191,12 +203,12 @@ def parse_rule(
         raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
     if entry.lookup is not None and lookups is None:
         raise spot.error("is only for table columns", "lookup", "remove it")
-    checked_regex(spot, "file", entry.file)
+    check_regex(spot, "file", entry.file)
     spot.choice("lookup", entry.lookup, lookups or ())
     expression = _expression(spot, entry, target, lookups or ())
     _check_constant(spot, "value", entry.value, target)
-    checked_regex(spot, "regex", entry.regex)
-    checked_format(spot, "format", entry.format, relative=relative)
+    check_regex(spot, "regex", entry.regex)
+    check_format(spot, "format", entry.format, relative=relative)
     _check_unit(spot, entry, target)
     _check_constant(spot, "default", entry.default, target)
     words = _words(spot, entry, target)
@@ -248,17 +260,16 @@ def _check_constant(spot: Spot, key: str, value: object, target: Column) -> None
 
 
 def _check_unit(spot: Spot, entry: Entry, target: Column) -> None:
-    unit = spot.choice("unit", entry.unit, units_of(target.unit))
-    if unit is not None and entry.expression is not None and unit in TEXT_UNITS.values():
-        raise spot.error(
-            f"'{unit}' needs text, but an expression gives a number", "unit", "use column, or another unit"
-        )
+    spot.choice("unit", entry.unit, units_of(target.unit))
+    if entry.expression is not None and entry.unit in TEXT_UNITS.values():
+        what = f"'{entry.unit}' needs text, but an expression gives a number"
+        raise spot.error(what, "unit", "use column, or another unit")
 
 
-def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> str | None:
-    """Check that Polars can run a regular expression, and return it; `named` are the group names that it may have."""
+def check_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> None:
+    """Check that Polars can run a regular expression; `named` are the group names that it may have."""
     if pattern is None:
-        return None
+        return
     if len(pattern) > _LONGEST_REGEX:
         raise spot.error(f"is longer than {_LONGEST_REGEX:,} characters", key, "write a shorter regular expression")
     try:
@@ -276,19 +287,16 @@ def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, .
             raise spot.error(f"the group '{group}' is not allowed", key, f"name groups {', '.join(named)}")
     if named and named[0] not in groups:
         raise spot.error(f"has no group '{named[0]}'", key, f"write (?<{named[0]}>...)")
-    return pattern
 
 
-def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> str | None:
-    """Check that a time format works, and return it."""
+def check_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> None:
+    """Check that a time format, if there is one, works."""
     if form is None:
-        return None
-    fault = format_fault(form)
-    if fault:
+        return
+    if fault := format_fault(form):
         raise spot.error(f"'{form}' is not a time format", key, fault)
     if relative and form not in EPOCHS:
         raise spot.error("relative times are numbers", key, f"use one of: {', '.join(EPOCHS)}")
-    return form
 
 
 def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
@@ -301,22 +309,25 @@ def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     return word_table(spot.below("words"), entry.words)
 
 
-def word_pairs(spot: Spot, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the meanings of words, after checking that no pattern is too long."""
+def check_patterns(spot: Spot, words: Iterable[str]) -> None:
+    """Check that no word with * or ? is too long."""
     for word in words:
         if len(word) > _LONGEST_WORD and ("*" in word or "?" in word):
-            raise spot.error(
-                f"'{word[:20]}...' is a pattern of more than {_LONGEST_WORD} characters", None, "shorten it"
-            )
-    return dict(words)
+            what = f"'{word[:20]}...' is a pattern of more than {_LONGEST_WORD} characters"
+            raise spot.error(what, hint="shorten it")
 
 
 def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
     """Return a mapping from source word to common word, given the source words for each common word."""
     found: dict[str, str] = {}
     for name, given in words.items():
-        for word in (given,) if isinstance(given, str) else given:
-            word_pairs(spot, {word: name})
+        check_patterns(spot, several(given))
+        for word in several(given):
             if found.setdefault(word, name) != name:
                 raise spot.error(f"'{word}' is also under {found[word]}", name, "keep one of them")
     return found
+
+
+def several(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return a single text as a list with one entry, and a list unchanged."""
+    return (given,) if isinstance(given, str) else given

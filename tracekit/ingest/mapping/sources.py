@@ -16,7 +16,7 @@ from tracekit.databases import sql_text
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest.mapping.convert import usable_rows
 from tracekit.ingest.mapping.model import load_mapping
-from tracekit.ingest.mapping.rules import LookedUp
+from tracekit.ingest.mapping.rules import LookedUp, several
 from tracekit.ingest.mapping.tables import read_mapped_table
 from tracekit.ingest.mapping.telemetry import read_telemetry
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Format, TimeFrame
-    from tracekit.ingest.mapping.model import LogMap, Lookup
+    from tracekit.ingest.mapping.model import LogMap, Lookup, Section
     from tracekit.ingest.sink import Sink
 
 _MOST_KEYS = 1_000_000
@@ -49,16 +49,16 @@ def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None
     """
     owner: dict[str, str] = {}
     chosen: dict[str, list[SourceFile]] = {}
-    lookups = {lookup.key for lookup in log_map.lookups}
+    lookups = {section.key for section in log_map.lookups.values()}
     asides = {
         file.path
         for section in log_map.sections
         if section.key in lookups
         for file in files
-        if _named(file, section.reading.files)
+        if _named(file, several(section.keys.files))
     }
     for section in log_map.sections:
-        key, patterns = section.key, section.reading.files
+        key, patterns = section.key, several(section.keys.files)
         where = f"{log_map.file}, key {key}.files"
         every = patterns == ("*",)
         chosen[key] = [
@@ -104,7 +104,7 @@ def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Si
     SourceError
         A file cannot be read, or a lookup table has too many keys.
     """
-    found = {one.name: _words(one, files.get(one.key, []), sink) for one in log_map.lookups}
+    found = {name: _words(name, one, files.get(one.key, []), sink) for name, one in log_map.lookups.items()}
     for table in log_map.tables:
         rules = (replace(rule, tables={name: found[name] for name in rule.lookups}) for rule in table.rules)
         read_mapped_table(replace(table, rules=tuple(rules)), files[table.key], log_map, sink)
@@ -112,9 +112,9 @@ def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Si
         read_telemetry(log_map, files, sink)
 
 
-def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
-    if lookup.words is not None:
-        return LookedUp(lookup.words, exact=False)
+def _words(name: str, lookup: Section[Lookup], files: list[SourceFile], sink: Sink) -> LookedUp:
+    if lookup.keys.values is not None:
+        return LookedUp({word: str(value) for word, value in lookup.keys.values.items()}, exact=False)
     words: dict[str, str] = {}
     several: dict[str, None] = {}
     for file in files:
@@ -124,15 +124,15 @@ def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
                     several[word] = None
             if len(words) > _MOST_KEYS:
                 raise SourceError(
-                    f"has more than {_MOST_KEYS:,} keys for the lookup table {lookup.name}",
+                    f"has more than {_MOST_KEYS:,} keys for the lookup table {name}",
                     where=file.path,
                     hint="keep the rows that the log needs",
                 )
     sink.check(
-        f"several_values_in_lookup_{lookup.name}"[:80],
+        f"several_values_in_lookup_{name}"[:80],
         len(several),
         len(words),
-        f"keys of the lookup table {lookup.name} with several values; their value is unknown",
+        f"keys of the lookup table {name} with several values; their value is unknown",
         list(several),
     )
     return LookedUp({word: value for word, value in words.items() if word not in several}, exact=True)
@@ -167,7 +167,7 @@ class MapAddition:
         self.file = map_file
         self._map: LogMap = load_mapping(map_file)
         for section in self._map.sections:
-            if section.reading.files == ("*",):
+            if several(section.keys.files) == ("*",):
                 raise UsageError(
                     "does not say which files it reads",
                     where=f"{self._map.file}, key {section.key}",
@@ -190,15 +190,15 @@ class MapAddition:
         UsageError
             The log already fills one of the tables, or its times are of another kind.
         """
-        if self._map.base != frame.base:
+        if self._map.source.time_base != frame.base:
             raise UsageError(
-                f"has {self._map.base} times, but the log in the format {form.name} has {frame.base} times",
+                f"has {self._map.source.time_base} times, but the log in the format {form.name} has {frame.base} times",
                 where=str(self._map.file),
                 hint="set time_base in [source]",
             )
         sink.flush()
         sink.writer.drain()
-        tables = {table.table for table in self._map.tables} | (set(_TELEMETRY) if self._map.telemetry else set())
+        tables = {table.key for table in self._map.tables} | (set(_TELEMETRY) if self._map.telemetry else set())
         both = _SIDE_BY_SIDE + (("nodes",) if form.nodes_from_jobs else ())
         own: dict[str, Path] = {}
         for table in filter(sink.has, sorted(tables)):

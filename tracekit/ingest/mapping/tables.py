@@ -13,6 +13,7 @@ from tracekit.ingest.csv_table import SeenKeys
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, rule_text
+from tracekit.ingest.mapping.model import Jobs
 from tracekit.ingest.mapping.values import FACTORS, meanings
 from tracekit.ingest.node_lists import expand_nodes, split_outside
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
@@ -20,7 +21,8 @@ from tracekit.ingest.record_times import RecordTimes, TimeColumns
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
-    from tracekit.ingest.mapping.model import LogMap, NodeList, StatusWords, TableMap
+    from tracekit.ingest.mapping.model import LogMap, NodeList, Section, Table
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def unusable_events(
-    table: TableMap, rows: RawRows, frame: pl.DataFrame, times: RecordTimes
+    table: Section[Table], rows: RawRows, frame: pl.DataFrame, times: RecordTimes
 ) -> dict[int, tuple[str, str]]:
     """Return the records with impossible times, each with the column of the log and its first fault.
 
     Parameters
     ----------
-    table : TableMap
+    table : Section
         The rules that fill node_events.
     rows : RawRows
         The records.
@@ -51,7 +53,7 @@ def unusable_events(
     found = [(name, wrong[name], "cannot be a date of this log") for name in labels]
     end = table.rule("end_time")
     if end is not None and end.reads_text:
-        stated = rule_text(end, rows, table.reading)[0].is_not_null()
+        stated = rule_text(end, rows, table.keys)[0].is_not_null()
         found.append(("end_time", stated & frame["end_time"].is_null(), "means no instant"))
         found.append(("end_time", frame["end_time"] < frame["start_time"], "is before the start"))
     bad: dict[int, tuple[str, str]] = {}
@@ -68,7 +70,7 @@ _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
 
-def read_mapped_table(table: TableMap, files: list[SourceFile], log_map: LogMap, sink: Sink) -> None:
+def read_mapped_table(table: Section[Table], files: list[SourceFile], log_map: LogMap, sink: Sink) -> None:
     """Read the files of one table into the sink.
 
     Raises
@@ -79,19 +81,18 @@ def read_mapped_table(table: TableMap, files: list[SourceFile], log_map: LogMap,
         A file cannot be read.
     """
     rules = list(table.rules)
-    rules += [table.status.rule] if table.status else []
-    rules += [table.nodes.rule] if table.nodes else []
-    seen = SeenKeys(schema.common(table.table).primary_key)
+    rules += [rule for rule in (table.status, table.nodes) if rule is not None]
+    seen = SeenKeys(schema.common(table.key).primary_key)
     for file in files:
         prefix = f"{file.path}:" if len(files) > 1 else ""
         with sink.opened(file) as opened:
             times = RecordTimes(sink, opened.path)
-            for rows in read_rows(opened, table.reading, chooser(rules, file.path, sink)):
+            for rows in read_rows(opened, table.keys, chooser(rules, file.path, sink)):
                 _write(table, log_map, sink, opened, rows, prefix, seen, times)
 
 
 def _write(
-    table: TableMap,
+    table: Section[Table],
     log_map: LogMap,
     sink: Sink,
     opened: OpenedFile,
@@ -100,63 +101,64 @@ def _write(
     seen: SeenKeys,
     times: RecordTimes,
 ) -> None:
-    cells = converted(table.rules, rows, table.reading, prefix, _keys(table))
+    cells = converted(table.rules, rows, table.keys, prefix, _keys(table))
     lost = cells.lost
     bad = dict(cells.bad)
     nodes = None
-    if table.nodes is not None:
-        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.sources[0], rows, table.reading))
-        example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
+    if isinstance(table.keys, Jobs) and table.keys.nodes is not None:
+        listed = table.keys.nodes
+        nodes = _node_parts(listed, cell_text(listed.column, rows, table.keys))
+        example = listed.pattern or ("gpu[01-03]" if listed.expand else "...")
         wrong = nodes.filter(pl.col("node").is_null())["row"].unique()
         if len(wrong):
             nodes = nodes.filter(~pl.col("row").is_in(wrong.implode()))
             mask = pl.int_range(rows.frame.height, eager=True).is_in(wrong.implode())
-            lost = [*lost, LostCells(table.nodes.rule.label, f"is not a list of nodes like {example}", mask)]
-    frame = schema.common(table.table).conform(cells.frame)
+            lost = [*lost, LostCells(listed.column, f"is not a list of nodes like {example}", mask)]
+    frame = schema.common(table.key).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
-    if table.table == "node_events":
+    if table.key == "node_events":
         bad = unusable_events(table, rows, frame, times) | bad
     usable = np.ones(frame.height, dtype=bool)
     usable[list(bad)] = False
-    key = schema.common(table.table).primary_key
+    key = schema.common(table.key).primary_key
     if key:
         for row in seen.repeats(frame, usable):
             bad[row] = (", ".join(key), "repeats the key of an earlier record")
     source = None
     if table.status is not None:
-        source, unread = rule_text(table.status.rule, rows, table.reading)
+        source, unread = rule_text(table.status, rows, table.keys)
         source = source.cast(pl.String)
         for mask, reason in unread:
-            lost = [*lost, LostCells(table.status.rule.label, reason, mask)]
+            lost = [*lost, LostCells(table.status.label, reason, mask)]
             source = source.set(mask, _UNREAD)
     usable = reject_rows(opened, rows, bad, lost)
     kept = pl.Series(usable)
     frame = frame.filter(kept)
-    if table.table != "jobs":
-        sink.write(table.table, frame)
+    if table.key != "jobs":
+        sink.write(table.key, frame)
         return
     source = None if source is None else source.filter(kept)
     frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
-    frame = times.from_wall_clock(frame, _ALL_TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
+    frame = times.from_wall_clock(frame, _ALL_TIMES, table.keys.timezone, table.keys.doubled_hour, clocks=clocks)
     _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
 
 
-def _keys(table: TableMap) -> set[str]:
+def _keys(table: Section[Table]) -> set[str]:
     """Return the durations that replace times; without one of them, a job seems never to have started or ended."""
-    if table.table != "jobs":
+    if table.key != "jobs":
         return set()
     keys = {"queue_s"} if table.rule("start_time") is None else set()
     return keys | ({"run_s"} if table.rule("end_time") is None or table.rule("start_time") is None else set())
 
 
-def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
+def _with_cluster(table: Section[Table], frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
     if "cluster" not in frame.columns:
         return frame
     if table.rule("cluster") is None:
-        return frame.with_columns(cluster=pl.lit(log_map.cluster, dtype=pl.String))
+        return frame.with_columns(cluster=pl.lit(log_map.source.cluster, dtype=pl.String))
     rule = table.rule("cluster")
-    if table.table == "jobs" and rule is not None and rule.reads_text:
+    if table.key == "jobs" and rule is not None and rule.reads_text:
         # Job ids may repeat across clusters.
         front = (pl.col("cluster") + "/").fill_null("")
         return frame.with_columns(job_id=front + pl.col("job_id"))
@@ -164,7 +166,7 @@ def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.D
 
 
 def _write_jobs(
-    table: TableMap,
+    table: Section[Table],
     frame: pl.DataFrame,
     source: pl.Series | None,
     nodes: pl.DataFrame | None,
@@ -191,13 +193,11 @@ def _write_jobs(
     sink.write("attempts", single_attempts(jobs.filter(started)))
 
 
-def _with_status(frame: pl.DataFrame, source: pl.Series, words: StatusWords, sink: Sink) -> pl.DataFrame:
-    known = meanings(source, words.words)
+def _with_status(frame: pl.DataFrame, source: pl.Series, rule: ColumnRule, sink: Sink) -> pl.DataFrame:
+    known = meanings(source, rule.words)
     unlisted = source.is_not_null() & known.is_null()
     status = pl.select(
-        pl.when(source.is_not_null())
-        .then(known.fill_null("unknown"))
-        .otherwise(pl.lit(words.when_missing, dtype=pl.String))
+        pl.when(source.is_not_null()).then(known.fill_null("unknown")).otherwise(pl.lit(rule.default, dtype=pl.String))
     ).to_series()
     found = source.filter(unlisted).unique(maintain_order=True)
     sink.check(
@@ -214,7 +214,7 @@ def _seconds(value: pl.Expr) -> pl.Expr:
     return pl.duration(microseconds=(value * 1e6).round().cast(pl.Int64))
 
 
-def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.DataFrame:
+def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) -> pl.DataFrame:
     """Derive missing columns: the start from the wait, the end from the run time, and both durations from the times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
@@ -241,7 +241,7 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
     ).drop("line", "began", "finished")
 
 
-def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableMap, sink: Sink) -> None:
+def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: Section[Table], sink: Sink) -> None:
     for name, column, meaning in (
         ("duration_disagrees", "run_s", "jobs whose recorded duration is not end minus start; the times are used"),
         ("queue_disagrees", "queue_s", "jobs whose recorded wait is not start minus submission; the times are used"),

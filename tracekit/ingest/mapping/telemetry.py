@@ -19,7 +19,6 @@ from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows, usable_rows
 from tracekit.ingest.mapping.rules import ColumnRule, Entry
-from tracekit.ingest.mapping.values import FACTORS
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.mapping.model import LogMap, TelemetryMap
+    from tracekit.ingest.mapping.model import LogMap, Section, Telemetry
     from tracekit.ingest.sink import OpenedFile, Sink
 
 _STAGED = {
@@ -61,23 +60,26 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
 
 
 def _read_file(
-    sections: Mapping[str, TelemetryMap], gpus: pl.DataFrame | None, key: str, file: SourceFile, sink: Sink
+    sections: Mapping[str, Section[Telemetry]], gpus: pl.DataFrame | None, key: str, file: SourceFile, sink: Sink
 ) -> Iterator[pl.DataFrame]:
     section = sections[key]
     with sink.opened(file) as opened:
         times = RecordTimes(sink, opened.path)
-        for frame in _wide(section, opened, sink) if section.layout == "wide" else _narrow(section, gpus, opened, sink):
+        wide = section.keys.layout == "wide"
+        for frame in _wide(section, opened, sink) if wide else _narrow(section, gpus, opened, sink):
             dated = times.dated(frame, TimeColumns({"time": "time"}, names="node_id")).drop_nulls("time")
             yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
 
-def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
+def _narrow(
+    section: Section[Telemetry], gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink
+) -> Iterator[pl.DataFrame]:
     """Yield samples of files with one record per metric (long) or per server with all its metrics (row)."""
     metrics = section.metrics
-    in_row = section.layout == "row"
+    in_row = section.keys.layout == "row"
     rules = [*section.rules, *(metrics.values() if in_row else ())]
-    for rows in read_rows(opened, section.reading, chooser(rules, opened.path, sink)):
-        cells = converted(rules, rows, section.reading)
+    for rows in read_rows(opened, section.keys, chooser(rules, opened.path, sink)):
+        cells = converted(rules, rows, section.keys)
         bad = dict(cells.bad)
         frame = cells.frame.with_columns(line=pl.Series(rows.lines, dtype=pl.Int64))
         if gpus is not None and "uuid" in frame.columns:
@@ -112,10 +114,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
 def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
     """Return the frame with metrics named as in the Trace, and values as numbers in the Trace's units."""
     names = {rule.sources[0]: name for name, rule in metrics.items()}
-    factors = {
-        name: FACTORS[rule.target.unit][rule.entry.unit] if rule.entry.unit and rule.target.unit else 1.0
-        for name, rule in metrics.items()
-    }
+    factors = {name: rule.factor for name, rule in metrics.items()}
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
     number = frame["value"].cast(pl.Float64, strict=False)
     # The values of an unused metric may be anything.
@@ -145,7 +144,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
     )
 
 
-def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
+def _wide(section: Section[Telemetry], opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield samples of a matrix with one row per time and one column per server."""
     ((name, metric),) = section.metrics.items()
     rules: list[ColumnRule] = []
@@ -163,7 +162,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
         spec = Column("time", "datetime", "", required=True)
         rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, Entry(column=first)))
         chooser(rules, opened.path, sink)([first] if first in header else header)
-        servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
+        servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.keys.server))
         if not servers:
             raise UsageError(
                 f"no column of {opened.path} matches a server",
@@ -175,8 +174,8 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
             rules.append(replace(metric, target=value, entry=replace(metric.entry, column=server)))
         return [first, *servers]
 
-    for rows in read_rows(opened, section.reading, choose):
-        cells = converted(rules, rows, section.reading)
+    for rows in read_rows(opened, section.keys, choose):
+        cells = converted(rules, rows, section.keys)
         frame = cells.frame.with_columns(line=pl.Series(rows.lines, dtype=pl.Int64))
         frame = frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
         tall = frame.unpivot(servers, index=["time", "line"], variable_name="server", value_name="value").drop_nulls(
@@ -184,11 +183,11 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
         )
         text = pl.lit(None, dtype=pl.String)
         tall = tall.with_columns(job_id=text)
-        if section.server is None:
+        if section.keys.server is None:
             yield tall.with_columns(node_id="server", gpu_index=text, metric=pl.lit(name))
             continue
         names = pl.Series("server", servers)
-        parts = names.str.extract_groups(f"^(?:{section.server})$").struct.unnest()
+        parts = names.str.extract_groups(f"^(?:{section.keys.server})$").struct.unnest()
         where = pl.concat([names.to_frame(), parts], how="horizontal").select(
             "server", node_id="node", gpu_index=pl.col("gpu") if "gpu" in parts.columns else text
         )
