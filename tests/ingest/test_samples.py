@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.ingest.corrections import RepeatProof
+from tracekit.ingest.checks import RepeatProof
 
 NOON = dt.datetime(2017, 10, 3, 12)
 

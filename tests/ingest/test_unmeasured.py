@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.characterize import answer_query
-from tracekit.ingest.corrections import LEAST_JOBS
+from tracekit.ingest.checks import LEAST_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

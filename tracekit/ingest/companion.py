@@ -11,8 +11,6 @@ import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
@@ -20,6 +18,7 @@ import polars as pl
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
+from tracekit.plugins import modules
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -190,13 +189,7 @@ class CompanionFiles:
 @cache
 def companions(family: str) -> dict[str, Companion]:
     """Return the readers of a family, 'machines' or 'telemetry', by name."""
-    package = import_module(f"tracekit.ingest.{family}")
-    found = [
-        import_module(f"{package.__name__}.{info.name}")
-        for info in iter_modules(package.__path__)
-        if not info.name.startswith("_")
-    ]
-    readers: list[Companion] = [reader for module in found for reader in module.READERS]
+    readers: list[Companion] = [reader for module in modules(f"tracekit.ingest.{family}") for reader in module.READERS]
     return {reader.name: reader for reader in sorted(readers, key=lambda reader: reader.name)}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import UnknownFormatError, nearest
 from tracekit.ingest.interface import Format, FoundFiles
+from tracekit.plugins import modules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import RawFile
 
+_FORMATS = "tracekit.ingest.formats"
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
 """Maximum number of files whose first bytes are read: ten years of daily files."""
@@ -37,13 +39,7 @@ class Detection:
 @cache
 def all_formats() -> dict[str, Format]:
     """Return every format by name: the modules of tracekit.ingest.formats, then installed plug-ins."""
-    from tracekit.ingest import formats
-
-    known: dict[str, Format] = {}
-    for info in iter_modules(formats.__path__):
-        if not info.name.startswith("_"):
-            member = import_module(f"{formats.__name__}.{info.name}").FORMAT
-            known[member.name] = member
+    known: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in modules(_FORMATS)}
     for entry in metadata.entry_points(group=_GROUP):
         member = entry.load()
         known.setdefault(member.name, member)
@@ -58,28 +54,16 @@ def find_format(name: str) -> Format:
     UnknownFormatError
         No format has this name.
     """
-    own = _own_format(name)
-    if own is not None:
-        return own
+    # A module called like the format is tried first, because importing all formats takes long.
+    module = name.replace("-", "_")
+    if not module.startswith("_") and module in {info.name for info in iter_modules(import_module(_FORMATS).__path__)}:
+        member: Format = import_module(f"{_FORMATS}.{module}").FORMAT
+        if member.name == name:
+            return member
     formats = all_formats()
     if name not in formats:
         raise UnknownFormatError(f"unknown format '{name}'", hint=nearest(name, formats))
     return formats[name]
-
-
-def _own_format(name: str) -> Format | None:
-    """Return the format from the module of that name, without importing all others; None if no module has it."""
-    from tracekit.ingest import formats
-
-    module = name.replace("-", "_")
-    if (
-        not module.isidentifier()
-        or module.startswith("_")
-        or module not in {m.name for m in iter_modules(formats.__path__)}
-    ):
-        return None
-    member: Format = import_module(f"{formats.__name__}.{module}").FORMAT
-    return member if member.name == name else None
 
 
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:

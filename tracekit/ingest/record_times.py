@@ -211,12 +211,12 @@ class RecordTimes:
         for name, column in sequence.columns.items():
             times = frame[name]
             if before is not None:
-                compared = times < before
+                early = times < before
                 check = "ends_before_start" if column == "end_time" else "starts_before_queued"
-                early = self._found(frame, sequence, check, compared, len(compared) - compared.null_count())
-                if early is not None:
-                    self._list(frame, sequence, name, column, early, "is before an earlier time of its record")
-                    times = times.set(early, None)
+                found, reason = (check, early, early.count()), "is before an earlier time of its record"
+                wrong = self._doubt(frame, sequence, (name, column), found, reason)
+                if wrong is not None:
+                    times = times.set(wrong, None)
                     changed.append(times)
             before = _latest(before, times)
         return frame.with_columns(*stated, *changed)
@@ -236,23 +236,20 @@ class RecordTimes:
         times, submit = frame[name], frame[next(iter(sequence.columns))]
         wrong = (times < submit).fill_null(value=False) | (times > start).fill_null(value=False)
         compared = times.is_not_null() & (submit.is_not_null() | start.is_not_null())
-        found = self._found(frame, sequence, "eligible_out_of_order", wrong, int(compared.sum()))
-        if found is None:
-            return frame
+        found = ("eligible_out_of_order", wrong, int(compared.sum()))
         reason = "is before the submission or after the start of its job"
-        self._list(frame, sequence, name, "eligible_time", found, reason)
-        return frame.with_columns(times.set(found, None))
+        late = self._doubt(frame, sequence, (name, "eligible_time"), found, reason)
+        return frame if late is None else frame.with_columns(times.set(late, None))
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
         """Return `frame` with negative waits and run times [s] set to NULL; `columns` maps to the Trace's columns."""
         for name, column in columns.items():
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
-            stated = frame.height - frame[name].null_count()
-            sequence = TimeColumns({}, names)
-            below = self._found(frame, sequence, check, frame[name] < 0, stated)
-            if below is not None:
-                self._list(frame, sequence, name, column, below, "is below zero")
-                frame = frame.with_columns(frame[name].set(below, None))
+            below = frame[name] < 0
+            found = (check, below, below.count())
+            wrong = self._doubt(frame, TimeColumns(columns, names), (name, column), found, "is below zero")
+            if wrong is not None:
+                frame = frame.with_columns(frame[name].set(wrong, None))
         return frame
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
@@ -260,10 +257,9 @@ class RecordTimes:
         impossible = self._dates.impossible(frame.select(list(sequence.columns)))
         changed = []
         for name, column in sequence.columns.items():
-            dates = frame.height - frame[name].null_count()
-            wrong = self._found(frame, sequence, "impossible_dates", impossible.get(name), dates)
+            found = ("impossible_dates", impossible.get(name), frame[name].count())
+            wrong = self._doubt(frame, sequence, (name, column), found, "cannot be a date of this log")
             if wrong is not None:
-                self._list(frame, sequence, name, column, wrong, "cannot be a date of this log")
                 changed.append(frame[name].set(wrong, None))
         return frame.with_columns(changed)
 
@@ -273,52 +269,61 @@ class RecordTimes:
         none = pl.repeat(value=False, n=frame.height, eager=True)
         return {name: found[name].fill_null(value=False) if name in found else none for name in columns}
 
-    def _found(
-        self, frame: pl.DataFrame, sequence: TimeColumns, check: str, where: pl.Series | None, of: int
-    ) -> pl.Series | None:
-        """Add the rows of a mask to a check; return the mask with NULL as False, or None if it selects no row."""
-        count = 0 if where is None else int(where.sum())
-        found = None if where is None or not count else where.fill_null(value=False)
-        examples = None if found is None else frame[sequence.names].filter(found)
-        self._sink.check(check, count, of, CHECKS[check], examples)
-        return found
-
-    def _list(
+    def _doubt(
         self,
         frame: pl.DataFrame,
         sequence: TimeColumns,
-        name: str,
-        column: str,
-        where: pl.Series,
+        place: tuple[str, str],
+        found: tuple[str, pl.Series | None, int],
         reason: str,
         *bounds: str,
-    ) -> None:
-        self._sink.write(
-            "doubtful_times",
-            frame.filter(where).select(
-                *bounds,
-                source_file=pl.lit(self._path),
-                line="line",
-                job_id=pl.col(sequence.names).cast(pl.String),
-                attempt=pl.lit(None, dtype=pl.Int64) if sequence.attempt is None else pl.col(sequence.attempt),
-                column=pl.lit(column),
-                value=_as_text(frame.schema[name], name),
-                reason=pl.lit(reason),
-            ),
+    ) -> pl.Series | None:
+        """Count and list the values of one column that are wrong.
+
+        Parameters
+        ----------
+        place : tuple (str, str)
+            The column of the frame and that of the Trace.
+        found : tuple (str, Series of Boolean or None, int)
+            The check, a mask of the rows found, and the number of rows checked.
+        bounds : str
+            Columns of the frame with the earliest and the latest possible time.
+
+        Returns
+        -------
+        Series of Boolean or None
+            The mask with NULL as False; None if it selects no row.
+        """
+        check, where, of = found
+        count = 0 if where is None else int(where.sum())
+        if where is None or not count:
+            self._sink.check(check, 0, of, CHECKS[check])
+            return None
+        where = where.fill_null(value=False)
+        self._sink.check(check, count, of, CHECKS[check], frame[sequence.names].filter(where))
+        listed = frame.filter(where).select(
+            *bounds,
+            source_file=pl.lit(self._path),
+            line="line",
+            job_id=pl.col(sequence.names).cast(pl.String),
+            attempt=pl.lit(None, dtype=pl.Int64) if sequence.attempt is None else pl.col(sequence.attempt),
+            column=pl.lit(place[1]),
+            value=_as_text(frame.schema[place[0]], place[0]),
+            reason=pl.lit(reason),
         )
+        self._sink.write("doubtful_times", listed)
+        return where
 
     def _list_doubtful(
         self, frame: pl.DataFrame, sequence: TimeColumns, name: str, column: str, found: Instants
     ) -> None:
-        clocks = frame.height - frame[name].null_count()
-        certain = found.certain and found.earliest.null_count() == frame[name].null_count()
+        clocks = frame[name].count()
+        certain = found.certain and found.earliest.count() == clocks
         two = None if certain else frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
-        doubtful = self._found(frame, sequence, "ambiguous_local_time", two, clocks)
-        if doubtful is None:
-            return
         bounded = frame.with_columns(earliest=found.earliest, latest=found.latest)
         reason = "is a wall-clock time in the hour that a clock change doubles or skips"
-        self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
+        check = ("ambiguous_local_time", two, clocks)
+        self._doubt(bounded, sequence, (name, column), check, reason, "earliest", "latest")
 
 
 def _as_text(kind: pl.DataType, name: str) -> pl.Expr:

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import OutputError, TooManyRejectsError, UsageError, quoted
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
-from tracekit.ingest.checks import count_rejected_hours, run_common_checks
+from tracekit.ingest.checks import (
+    count_rejected_hours,
+    count_shown_gpus,
+    forget_lost_runs,
+    forget_unmeasured,
+    keep_last_samples,
+    run_common_checks,
+)
 from tracekit.ingest.companion import discard_answers, split_source
-from tracekit.ingest.corrections import count_shown_gpus, forget_lost_runs, forget_unmeasured, keep_last_samples
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout

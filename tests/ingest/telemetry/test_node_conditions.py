@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.telemetry.monitored import DAY, Cluster, series
-from tracekit.ingest.telemetry._node_conditions import _merged, _Points, _spans
+from tracekit.ingest.telemetry._node_conditions import outages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,12 +145,13 @@ SAMPLES = st.dictionaries(st.integers(0, 20), st.booleans(), min_size=1)
 
 @given(SAMPLES, SAMPLES)
 def test_spans_agree_with_a_walk_through_the_minutes(unknown: dict[int, bool], false: dict[int, bool]) -> None:
-    def points(samples: dict[int, bool]) -> _Points:
-        times = sorted(samples)
-        parts = [_Points(np.array(t), np.array([samples[i] for i in t])) for t in (times[::2], times[1::2]) if t]
-        return _merged(parts, READY)
-
-    found = _spans({"u": points(unknown), "f": points(false)})
+    rows = [
+        ("n", metric, minute, holds)
+        for metric, samples in (("u", unknown), ("f", false))
+        for minute, holds in samples.items()
+    ]
+    kinds = {"host": pl.String, "metric": pl.String, "time": pl.Int64, "holds": pl.Boolean}
+    found = outages(pl.DataFrame(rows, schema=kinds, orient="row"), {"u": "unknown", "f": None}, "down")
     now, began = [False, False], None
     expected: list[tuple[int, int | None]] = []
     for minute in range(21):
@@ -163,5 +164,6 @@ def test_spans_agree_with_a_walk_through_the_minutes(unknown: dict[int, bool], f
             began = None
     if began is not None:
         expected.append((began, None))
-    assert [(span.start, span.end) for span in found] == expected
-    assert [span.first for span in found] == [span.start == min([*unknown, *false]) for span in found]
+    spans = found.select(pl.col("start_time", "end_time").cast(pl.Int64)).rows()
+    assert spans == expected
+    assert found["first"].to_list() == [start == min([*unknown, *false]) for start, _ in spans]

@@ -21,7 +21,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import SourceError
-from tracekit.ingest.corrections import RepeatProof
+from tracekit.ingest.checks import RepeatProof
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs

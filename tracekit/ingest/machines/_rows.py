@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from tracekit.ingest.cells import LostValues
-from tracekit.ingest.companion import EVENT, MACHINE, MachineReader
+from tracekit.ingest.companion import EVENT, HELD, MACHINE, MachineReader
 from tracekit.ingest.localtime import decided, instants
 from tracekit.ingest.node_events import cause_of
 
@@ -86,9 +86,11 @@ def said(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
-class MachineList(MachineReader):
-    """A list of machines that shows the state of each."""
+class RecordReader(MachineReader):
+    """Reads a file record by record."""
 
+    kinds: ClassVar[tuple[str, ...]] = ("machine", "event")
+    """The kinds of rows that the file gives."""
     repeats: ClassVar[bool] = False
     """Whether a machine may have several records, such as one per partition; the last record in a block is used."""
 
@@ -97,8 +99,11 @@ class MachineList(MachineReader):
         """Yield the records of a file in blocks."""
 
     @abstractmethod
-    def machines(self, value: Any, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, each with its events; see `machines_frame` and `events_frame`.
+    def rows(self, value: Any, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of a record, each with its kind.
+
+        A machine has the columns of MACHINE, an event those that `_events_frame` reads, and a row of kind 'held' the
+        columns of HELD and `time_clock`. Missing values are NULL.
 
         Raises
         ------
@@ -107,32 +112,41 @@ class MachineList(MachineReader):
         """
 
     def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield machines, and the events whose start is known."""
+        """Yield the rows of a file; events without a start, or of a state that is in service, are only counted."""
         clock = Clock(frame, sink)
         for records in self.records(opened):
-            listed: dict[object, Row] = {}
-            shown: dict[object, list[Row]] = {}
+            found: dict[object, tuple[str, Row]] = {}
             for record in records:
                 opened.count(1)
                 lost = LostValues()
                 try:
-                    for machine, events in self.machines(record.checked(), clock, sink, lost):
-                        key = (machine["cluster"], machine["host"]) if self.repeats else len(listed)
-                        listed[key] = machine
-                        if events:
-                            shown[key] = events
+                    for kind, row in self.rows(record.checked(), clock, sink, lost):
+                        found[(kind, row["cluster"], row["host"]) if self.repeats else len(found)] = kind, row
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue
                 lost.count(sink)
-            happened = [event for events in shown.values() for event in events]
-            untimed = [event["host"] for event in happened if event["start"] == (None, None)]
-            if untimed:
+            machines, events, held = (
+                [row for of, row in found.values() if of == kind] for kind in ("machine", "event", "held")
+            )
+            timed = [event for event in events if event["start"] != (None, None)]
+            if len(timed) < len(events):
+                untimed = [event["host"] for event in events if event["start"] == (None, None)]
                 sink.check("states_without_time", len(untimed), None, _UNTIMED, untimed)
-            yield "machine", machines_frame(list(listed.values()))
-            yield "event", events_frame([event for event in happened if event["start"] != (None, None)], clock)
+            if "machine" in self.kinds:
+                rows = [{name: machine.get(name) for name in MACHINE} for machine in machines]
+                yield "machine", pl.DataFrame(rows, schema=MACHINE)
+            if "event" in self.kinds:
+                yield "event", _events_frame([event for event in timed if event["state"] is not None], clock)
+            if self.kinds == ("event",):
+                fit = [f"{event['host']}: {event['words']}" for event in events if event["state"] is None]
+                sink.check("events_of_fit_nodes", len(fit), len(events), _FIT, fit)
+            if "held" in self.kinds:
+                shown = pl.DataFrame(held, schema={**HELD, "time_clock": pl.Datetime("us")})
+                yield "held", shown.with_columns(time=clock.utc(shown, "time")).select(list(HELD))
 
 
+_FIT = "events whose state does not take a node out of service"
 _UNTIMED = "machines that a list shows out of service without a start time; they give no event"
 
 
@@ -148,12 +162,7 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
     )
 
 
-def machines_frame(rows: list[Row]) -> pl.DataFrame:
-    """Return rows as machines; values missing from a row are NULL."""
-    return pl.DataFrame([{name: row.get(name) for name in MACHINE} for row in rows], schema=MACHINE)
-
-
-def events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
+def _events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
     """Return rows with host, cluster, state, reason and source as events.
 
     Each row may have a start and an end as returned by `Clock.read`.

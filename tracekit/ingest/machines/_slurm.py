@@ -123,8 +123,8 @@ def listed(
     memory_mib: int | None,
     event: Row | None,
     cluster: Any = None,
-) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield each machine of some node lists, with the reasons why it is out of service; `gpus` comes from `gpus_of`.
+) -> Iterator[tuple[str, Row]]:
+    """Yield each machine of some node lists, and the event that takes it out of service; `gpus` comes from `gpus_of`.
 
     Raises
     ------
@@ -140,4 +140,6 @@ def listed(
     }
     for nodes in node_lists:
         for host in expand_nodes(nodes):
-            yield {**machine, "host": host}, [] if event is None else [{**event, "cluster": cluster, "host": host}]
+            yield "machine", {**machine, "host": host}
+            if event is not None:
+                yield "event", {**event, "cluster": cluster, "host": host}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
 from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
 from tracekit.ingest.json_array import array_items, array_of
-from tracekit.ingest.machines._rows import MachineList, part, unknown_devices
+from tracekit.ingest.machines._rows import RecordReader, part, unknown_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 
 
-class KubernetesNodes(MachineList):
+class KubernetesNodes(RecordReader):
     """`kubectl get nodes -o json`."""
 
     name = "kubernetes-nodes"
@@ -65,12 +65,12 @@ class KubernetesNodes(MachineList):
         """Yield the nodes."""
         return array_items(opened, ("items",))
 
-    def machines(
-        self, value: dict[str, Any], clock: Clock, sink: Sink, lost: LostValues
-    ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield a machine, with one event per reason why it is not ready or accepts no pods."""
+    def rows(self, value: dict[str, Any], clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+        """Yield a machine, and one event per reason why it is not ready or accepts no pods."""
         machine = _machine(value, sink, lost)
-        yield machine, list(_events(value, machine["host"], clock, lost))
+        yield "machine", machine
+        for event in _events(value, machine["host"], clock, lost):
+            yield "event", event
 
 
 def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, Any]:

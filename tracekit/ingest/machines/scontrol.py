@@ -16,13 +16,9 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
-
 from tracekit.gpu_parts import has_profile, part_of_gpu
-from tracekit.ingest.cells import LostValues
-from tracekit.ingest.companion import HELD, MachineReader
 from tracekit.ingest.formats._slurm_cells import duration_s
-from tracekit.ingest.machines._rows import Clock, MachineList, Row
+from tracekit.ingest.machines._rows import RecordReader
 from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, listed
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.records import Record, line_blocks
@@ -30,7 +26,8 @@ from tracekit.ingest.records import Record, line_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.cells import LostValues
+    from tracekit.ingest.machines._rows import Clock, Row
     from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -101,7 +98,7 @@ def field_of(text: str, name: str) -> str | None:
 _REASON = re.compile(r"\sReason=(.*?)\s\[[^\s\[\]@]*@([^\s\[\]]+)\](?=\s|$)", re.DOTALL)
 
 
-class ScontrolNodes(MachineList):
+class ScontrolNodes(RecordReader):
     """`scontrol show nodes`."""
 
     name = "scontrol"
@@ -117,8 +114,8 @@ class ScontrolNodes(MachineList):
         """Yield the records of nodes."""
         return scontrol_records(opened.stream, b"NodeName=")
 
-    def machines(self, value: Printed, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, with the events that keep them out of service."""
+    def rows(self, value: Printed, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+        """Yield the machines of a record, and the events that keep them out of service."""
         text = value.text
         names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
         fields = {name: field_of(text, name) for name in names}
@@ -153,11 +150,12 @@ _OWN = re.compile(r"\sUserId=\S+\(\d+\)\s+GroupId=")
 _MOST_INDEX = 4_096
 
 
-class ScontrolJobs(MachineReader):
+class ScontrolJobs(RecordReader):
     """`scontrol -d show job`."""
 
     name = "scontrol-jobs"
     title = "GPUs held by running jobs, printed by scontrol --details show job"
+    kinds = ("held",)
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
         """Return whether the file begins with job records, after comments and blank lines."""
@@ -165,23 +163,20 @@ class ScontrolJobs(MachineReader):
             re.match(rb"(?:\xef\xbb\xbf)?(?:(?:#[^\n]*)?\r?\n)*JobId=\d+ (?:[^\n]{0,4000} )?JobName=", head) is not None
         )
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield the GPUs that each job held on each node at each poll; jobs without GPUs give no rows."""
-        clock = Clock(frame, sink)
-        for records in scontrol_records(opened.stream, b"JobId="):
-            rows: list[Row] = []
-            for record in records:
-                opened.count(1)
-                lost = LostValues()
-                try:
-                    printed: Printed = record.checked()
-                    rows += _held(printed.text, printed.stamp, clock, lost)
-                except ValueError as error:
-                    opened.reject(record.line, None, str(error), record.raw)
-                    continue
-                lost.count(sink)
-            found = pl.DataFrame(rows, schema={**HELD, "time_clock": pl.Datetime("us")})
-            yield "held", found.with_columns(time=clock.utc(found, "time")).select(list(HELD))
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the records of jobs."""
+        return scontrol_records(opened.stream, b"JobId=")
+
+    def rows(
+        self,
+        value: Printed,
+        clock: Clock,
+        sink: Sink,  # noqa: ARG002 -- nothing to count
+        lost: LostValues,
+    ) -> Iterator[tuple[str, Row]]:
+        """Yield the GPUs that a job held on each node when the record was printed; a job without GPUs gives no rows."""
+        for row in _held(value.text, value.stamp, clock, lost):
+            yield "held", row
 
 
 def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[Row]:

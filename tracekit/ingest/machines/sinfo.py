@@ -13,8 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError
-from tracekit.ingest.companion import MachineReader
-from tracekit.ingest.machines._rows import Clock, MachineList, Row, events_frame, said
+from tracekit.ingest.machines._rows import RecordReader, said
 from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, is_node_state, listed
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.records import Joined, Record, line_blocks
@@ -22,10 +21,8 @@ from tracekit.ingest.records import Joined, Record, line_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import polars as pl
-
     from tracekit.ingest.cells import LostValues
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.machines._rows import Clock, Row
     from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -100,7 +97,7 @@ _SIZES = frozenset({"gres", "cpus", "memory", "s:c:t", "partition"})
 _DELIMITERS = "|;,\t"
 
 
-class SinfoTable(MachineList):
+class SinfoTable(RecordReader):
     """`sinfo`."""
 
     name = "sinfo"
@@ -128,10 +125,8 @@ class SinfoTable(MachineList):
         stream = Joined(head, opened.stream)
         return table_rows(stream, lambda _: names, delimiter=delimiter, free="reason", skip=skip)
 
-    def machines(
-        self, value: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
-    ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a row, with the events that keep them out of service."""
+    def rows(self, value: dict[str, str], clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+        """Yield the machines of a row, and the events that keep them out of service."""
         state = value["state"]
         if not is_node_state(state):
             raise ValueError(f"'{state[:40]}' is not a node state")
@@ -171,43 +166,53 @@ def _number(text: str | None) -> int | None:
 _COMMAND = "sacctmgr --parsable2 show event format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,User"
 
 
-class SacctmgrEvents(MachineReader):
+class SacctmgrEvents(RecordReader):
     """`sacctmgr show event`."""
 
     name = "sacctmgr"
+    kinds = ("event",)
     title = "times in which nodes were down or drained, printed by sacctmgr --parsable2 show event"
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
         """Return whether the first line names the event columns."""
         return {"nodename", "timestart"} <= set(_names(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]))
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield events; events whose state does not take a node out of service are only counted.
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the rows of the table.
 
         Raises
         ------
         SourceError
             The column for the state or the end is missing.
         """
-        clock = Clock(frame, sink)
-        other: list[str] = []
-        events = 0
-        for rows in table_rows(opened.stream, _header(opened.path), free="reason"):
-            found: list[Row] = []
-            for row in rows:
-                opened.count(1)
-                try:
-                    made = _events(row.checked(), clock)
-                except ValueError as error:
-                    opened.reject(row.line, None, str(error), row.raw)
-                    continue
-                events += len(made)
-                other += [f"{e['host']}: {row.value['state']}" for e in made if e["state"] is None]
-                found += [event for event in made if event["state"] is not None]
-            yield "event", events_frame(found, clock)
-        sink.check(
-            "events_of_fit_nodes", len(other), events, "events whose state does not take a node out of service", other
-        )
+        return table_rows(opened.stream, _header(opened.path), free="reason")
+
+    def rows(
+        self,
+        value: dict[str, str],
+        clock: Clock,
+        sink: Sink,  # noqa: ARG002 -- nothing to count
+        lost: LostValues,  # noqa: ARG002 -- a row with a cell that cannot be read is rejected
+    ) -> Iterator[tuple[str, Row]]:
+        """Yield the events of a row, one for each node; the row of a cluster has no node."""
+        if not value["nodename"]:
+            return
+        start, end = clock.read(value["timestart"]), clock.read(value["timeend"])
+        if start == (None, None):
+            raise ValueError("TimeStart is not a time")
+        if any(a is not None and b is not None and b < a for a, b in zip(start, end, strict=True)):
+            raise ValueError("TimeEnd is before TimeStart")
+        event = {
+            "cluster": said(value.get("cluster")),
+            "state": fitness(value["state"]),
+            "words": value["state"],
+            "reason": value.get("reason"),
+            "source": "slurm",
+            "start": start,
+            "end": end,
+        }
+        for host in expand_nodes(value["nodename"]):
+            yield "event", {**event, "host": host}
 
 
 def _names(line: bytes) -> list[str]:
@@ -225,25 +230,6 @@ def _header(path: str) -> Callable[[bytes], list[str]]:
         return names
 
     return read
-
-
-def _events(cells: dict[str, str], clock: Clock) -> list[Row]:
-    if not cells["nodename"]:
-        return []
-    start, end = clock.read(cells["timestart"]), clock.read(cells["timeend"])
-    if start == (None, None):
-        raise ValueError("TimeStart is not a time")
-    if any(a is not None and b is not None and b < a for a, b in zip(start, end, strict=True)):
-        raise ValueError("TimeEnd is before TimeStart")
-    event = {
-        "cluster": said(cells.get("cluster")),
-        "state": fitness(cells["state"]),
-        "reason": cells.get("reason"),
-        "source": "slurm",
-        "start": start,
-        "end": end,
-    }
-    return [{**event, "host": host} for host in expand_nodes(cells["nodename"])]
 
 
 READERS = (SinfoTable(), SacctmgrEvents())

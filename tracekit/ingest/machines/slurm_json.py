@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tracekit.ingest.json_array import array_items, array_of
-from tracekit.ingest.machines._rows import MachineList, part
+from tracekit.ingest.machines._rows import RecordReader, part
 from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, listed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _NODE = re.compile(rb'"(real_memory|slurmd_version|gres_drained|slurmd_start_tim
 _GROUP = re.compile(rb'"(weight|sockets)"\s*:')
 
 
-class SlurmJson(MachineList):
+class SlurmJson(RecordReader):
     """`sinfo --json`, `scontrol show nodes --json`."""
 
     name = "slurm-json"
@@ -46,14 +46,14 @@ class SlurmJson(MachineList):
         """Yield the nodes, or groups of nodes."""
         return array_items(opened, _KEYS)
 
-    def machines(
+    def rows(
         self,
         value: dict[str, Any],
         clock: Clock,  # noqa: ARG002 -- times are epoch seconds
         sink: Sink,
         lost: LostValues,
-    ) -> Iterator[tuple[Row, list[Row]]]:
-        """Yield the machines of a record, with the events that keep them out of service."""
+    ) -> Iterator[tuple[str, Row]]:
+        """Yield the machines of a record, and the events that keep them out of service."""
         group = "name" not in value
         names = _words(part(value, "nodes", "nodes") if group else value.get("name"))
         state = part(value, "node", "state") if group else value.get("state")

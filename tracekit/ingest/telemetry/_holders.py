@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.telemetry._metrics import DIVIDED, METRICS, OWN
 from tracekit.ingest.telemetry._pivot import WIDEST
 from tracekit.ingest.telemetry._series import frame_of
@@ -84,15 +85,13 @@ def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     con.execute("DELETE FROM placed WHERE node_id IS NULL OR gpu_index IS NULL")
     con.execute(_PLACES)
     con.execute("CREATE TABLE holder AS SELECT DISTINCT holder, name FROM placed WHERE holder IS NOT NULL")
+    of = "(SELECT DISTINCT node_id FROM placed)"
     for name, condition, meaning in (
         ("telemetry_of_unknown_nodes", "known IS NULL", _UNKNOWN),
         ("telemetry_of_doubtful_nodes", "NOT known", _SHARED_NAME),
     ):
-        count, of, examples = con.execute(
-            f"""SELECT count(DISTINCT node_id) FILTER (WHERE {condition}), count(DISTINCT node_id),
-                       coalesce(list_sort(list(DISTINCT node_id) FILTER (WHERE {condition})), [])[:5] FROM placed"""
-        ).fetchall()[0]
-        sink.check(name, count, of, meaning, examples)
+        check = SqlCheck(name, meaning, f"SELECT DISTINCT node_id FROM placed WHERE {condition}", of)
+        run_checks(con, sink, [check])
 
 
 # A monitor identifies a job by the scheduler's number (the id without cluster and without the suffix of a reused id),

@@ -11,8 +11,7 @@ event then begins with that sample, and is counted. An event that the last sampl
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -23,10 +22,9 @@ from tracekit.ingest.telemetry._series import Labels
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._series import Samples
@@ -65,41 +63,32 @@ def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
     return str(name), Labels(node if isinstance(node, str) else None, None, None, None, None, None, None)
 
 
-class _Points(NamedTuple):
-    """Samples of one series, without those between two equal samples."""
-
-    times: NDArray[np.int64]
-    holds: NDArray[np.bool_]
-
-
-class _Span(NamedTuple):
-    """A time in which a condition held [us since 1970]; `end` is None if the last sample still shows it."""
-
-    start: int
-    end: int | None
-    words: str | None
-    first: bool
-    """Whether the first sample already shows it."""
-
-
 class NodeConditions:
     """Collects samples of conditions, and writes the resulting events."""
 
     def __init__(self) -> None:
-        self._points: dict[str | None, dict[str, list[_Points]]] = defaultdict(lambda: defaultdict(list))
+        kinds = {"host": pl.String, "metric": pl.String, "time": pl.Int64, "holds": pl.Boolean}
+        self._parts = [pl.DataFrame(schema=kinds)]
+        self._nameless = 0
 
     def __bool__(self) -> bool:
         """Return whether there is any sample."""
-        return bool(self._points)
+        return len(self._parts) > 1 or self._nameless > 0
 
     def add(self, samples: Samples) -> bool:
         """Add samples, and return whether they belong to a condition."""
-        if samples.metric not in _WORDS and samples.metric != _CORDONED:
+        metric, host = samples.metric, samples.labels.host
+        if metric not in (*_WORDS, _CORDONED):
             return False
-        holds = samples.values > 0.5
+        if host is None:
+            self._nameless += 1
+            return True
+        holds = (samples.values > 0.5) != (metric == f"{_READY}.true")
+        # Samples between two equal samples change nothing.
         kept = np.ones(len(holds), dtype=bool)
         kept[1:-1] = (holds[1:-1] != holds[:-2]) | (holds[1:-1] != holds[2:])
-        self._points[samples.labels.host][samples.metric].append(_Points(samples.times[kept], holds[kept]))
+        part = pl.DataFrame({"time": samples.times[kept], "holds": holds[kept]})
+        self._parts.append(part.select(pl.lit(host).alias("host"), pl.lit(metric).alias("metric"), "time", "holds"))
         return True
 
     def write(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
@@ -110,95 +99,83 @@ class NodeConditions:
         con : DuckDB connection
             Contains the log's nodes and placements.
         """
-        nameless = self._points.pop(None, {})
-        if nameless:
-            sink.check("node_conditions_without_node", sum(map(len, nameless.values())), None, _NO_NODE)
+        if self._nameless:
+            sink.check("node_conditions_without_node", self._nameless, None, _NO_NODE)
         known = con.execute(
             "SELECT node_id, any_value(cluster) FROM (SELECT node_id, cluster FROM nodes UNION ALL "
             "SELECT node_id, NULL FROM placements) GROUP BY node_id ORDER BY node_id"
         ).fetchall()
-        hosts = sorted(host for host in self._points if host is not None)
+        samples = pl.concat(self._parts)
+        hosts = samples["host"].unique().sort().to_list()
         ids, doubtful = machine_ids([Machine(*row) for row in known], (Machine(host, None) for host in hosts))
         sink.check("ambiguous_node_conditions", len(doubtful), len(hosts), _AMBIGUOUS, doubtful)
-        nodes = {host: ids[Machine(host, None)] for host in hosts if Machine(host, None) in ids}
-        rows = [(node, *event) for host, node in nodes.items() for event in _events(self._points[host])]
-        old = [node for node, *_, first in rows if first]
-        sink.check("node_conditions_before_samples", len(old), len(rows), _BEFORE, old)
-        _write(con, [row[:-1] for row in rows], sorted(set(nodes.values())), sink)
+        nodes = pl.DataFrame(
+            [(machine.name, node) for machine, node in ids.items()],
+            schema={"host": pl.String, "node_id": pl.String},
+            orient="row",
+        )
+        events = (
+            pl.concat([outages(samples, _WORDS, "down"), outages(samples, {_CORDONED: None}, "drained")])
+            .sort("host", maintain_order=True)
+            .join(nodes, on="host", maintain_order="left")
+        )
+        old = events.filter("first")["node_id"]
+        sink.check("node_conditions_before_samples", len(old), len(events), _BEFORE, old)
+        if not len(events) and not sink.has("node_events"):
+            return
+        causes = [cause_of(words) for words in events["source_cause"]]
+        rows = events.with_columns(pl.Series("cause", causes, dtype=pl.String), source=pl.lit(SOURCE))
+        con.register("condition_event", rows.drop("host", "first").to_arrow())
+        con.register("condition_node", nodes.select("node_id").to_arrow())
+        listed = f"source IS NOT DISTINCT FROM '{_LIST}' AND node_id IN (SELECT node_id FROM condition_node)"
+        if sink.has("node_events"):
+            left = con.execute(f"SELECT count(*) FROM {sink.rows('node_events')} WHERE {listed}").fetchall()[0][0]
+            if left:
+                sink.note(f"states in Kubernetes node lists are ignored ({left}), because samples show when they end")
+        add_events(con, sink, "SELECT * FROM condition_event", f"NOT ({listed})")
+        on = counted(nodes["node_id"].n_unique(), "Kubernetes nodes")
+        sink.note(f"{counted(len(events), 'events')} of {on} from {SOURCE}")
 
 
-def _events(points: dict[str, list[_Points]]) -> Iterator[tuple[int, int | None, str, str | None, bool]]:
-    """Yield start, end, state, words, and whether the first sample shows it."""
-    for span in _spans({words: _merged(points[name], name) for name, words in _WORDS.items() if name in points}):
-        yield span.start, span.end, "down", span.words, span.first
-    if _CORDONED in points:
-        for span in _spans({None: _merged(points[_CORDONED], _CORDONED)}):
-            yield span.start, span.end, "drained", None, span.first
+def outages(samples: pl.DataFrame, words: Mapping[str, str | None], state: str) -> pl.DataFrame:
+    """Return the times in which at least one of the metrics `words` holds, each according to its last sample.
 
+    Parameters
+    ----------
+    samples : DataFrame
+        Columns host, metric, time [us since 1970] and holds. If two samples of the same time differ, the metric holds.
 
-def _merged(parts: list[_Points], name: str) -> _Points:
-    """Return the samples of all answers in order; if two of the same time differ, the node is out of service."""
-    times, holds = np.concatenate([p.times for p in parts]), np.concatenate([p.holds for p in parts])
-    if name == f"{_READY}.true":
-        holds = ~holds
-    instants, at = np.unique(times, return_inverse=True)
-    any_holds = np.zeros(len(instants), dtype=bool)
-    np.logical_or.at(any_holds, at, holds)
-    return _Points(instants, any_holds)
-
-
-def _spans(series: dict[str | None, _Points]) -> list[_Span]:
-    """Return the times in which any of the series holds, each according to its last sample."""
-    if not series:
-        return []
-    instants = np.unique(np.concatenate([p.times for p in series.values()]))
-    holds = np.zeros((len(series), len(instants)), dtype=bool)
-    for row, points in enumerate(series.values()):
-        last = np.searchsorted(points.times, instants, side="right") - 1
-        holds[row, last >= 0] = points.holds[last[last >= 0]]
-    out = holds.any(axis=0)
-    turns = np.flatnonzero(np.diff(out.astype(np.int8), prepend=0))
-    words = list(series)
-    found = []
-    for start, end in zip(turns[::2], [*turns[1::2], None], strict=False):
-        said = next((words[row] for row in np.flatnonzero(holds[:, start]) if words[row]), None)
-        until = None if end is None else int(instants[end])
-        found.append(_Span(int(instants[start]), until, said, bool(start == 0)))
-    return found
-
-
-def _write(
-    con: duckdb.DuckDBPyConnection,
-    rows: list[tuple[str, int, int | None, str, str | None]],
-    nodes: list[str],
-    sink: Sink,
-) -> None:
-    frame = pl.DataFrame(
-        rows,
-        schema={
-            "node_id": pl.String,
-            "start": pl.Int64,
-            "end": pl.Int64,
-            "state": pl.String,
-            "source_cause": pl.String,
-        },
-        orient="row",
-    ).select(
-        "node_id",
-        *(pl.col(name).cast(pl.Datetime("us")).alias(f"{name}_time") for name in ("start", "end")),
-        "state",
-        pl.Series("cause", [cause_of(row[4]) for row in rows], dtype=pl.String),
-        "source_cause",
-        pl.lit(SOURCE).alias("source"),
+    Returns
+    -------
+    DataFrame
+        Columns host, start_time, end_time (NULL if the last sample still shows the outage), state, source_cause (the
+        words of the first metric that holds at the start), and `first`: whether the host's first sample shows it.
+    """
+    own = samples.filter(pl.col("metric").is_in(list(words))).group_by("host", "metric", "time").agg(pl.col("holds").any())
+    shown = [name for name in words if name in own["metric"]]
+    wide = (
+        samples.select("host", "time").clear()
+        if own.is_empty()
+        else own.pivot("metric", index=["host", "time"], values="holds").sort("host", "time")
     )
-    if not rows and not sink.has("node_events"):
-        return
-    con.register("condition_event", frame.to_arrow())
-    con.register("condition_node", pl.DataFrame({"node_id": nodes}, schema={"node_id": pl.String}).to_arrow())
-    listed = f"source IS NOT DISTINCT FROM '{_LIST}' AND node_id IN (SELECT node_id FROM condition_node)"
-    if sink.has("node_events"):
-        left = con.execute(f"SELECT count(*) FROM {sink.rows('node_events')} WHERE {listed}").fetchall()[0][0]
-        if left:
-            sink.note(f"states in Kubernetes node lists are ignored ({left}), because samples show when they end")
-    add_events(con, sink, "SELECT * FROM condition_event", f"NOT ({listed})")
-    sink.note(f"{counted(len(rows), 'events')} of {counted(len(nodes), 'Kubernetes nodes')} from {SOURCE}")
+    wide = wide.with_columns(pl.col(shown).forward_fill().over("host"))
+    said = [pl.when(name).then(pl.lit(words[name], dtype=pl.String)) for name in shown]
+    out, none = pl.any_horizontal(pl.lit(value=False), *shown).fill_null(value=False), pl.lit(None, dtype=pl.String)
+    return (
+        wide.with_columns(out=out, source_cause=pl.coalesce(*said, none))
+        .with_columns(
+            turns=pl.col("out") != pl.col("out").shift(1, fill_value=False).over("host"),
+            first=pl.int_range(pl.len()).over("host") == 0,
+        )
+        .filter("turns")
+        .with_columns(end=pl.col("time").shift(-1).over("host"))
+        .filter("out")
+        .select(
+            "host",
+            pl.col("time").cast(pl.Datetime("us")).alias("start_time"),
+            pl.col("end").cast(pl.Datetime("us")).alias("end_time"),
+            pl.lit(state).alias("state"),
+            "source_cause",
+            "first",
+        )
+    )

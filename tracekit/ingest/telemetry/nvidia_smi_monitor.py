@@ -1,24 +1,29 @@
-"""Read GPU and process tables printed by `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon`.
+"""Read tables printed by `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon`, and `nvidia-smi -q -x`.
 
-docs.nvidia.com/deploy/nvidia-smi. A record is a line below a header, which begins with # and is repeated. Times are the
-wall clock of the machine, to the second, and the file name (or folder name) must contain the machine's name. Without
-`-o DT`, and in plain dcgmi output, lines have no time; for dcgmi, `| ts '%Y-%m-%d %H:%M:%S'` puts one before each line.
-A dash means no value.
+docs.nvidia.com/deploy/nvidia-smi. Times are the wall clock of the machine, to the second, and the file name (or folder
+name) must contain the machine's name.
 
-pmon has one line per process: the use of a GPU's processes at one time is added up if any of them reports it. A GPU
-without processes has no use.
+In a table, a record is a line below a header, which begins with # and is repeated. Without `-o DT`, and in plain dcgmi
+output, lines have no time; for dcgmi, `| ts '%Y-%m-%d %H:%M:%S'` puts one before each line. A dash means no value. pmon
+has one line per process: the use of a GPU's processes at one time is added up if any of them reports it. A GPU without
+processes has no use.
+
+`nvidia-smi -q -x` prints one XML document per time; with `-l SECONDS`, a file contains several. A record is a line.
+GPUs are numbered in the order in which a document lists them, like nvidia-smi numbers them. N/A means no value, and
+values for parts of a divided GPU (MIG) are not used for the whole GPU.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.records import text_lines
+from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
@@ -104,8 +109,6 @@ def _use_of_none(columns: list[str], header: str) -> str:
 
 def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]:
     """Yield the samples of records that cover complete times; the processes of a GPU are added up."""
-    if not rows:
-        return
     used: dict[tuple[str, int], dict[str, float | None]] = {}
     for row in rows:
         found = used.setdefault((row.time, row.gpu), dict.fromkeys(row.values))
@@ -114,12 +117,18 @@ def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]
                 found[metric] = 0.0
             elif value is not None:
                 found[metric] = (found[metric] or 0.0) + value if row.pid is not None else value
-    table = pl.DataFrame(
-        [(time, gpu, *values.values()) for (time, gpu), values in used.items()],
-        schema={"time": pl.String, "gpu_index": pl.Int64, **dict.fromkeys(rows[0].values, pl.Float64)},
-        orient="row",
-    ).with_columns(uuid=pl.lit(None, dtype=pl.String))
-    local = table["time"].str.to_datetime("%Y%m%d %H:%M:%S", strict=False, time_unit="us")
+    totals = [{"time": time, "gpu_index": gpu, **values} for (time, gpu), values in used.items()]
+    yield from _timed(totals, "%Y%m%d %H:%M:%S", host, frame)
+
+
+def _timed(rows: list[dict[str, Any]], form: str, host: str, frame: TimeFrame) -> Iterator[Samples]:
+    """Yield the samples of rows with time (text in the format `form`), gpu_index, uuid if known, and metrics."""
+    if not rows:
+        return
+    metrics = dict.fromkeys(name for name in METRICS if any(name in row for row in rows))
+    schema = {"time": pl.String, "gpu_index": pl.Int64, "uuid": pl.String, **dict.fromkeys(metrics, pl.Float64)}
+    table = pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema)
+    local = table["time"].str.to_datetime(form, strict=False, time_unit="us")
     yield from samples_of(table.with_columns(time=to_utc(local, frame.timezone)).drop_nulls("time"), host)
 
 
@@ -162,4 +171,92 @@ def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
     return _Row(f"{day} {clock}", int(gpu), cells.get("pid"), values)
 
 
-READERS = (MonitorReader(),)
+_FIELDS: Final = {
+    ("utilization", "gpu_util"): "DCGM_FI_DEV_GPU_UTIL",
+    ("fb_memory_usage", "used"): "DCGM_FI_DEV_FB_USED",
+    ("gpu_power_readings", "instant_power_draw"): "DCGM_FI_DEV_POWER_USAGE",
+    ("gpu_power_readings", "average_power_draw"): "DCGM_FI_DEV_POWER_USAGE",
+    ("gpu_power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
+    ("power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
+}
+"""Metric by section and name; if several fill the same metric, the last in the document with a value is used."""
+
+_OPEN = re.compile(r"\s*<(\w+)(?: [^<>]*)?>\s*")
+_CLOSE = re.compile(r"\s*</(\w+)>\s*")
+_VALUE = re.compile(r"\s*<(\w+)>([^<]*)</\1>\s*")
+_XML_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(?:%|MiB|W)?", re.ASCII)
+_XML_TIME: Final = "%a %b %d %H:%M:%S %Y"
+
+
+class NvidiaSmiXmlReader(TelemetryReader):
+    """Reads XML documents of nvidia-smi."""
+
+    name = "nvidia-smi-xml"
+    title = "samples printed by nvidia-smi -q -x"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+        """Return whether a file begins like an nvidia-smi document."""
+        start = head[:400].lstrip(b"\xef\xbb\xbf \r\n\t")
+        return start.startswith(b"<") and b"<nvidia_smi_log>" in start
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- documents contain nothing to count
+        """Yield the samples of a machine.
+
+        Raises
+        ------
+        SourceError
+            The file's name contains no machine of the log, or several.
+        """
+        host = host_of(opened.path, hosts)
+        document = _Document()
+        for lines in text_lines(opened):
+            for line in lines:
+                document.take(line.text)
+            yield from _timed(document.finished(), _XML_TIME, host, frame)
+
+
+class _Document:
+    """Processes the lines of documents; elements nested deeper than a section of a GPU are skipped."""
+
+    def __init__(self) -> None:
+        self._time = ""
+        self._gpu = -1
+        self._uuid: str | None = None
+        self._inside: list[str] = []
+        self._values: dict[str, float] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def take(self, text: str) -> None:
+        """Process a line."""
+        if value := _VALUE.fullmatch(text):
+            self._field(value[1], value[2].strip())
+        elif opened := _OPEN.fullmatch(text):
+            if opened[1] == "nvidia_smi_log":
+                self._inside, self._gpu, self._time = [], -1, ""
+            elif opened[1] == "gpu" and self._inside == ["nvidia_smi_log"]:
+                self._gpu, self._uuid, self._values = self._gpu + 1, None, {}
+            self._inside.append(opened[1])
+        elif (closed := _CLOSE.fullmatch(text)) and closed[1] in self._inside:
+            while self._inside.pop() != closed[1]:
+                pass
+            if closed[1] == "gpu" and self._inside == ["nvidia_smi_log"]:
+                self._rows.append({"time": self._time, "gpu_index": self._gpu, "uuid": self._uuid, **self._values})
+
+    def _field(self, name: str, text: str) -> None:
+        if self._inside == ["nvidia_smi_log"] and name == "timestamp":
+            self._time = text
+        elif self._inside == ["nvidia_smi_log", "gpu"] and name == "uuid":
+            self._uuid = text
+        elif len(self._inside) == 3:
+            metric = _FIELDS.get((self._inside[2], name))
+            number = _XML_NUMBER.fullmatch(text)
+            if metric and number:
+                self._values[metric] = float(number[1])
+
+    def finished(self) -> list[dict[str, Any]]:
+        """Return the rows of complete GPUs, each once."""
+        found, self._rows = self._rows, []
+        return found
+
+
+READERS = (MonitorReader(), NvidiaSmiXmlReader())
