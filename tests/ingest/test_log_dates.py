@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.ingest.record_times import FAR, LogDates
+from tracekit.ingest.time_faults import FAR, LogDates
 
 DAY = dt.timedelta(days=1)
 EPOCH = dt.datetime(1970, 1, 1)

@@ -12,7 +12,7 @@ stage. Three things are corrected:
   `open_attempts` in queries/views/ decides until when such a run counts. This module reads the same view, so it counts
   exactly what the load, the digest and the allocated hours leave out.
 
-`tracekit.ingest.table_times` handles times that contradict each other.
+`tracekit.ingest.time_order` handles times that contradict each other.
 """
 
 from __future__ import annotations

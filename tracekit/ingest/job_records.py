@@ -18,7 +18,7 @@ import polars as pl
 
 from tracekit.databases import sql_text
 from tracekit.ingest.derived import most_held
-from tracekit.ingest.record_times import TimeColumns, clipped_seconds
+from tracekit.ingest.time_faults import TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.ingest.record_times import RecordTimes
     from tracekit.ingest.sink import Sink
+    from tracekit.ingest.time_faults import RecordTimes
 
 Row = dict[str, Any]
 

@@ -25,7 +25,7 @@ from tracekit.ingest.files import source_files
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.sink import Sink, join_errors
-from tracekit.ingest.table_times import order_table_times
+from tracekit.ingest.time_order import order_table_times
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote

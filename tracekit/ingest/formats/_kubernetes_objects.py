@@ -18,7 +18,7 @@ from tracekit.ingest.devices import WHOLE_GPUS, factor_of, is_extended_device
 from tracekit.ingest.formats._records import Devices, Fault, at, items, optional, record, text
 from tracekit.ingest.job_records import record_frame
 from tracekit.ingest.json_array import json_items
-from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

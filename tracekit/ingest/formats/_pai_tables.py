@@ -14,7 +14,7 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

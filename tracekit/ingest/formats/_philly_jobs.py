@@ -16,8 +16,8 @@ from tracekit.ingest.derived import in_seconds
 from tracekit.ingest.formats._records import Fault
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import prefetch
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

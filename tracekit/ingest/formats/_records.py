@@ -14,7 +14,7 @@ from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerat
 from tracekit.ingest.formats._append import merge_records
 from tracekit.ingest.interface import Format
 from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
-from tracekit.ingest.record_times import RecordTimes
+from tracekit.ingest.time_faults import RecordTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

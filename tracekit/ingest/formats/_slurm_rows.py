@@ -25,7 +25,7 @@ from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.formats._slurm_json import read_json
 from tracekit.ingest.formats._slurm_text import VC_COLUMNS, read_text
 from tracekit.ingest.node_lists import expand_nodes
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

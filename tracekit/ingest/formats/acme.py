@@ -25,7 +25,7 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.formats._slurm_cells import has_ended, slurm_status
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

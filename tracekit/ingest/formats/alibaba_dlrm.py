@@ -21,7 +21,7 @@ from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.derived import in_seconds, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
 _CLUSTER = "dlrm"
 _FILE = "disaggregated_DLRM_trace"

@@ -19,7 +19,7 @@ from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_has, read_table
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
 _CLUSTER = "spot"
 _TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")

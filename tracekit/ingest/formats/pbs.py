@@ -44,8 +44,8 @@ from tracekit.ingest.formats._records import (
 from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 from tracekit.ingest.node_lists import MAX_NODES
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import text_lines
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

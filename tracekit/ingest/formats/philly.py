@@ -27,7 +27,7 @@ from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,8 +26,8 @@ from tracekit.ingest.csv_table import SeenKeys
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import is_zone
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import line_blocks
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

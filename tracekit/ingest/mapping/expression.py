@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 _LONGEST = 300
+_UNARY: Mapping[type[ast.unaryop], Callable[[pl.Expr], pl.Expr]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_BINARY: Mapping[type[ast.operator], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 @dataclass(frozen=True)
@@ -61,63 +68,48 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
         tree = ast.parse(plain.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError("is not arithmetic: numbers, column names, + - * / and parentheses") from error
-    names: dict[str, None] = {}
-    calls: dict[str, tuple[str, str]] = {}
-    compiled = _compiled(tree.body, names, quoted, (lookups, calls))
-    if not names and not calls:
+    compiler = _Compiler(quoted, lookups)
+    polars = compiler.compiled(tree.body)
+    if not compiler.names and not compiler.calls:
         raise ValueError("contains no column name")
-    return Expression(text, tuple(names), compiled, calls)
+    return Expression(text, tuple(compiler.names), polars, compiler.calls)
 
 
-_UNARY: Mapping[type[ast.unaryop], Callable[[pl.Expr], pl.Expr]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
-_BINARY: Mapping[type[ast.operator], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+class _Compiler:
+    """Compiles one expression, and collects the columns and lookup values that it reads."""
 
+    def __init__(self, quoted: Mapping[str, str], lookups: Collection[str]) -> None:
+        self._quoted, self._lookups = quoted, lookups
+        self.names: dict[str, None] = {}
+        self.calls: dict[str, tuple[str, str]] = {}
 
-def _compiled(
-    node: ast.expr,
-    names: dict[str, None],
-    quoted: dict[str, str],
-    tables: tuple[Collection[str], dict[str, tuple[str, str]]],
-) -> pl.Expr:
-    # Only the operations listed here can reach Polars; the text is never evaluated by Python.
-    if isinstance(node, ast.Call):
-        return _looked_up(node, quoted, tables)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return pl.lit(_number(node.value), dtype=pl.Float64)
-    if isinstance(node, ast.Name):
-        name = quoted.get(node.id, node.id)
-        names[name] = None
-        return pl.col(name)
-    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-        return _UNARY[type(node.op)](_compiled(node.operand, names, quoted, tables))
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        left, right = (_compiled(side, names, quoted, tables) for side in (node.left, node.right))
-        return _BINARY[type(node.op)](left, right)
-    raise ValueError(f"must not contain {type(node).__name__}: only numbers, column names, + - * / and parentheses")
+    def name_of(self, node: ast.Name) -> str:
+        return self._quoted.get(node.id, node.id)
 
+    def compiled(self, node: ast.expr) -> pl.Expr:
+        # Only the operations listed here can reach Polars; the text is never evaluated by Python.
+        if isinstance(node, ast.Call):
+            return self.looked_up(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            return pl.lit(_number(node.value), dtype=pl.Float64)
+        if isinstance(node, ast.Name):
+            self.names[self.name_of(node)] = None
+            return pl.col(self.name_of(node))
+        if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+            return _UNARY[type(node.op)](self.compiled(node.operand))
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](self.compiled(node.left), self.compiled(node.right))
+        raise ValueError(f"must not contain {type(node).__name__}: only numbers, column names, + - * / and parentheses")
 
-def _looked_up(
-    node: ast.Call, quoted: dict[str, str], tables: tuple[Collection[str], dict[str, tuple[str, str]]]
-) -> pl.Expr:
-    lookups, calls = tables
-    if (
-        not isinstance(node.func, ast.Name)
-        or len(node.args) != 1
-        or node.keywords
-        or not isinstance(node.args[0], ast.Name)
-    ):
-        raise ValueError("allows a call only as TABLE(COLUMN), with the name of a lookup table")
-    table, column = quoted.get(node.func.id, node.func.id), quoted.get(node.args[0].id, node.args[0].id)
-    if table not in lookups:
-        raise ValueError(f"uses {table}(...), but [lookup.{table}] does not exist")
-    name = f"{table}({column})"
-    calls[name] = (table, column)
-    return pl.col(name)
+    def looked_up(self, node: ast.Call) -> pl.Expr:
+        names_only = [one for one in (node.func, *node.args) if isinstance(one, ast.Name)]
+        if len(names_only) != 2 or len(node.args) != 1 or node.keywords:
+            raise ValueError("allows a call only as TABLE(COLUMN), with the name of a lookup table")
+        table, column = map(self.name_of, names_only)
+        if table not in self._lookups:
+            raise ValueError(f"uses {table}(...), but [lookup.{table}] does not exist")
+        self.calls[f"{table}({column})"] = (table, column)
+        return pl.col(f"{table}({column})")
 
 
 def _number(value: float) -> float:

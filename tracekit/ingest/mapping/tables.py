@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, r
 from tracekit.ingest.mapping.model import Jobs
 from tracekit.ingest.mapping.values import FACTORS, meanings
 from tracekit.ingest.node_lists import expand_nodes, split_outside
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
@@ -138,10 +139,12 @@ def _write(
         sink.write(table.key, frame)
         return
     source = None if source is None else source.filter(kept)
-    frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
+    frame = frame.with_columns(
+        pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept), kept.arg_true().cast(pl.Int64).alias("row")
+    )
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
     frame = times.from_wall_clock(frame, _ALL_TIMES, table.keys.timezone, table.keys.doubled_hour, clocks=clocks)
-    _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
+    _write_jobs(table, frame, source, nodes, times, sink)
 
 
 def _keys(table: Section[Table]) -> set[str]:
@@ -178,15 +181,9 @@ def _write_jobs(
     jobs = _with_times(frame, table, times)
     if nodes is not None and table.rule("node_count") is None:
         counts = nodes.group_by("row").agg(n=pl.col("node").n_unique().cast(pl.Int64))
-        jobs = (
-            jobs.with_row_index("row")
-            .with_columns(pl.col("row").cast(pl.Int64))
-            .join(counts, on="row", how="left", maintain_order="left")
-            .with_columns(node_count=pl.col("n"))
-            .drop("row", "n")
-        )
+        jobs = jobs.join(counts, on="row", how="left", maintain_order="left").with_columns(node_count="n").drop("n")
     _count_contradictions(frame, jobs, table, sink)
-    sink.write("jobs", jobs)
+    sink.write("jobs", jobs.drop("row"))
     started = pl.col("attempt_count") == 1
     if nodes is not None:
         sink.write("placements", _placements(jobs, nodes))
@@ -316,47 +313,21 @@ def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
     return joined.select("row", node="each", gpu_index="gpu_index", gpu_count="gpu_count")
 
 
-def _nodes_of_rows(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-    """Return the nodes of the kept rows, with rows renumbered."""
-    old = pl.DataFrame({"row": kept.arg_true().cast(pl.Int64)}).with_row_index("new")
-    return nodes.join(old, on="row", how="inner", maintain_order="left").with_columns(row=pl.col("new").cast(pl.Int64))
-
-
 def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per node of each started job; a node that is listed twice gives one row."""
-    spans = r"(\d+)(?:\s*-\s*(\d+))?"
-    named = nodes.with_row_index("part").with_columns(
-        low=pl.col("gpu_index").str.extract_all(r"\d+(?:\s*-\s*\d+)?"),
+    texts = nodes["gpu_index"].drop_nulls().unique()
+    indices = pl.DataFrame({"gpu_index": texts, "index": pl.Series(map(_gpu_indices, texts), dtype=pl.List(pl.Int64))})
+    stated = pl.when(pl.col("gpu_count").is_not_null().any()).then(
+        pl.col("gpu_count").cast(pl.Float64, strict=False).sum()
     )
-    indices = (
-        named.explode("low")
-        .with_columns(
-            first=pl.col("low").str.extract(spans, 1).cast(pl.Int64, strict=False),
-            last=pl.col("low").str.extract(spans, 2).cast(pl.Int64, strict=False),
-        )
-        .with_columns(last=pl.coalesce("last", "first"))
-        # An absurdly large range is not a list of GPUs.
-        .with_columns(
-            index=pl.when(pl.col("last") - pl.col("first") < 1024).then(pl.int_ranges("first", pl.col("last") + 1))
-        )
-        .explode("index")
+    held = (
+        nodes.join(indices, on="gpu_index", how="left", maintain_order="left")
         .group_by("row", "node", maintain_order=True)
-        .agg(index=pl.col("index").drop_nulls().unique().sort())
-        .with_columns(index=pl.when(pl.col("index").list.len() > 0).then("index"))
+        .agg(index=pl.col("index").explode().drop_nulls().unique().sort(), stated=stated)
+        .with_columns(index=pl.when(pl.col("index").list.len() > 0).then("index"), alone=pl.len().over("row") == 1)
     )
-    counts = nodes.group_by("row", "node", maintain_order=True).agg(
-        stated=pl.when(pl.col("gpu_count").is_not_null().any()).then(
-            pl.col("gpu_count").cast(pl.Float64, strict=False).sum()
-        )
-    )
-    held = indices.join(counts, on=["row", "node"], how="left", maintain_order="left").with_columns(
-        alone=pl.len().over("row") == 1
-    )
-    numbered = (
-        jobs.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)).filter(pl.col("attempt_count") == 1)
-    )
-    numbered = numbered.select("row", "job_id", "gpu_count", "start_time", "end_time")
-    return held.join(numbered, on="row", how="inner", maintain_order="left").select(
+    started = jobs.filter(pl.col("attempt_count") == 1).select("row", "job_id", "gpu_count", "start_time", "end_time")
+    return held.join(started, on="row", how="inner", maintain_order="left").select(
         "job_id",
         attempt=pl.lit(0, dtype=pl.Int64),
         node_id="node",
@@ -367,3 +338,13 @@ def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         start_time="start_time",
         end_time="end_time",
     )
+
+
+def _gpu_indices(text: str) -> list[int]:
+    """Return the GPU indices in a text such as 0-3,7; a range of more than 1,024 numbers is ignored."""
+    spans = re.findall(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?", text, re.ASCII)
+    ranges = (range(int(first), int(last or first) + 1) for first, last in spans)
+    return [index for some in ranges if len(some) <= _MOST_GPUS for index in some]
+
+
+_MOST_GPUS = 1_024

@@ -19,7 +19,7 @@ from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows, usable_rows
 from tracekit.ingest.mapping.rules import ColumnRule, Entry
-from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.time_faults import RecordTimes, TimeColumns
 from tracekit.schema import Column
 
 if TYPE_CHECKING:

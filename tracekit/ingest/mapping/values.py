@@ -59,23 +59,18 @@ def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str
     local: pl.Series | None = None
     if cells.dtype in (pl.Datetime, pl.Date):
         moments = cells.cast(pl.Datetime("us", getattr(cells.dtype, "time_zone", None)))
-        aware = getattr(moments.dtype, "time_zone", None) is not None
-        local, utc = (None, _naive(moments)) if aware else (moments, None)
     elif form in EPOCHS:
-        utc = _from_epoch(cells, EPOCHS[form])
+        moments = _from_epoch(cells, EPOCHS[form])
     elif form == "iso8601":
         return _from_iso(cells, zone, doubled_hour)
     else:
         moments = cells.cast(pl.String).str.to_datetime(form, strict=False, time_unit="us")
-        local, utc = (None, _naive(moments)) if "%z" in form else (moments, None)
-    if utc is None:
-        local = local if local is not None else cells
-        return Times(_to_utc(local, zone, doubled_hour), local, cells.is_not_null() & local.is_null(), _outside(local))
-    return Times(utc, local, cells.is_not_null() & utc.is_null(), _outside(utc))
-
-
-def _naive(aware: pl.Series) -> pl.Series:
-    return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    utc = moments
+    if getattr(moments.dtype, "time_zone", None) is not None:
+        utc = moments = moments.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    elif form not in EPOCHS or cells.dtype in (pl.Datetime, pl.Date):
+        local, utc = moments, _to_utc(moments, zone, doubled_hour)
+    return Times(utc, local, cells.is_not_null() & moments.is_null(), _outside(moments))
 
 
 def _to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:

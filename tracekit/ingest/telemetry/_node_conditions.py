@@ -151,7 +151,11 @@ def outages(samples: pl.DataFrame, words: Mapping[str, str | None], state: str) 
         Columns host, start_time, end_time (NULL if the last sample still shows the outage), state, source_cause (the
         words of the first metric that holds at the start), and `first`: whether the host's first sample shows it.
     """
-    own = samples.filter(pl.col("metric").is_in(list(words))).group_by("host", "metric", "time").agg(pl.col("holds").any())
+    own = (
+        samples.filter(pl.col("metric").is_in(list(words)))
+        .group_by("host", "metric", "time")
+        .agg(pl.col("holds").any())
+    )
     shown = [name for name in words if name in own["metric"]]
     wide = (
         samples.select("host", "time").clear()

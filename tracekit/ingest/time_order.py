@@ -1,6 +1,6 @@
 """Find times that contradict each other across records, in the finished tables of every format.
 
-A reader checks the times of each record (`tracekit.ingest.record_times`). This module checks the order of times across
+A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order of times across
 records, such as an attempt that starts before the previous one ended, and covers formats that check nothing. The rule
 is the same. A job's times must be in the order submission, first start, first end, second start and so on. A time
 before an earlier one becomes NULL, and so does every wait and run time computed from it. An eligible time that is not
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.ingest.record_times import CHECKS
 from tracekit.ingest.sink import no_rows
+from tracekit.ingest.time_faults import CHECKS
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ Four rules apply to the records of every source:
   kept with its bounds.
 
 The record itself is kept. An impossible time becomes NULL. Each doubtful time is counted in the manifest's checks and
-listed by file and line in the table doubtful_times. `tracekit.ingest.table_times` applies the second rule across
+listed by file and line in the table doubtful_times. `tracekit.ingest.time_order` applies the second rule across
 records.
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.ingest.sink import Sink
-from tracekit.ingest.table_times import order_table_times
+from tracekit.ingest.time_order import order_table_times
 from tracekit.progress import Progress
 from tracekit.trace_writer import TraceWriter
 
