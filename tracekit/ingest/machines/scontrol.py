@@ -201,12 +201,15 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
     if start == (None, None):
         raise ValueError("StartTime is not a time")
     now = _now(text, stamp, start, clock)
-    het, array = _component(head), _task(head)
+    het, array = (
+        [name for name in (field_of(head, first), field_of(head, second)) if name is not None]
+        for first, second in (("HetJobId", "HetJobOffset"), ("ArrayJobId", "ArrayTaskId"))
+    )
     return [
         {
-            "job": het[0] if het else str(field_of(head, "JobId")),
-            "array_job": array,
-            "task": het[1] if het else None,
+            "job": het[0] if len(het) == 2 else str(field_of(head, "JobId")),
+            "array_job": "_".join(array) if len(array) == 2 else None,
+            "task": het[1] if len(het) == 2 else None,
             "host": host,
             "time_clock": now[0],
             "time": now[1],
@@ -215,18 +218,6 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
         }
         for host, count, indices in held
     ]
-
-
-def _component(head: str) -> tuple[str, str] | None:
-    """Return the number of a heterogeneous job and the number of the component."""
-    job, offset = field_of(head, "HetJobId"), field_of(head, "HetJobOffset")
-    return None if job is None or offset is None else (job, offset)
-
-
-def _task(head: str) -> str | None:
-    """Return the name of an array task, JOB_TASK."""
-    job, task = field_of(head, "ArrayJobId"), field_of(head, "ArrayTaskId")
-    return None if job is None or task is None else f"{job}_{task}"
 
 
 def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:

@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -28,13 +28,11 @@ _BINARY: Mapping[type[ast.operator], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 class Expression:
     """A compiled expression."""
 
-    text: str
-    """Text of the expression as written."""
     names: tuple[str, ...]
     """The columns that the expression needs."""
     polars: pl.Expr
     """The Polars expression, over Float64 columns with these names and the names of `calls`."""
-    calls: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    calls: Mapping[str, tuple[str, str]]
     """Lookup table and column for each value taken from a table."""
 
 
@@ -72,7 +70,7 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     polars = compiler.compiled(tree.body)
     if not compiler.names and not compiler.calls:
         raise ValueError("contains no column name")
-    return Expression(text, tuple(compiler.names), polars, compiler.calls)
+    return Expression(tuple(compiler.names), polars, compiler.calls)
 
 
 class _Compiler:

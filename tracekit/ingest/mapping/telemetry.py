@@ -162,7 +162,9 @@ def _wide(section: Section[Telemetry], opened: OpenedFile, sink: Sink) -> Iterat
         spec = Column("time", "datetime", "", required=True)
         rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, Entry(column=first)))
         chooser(rules, opened.path, sink)([first] if first in header else header)
-        servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.keys.server))
+        pattern = "" if section.keys.server is None else f"^(?:{section.keys.server})$"
+        named = pl.Series([name for name in dict.fromkeys(header) if name and name != first], dtype=pl.String)
+        servers.extend(named.filter(named.str.contains(pattern)))
         if not servers:
             raise UsageError(
                 f"no column of {opened.path} matches a server",
@@ -192,10 +194,6 @@ def _wide(section: Section[Telemetry], opened: OpenedFile, sink: Sink) -> Iterat
             "server", node_id="node", gpu_index=pl.col("gpu") if "gpu" in parts.columns else text
         )
         yield tall.join(where, on="server", how="left").with_columns(metric=pl.lit(name))
-
-
-def _is_server(name: str, pattern: str | None) -> bool:
-    return pattern is None or bool(pl.Series([name]).str.contains(f"^(?:{pattern})$")[0])
 
 
 def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:

@@ -351,14 +351,14 @@ def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> N
             for part in chain(own, _parts(files, frame, hosts, sink)):
                 if not conditions.add(part):
                     samples.add(series.number(part.labels, part.metric), part.times, part.values)
-        if conditions:
-            _write_conditions(con, conditions, frame, sink)
-            if not series.numbers:
-                return
-        if not series.numbers:
+        if conditions and frame.base == "absolute":
+            conditions.write(con, sink)
+        elif conditions:
+            sink.note(f"the times of the log are {frame.base}, so we ignore the node states in telemetry")
+        if series.numbers:
+            join(con, samples, series, sink)
+        elif not conditions:
             sink.note("the telemetry contains no sample that tracekit reads")
-            return
-        join(con, samples, series, sink)
 
 
 _OWN_BATCH = 1 << 19
@@ -401,13 +401,6 @@ def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples
                 if known.height:
                     times, values = known["time"].to_numpy(), known[column].to_numpy()
                     yield Samples(labels, f"gpu_utilization.{column}", times, values)
-
-
-def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions, frame: TimeFrame, sink: Sink) -> None:
-    if frame.base != "absolute":
-        sink.note(f"the times of the log are {frame.base}, so we ignore the node states in telemetry")
-        return
-    conditions.write(con, sink)
 
 
 def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTable, sink: Sink) -> None:
