@@ -393,9 +393,7 @@ class RepeatProof:
         later = before.select(((pl.col("first") > pl.col("last_before")) | pl.col("first").is_null()).all()).item()
         self.holds = bool(later)
         self._spans = before.select(
-            "node_id",
-            first=pl.min_horizontal("first", "first_before"),
-            last=pl.max_horizontal("last", "last_before"),
+            "node_id", first=pl.min_horizontal("first", "first_before"), last=pl.max_horizontal("last", "last_before")
         )
 
 

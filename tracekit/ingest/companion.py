@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.mapping.sources import MapAddition
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
     from tracekit.ingest.telemetry._series import Samples
     from tracekit.settings import IngestSettings
 
@@ -42,8 +42,8 @@ class Companion(ABC):
     """What the file is and which program prints it, in a few words."""
 
     @abstractmethod
-    def looks_right(self, name: str, head: bytes) -> bool:
-        """Return whether a file of this name with these first bytes is of this kind."""
+    def looks_right(self, head: bytes) -> bool:
+        """Return whether a file with these first bytes is of this kind."""
 
 
 MACHINE = {
@@ -96,7 +96,7 @@ class MachineReader(Companion):
     """Reads one kind of machine file."""
 
     @abstractmethod
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+    def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames, each named 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
 
         Wall-clock times are in the zone of `frame`. Records that cannot be used are rejected through `opened`.
@@ -112,7 +112,7 @@ class TelemetryReader(Companion):
     """Reads one kind of telemetry file."""
 
     @abstractmethod
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
         """Yield the samples of a file, one series or part of a series at a time.
 
         Parameters
@@ -206,7 +206,7 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
         if head is None:
             continue
         for family, kinds in (("machines", found.machines), ("telemetry", found.telemetry)):
-            name = next((n for n, r in companions(family).items() if r.looks_right(file.name, head)), None)
+            name = next((n for n, r in companions(family).items() if r.looks_right(head)), None)
             if name is not None:
                 kinds.setdefault(name, []).append(file)
                 break

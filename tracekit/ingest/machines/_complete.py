@@ -334,7 +334,7 @@ def _read(
             number += 1
             origin = {"kind": pl.lit(kind), "rank": pl.lit(number, dtype=pl.Int64)}
             with sink.opened(file) as opened:
-                for name, rows in reader.read(opened, frame, sink):
+                for name, rows in reader.read(opened, frame):
                     if name == "held":
                         yield rows.select(list(HELD))
                     elif rows.height:

@@ -29,13 +29,22 @@ _UNSET = frozenset({"", "none", "unknown", "n/a", "(null)"})
 _UNIX = datetime(1970, 1, 1)
 
 
-class Clock:
-    """Converts the times of one file to UTC: wall-clock times in the log's zone, epoch seconds, and offset times."""
+class Cells:
+    """Reads cells of one file: its times, which may be wall-clock times, epoch seconds or times with an offset.
+
+    Attributes
+    ----------
+    sink : Sink
+        Receives what is read from the file.
+    lost : LostValues
+        The cells of the current record that cannot be read.
+    """
 
     def __init__(self, frame: TimeFrame, sink: Sink) -> None:
-        self._frame, self._sink = frame, sink
+        self._frame, self.sink = frame, sink
+        self.lost = LostValues()
 
-    def read(self, text: str | None) -> tuple[datetime | None, datetime | None]:
+    def time(self, text: str | None) -> tuple[datetime | None, datetime | None]:
         """Return a wall-clock time, or an instant in UTC; both are None if the text contains no time.
 
         Raises
@@ -57,12 +66,12 @@ class Clock:
         aware = datetime.fromisoformat(match[1] + ("+00:00" if match[2] == "Z" else match[2]))
         return None, aware.astimezone(UTC).replace(tzinfo=None)
 
-    def optional(self, text: str | None, column: str, lost: LostValues) -> tuple[datetime | None, datetime | None]:
-        """Return a time like `read`; if the text is not a time, return (None, None) and add it to `lost`."""
+    def optional(self, text: str | None, column: str) -> tuple[datetime | None, datetime | None]:
+        """Return a time like `time`; if the text is not a time, return (None, None) and add it to `lost`."""
         try:
-            return self.read(text)
+            return self.time(text)
         except ValueError as error:
-            lost.add(column, str(text), str(error))
+            self.lost.add(column, str(text), str(error))
             return None, None
 
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
@@ -71,7 +80,7 @@ class Clock:
         In the hour that a clock change doubles or skips, the first of the two instants is used, or the later if `late`.
         """
         found = instants(frame[f"{name}_clock"], self._frame.timezone)
-        self._sink.check_rows(
+        self.sink.check_rows(
             "ambiguous_machine_times",
             found.doubtful,
             "times in machine files inside the hour that a clock change doubles or skips; starts are read as the first "
@@ -99,7 +108,7 @@ class RecordReader(MachineReader):
         """Yield the records of a file in blocks."""
 
     @abstractmethod
-    def rows(self, value: Any, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: Any, cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the rows of a record, each with its kind.
 
         A machine has the columns of MACHINE, an event those that `_events_frame` reads, and a row of kind 'held' the
@@ -111,21 +120,21 @@ class RecordReader(MachineReader):
             The record cannot be used.
         """
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+    def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield the rows of a file; events without a start, or of a state that is in service, are only counted."""
-        clock = Clock(frame, sink)
+        sink, cells = opened.sink, Cells(frame, opened.sink)
         for records in self.records(opened):
             found: dict[object, tuple[str, Row]] = {}
             for record in records:
                 opened.count(1)
-                lost = LostValues()
+                cells.lost = LostValues()
                 try:
-                    for kind, row in self.rows(record.checked(), clock, sink, lost):
+                    for kind, row in self.rows(record.checked(), cells):
                         found[(kind, row["cluster"], row["host"]) if self.repeats else len(found)] = kind, row
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue
-                lost.count(sink)
+                cells.lost.count(sink)
             machines, events, held = (
                 [row for of, row in found.values() if of == kind] for kind in ("machine", "event", "held")
             )
@@ -137,13 +146,13 @@ class RecordReader(MachineReader):
                 rows = [{name: machine.get(name) for name in MACHINE} for machine in machines]
                 yield "machine", pl.DataFrame(rows, schema=MACHINE)
             if "event" in self.kinds:
-                yield "event", _events_frame([event for event in timed if event["state"] is not None], clock)
+                yield "event", _events_frame([event for event in timed if event["state"] is not None], cells)
             if self.kinds == ("event",):
                 fit = [f"{event['host']}: {event['words']}" for event in events if event["state"] is None]
                 sink.check("events_of_fit_nodes", len(fit), len(events), _FIT, fit)
             if "held" in self.kinds:
                 shown = pl.DataFrame(held, schema={**HELD, "time_clock": pl.Datetime("us")})
-                yield "held", shown.with_columns(time=clock.utc(shown, "time")).select(list(HELD))
+                yield "held", shown.with_columns(time=cells.utc(shown, "time")).select(list(HELD))
 
 
 _FIT = "events whose state does not take a node out of service"
@@ -162,10 +171,10 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
     )
 
 
-def _events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
+def _events_frame(rows: list[Row], cells: Cells) -> pl.DataFrame:
     """Return rows with host, cluster, state, reason and source as events.
 
-    Each row may have a start and an end as returned by `Clock.read`.
+    Each row may have a start and an end as returned by `Cells.time`.
     """
     table: list[Mapping[str, Any]] = []
     for row in rows:
@@ -185,7 +194,7 @@ def _events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
     clocks = {f"{name}_clock": pl.Datetime("us") for name in ("start_time", "end_time")}
     frame = pl.DataFrame(table, schema={**EVENT, **clocks})
     return frame.with_columns(
-        start_time=clock.utc(frame, "start_time"), end_time=clock.utc(frame, "end_time", late=True)
+        start_time=cells.utc(frame, "start_time"), end_time=cells.utc(frame, "end_time", late=True)
     ).select(list(EVENT))
 
 

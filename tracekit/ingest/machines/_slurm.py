@@ -17,9 +17,7 @@ from tracekit.ingest.node_lists import expand_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tracekit.ingest.cells import LostValues
-    from tracekit.ingest.machines._rows import Row
-    from tracekit.ingest.sink import Sink
+    from tracekit.ingest.machines._rows import Cells, Row
 
 _MOST_GPUS = 4_096
 _STATES = {
@@ -70,7 +68,7 @@ def _plain(words: str | list[str]) -> set[str]:
 
 
 def gpus_of(
-    host: str, sink: Sink, lost: LostValues, listed: str | None, configured: str | None = None
+    host: str, cells: Cells, listed: str | None, configured: str | None = None
 ) -> tuple[int | None, str | None]:
     """Return the GPUs of a node and their model; None if unknown, or if there are several models.
 
@@ -82,26 +80,25 @@ def gpus_of(
     ----------
     host : str
         The node, or a list of nodes.
-    sink : Sink
-        Contains the option gpu_resource, if the format has it, and counts unknown devices.
+    cells : Cells
+        Its sink has the option gpu_resource, if the format has it, and counts unknown devices; it also collects lists
+        that cannot be read.
     listed : str, optional
         Slurm's GRES of the node, such as `gpu:a100:4(S:0-1)`; `(null)` means none.
     configured : str, optional
         The node's TRES, such as `cpu=32,gres/gpu=4`, used if `listed` has no GPUs, or GPUs without a type.
-    lost : LostValues
-        Receives lists that cannot be read.
     """
     if listed is None and configured is None:
         return None, None
     try:
-        return _gpus_of(host, sink, listed, configured)
+        return _gpus_of(host, cells, listed, configured)
     except ValueError as error:
-        lost.add("gres", str(listed if listed is not None else configured), str(error))
+        cells.lost.add("gres", str(listed if listed is not None else configured), str(error))
         return None, None
 
 
-def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) -> tuple[int | None, str | None]:
-    factors = device_factors(sink.options.get("gpu_resource", ""))
+def _gpus_of(host: str, cells: Cells, listed: str | None, configured: str | None) -> tuple[int | None, str | None]:
+    factors = device_factors(cells.sink.options.get("gpu_resource", ""))
     found = gres(listed or "", factors)
     gpus, model, devices = found.cards, found.model, found.devices
     if (not gpus or model is None) and devices is None and said(configured):
@@ -109,7 +106,7 @@ def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) 
         if not gpus or stated.model is not None:
             gpus, model, devices = stated.cards, stated.model, stated.devices
     if devices is not None:
-        unknown_devices(sink, host, devices)
+        unknown_devices(cells.sink, host, devices)
         return None, None
     if gpus is None or gpus > _MOST_GPUS:
         raise ValueError(f"has {gpus or 0:.0f} GPUs, more than any real machine")

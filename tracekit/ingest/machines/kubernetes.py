@@ -20,10 +20,9 @@ from tracekit.ingest.machines._rows import RecordReader, part, unknown_devices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.ingest.cells import LostValues
-    from tracekit.ingest.machines._rows import Clock, Row
+    from tracekit.ingest.machines._rows import Cells, Row
     from tracekit.ingest.records import Record
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 _NVIDIA = WHOLE_GPUS[0]
 _MODELS = (
@@ -51,7 +50,7 @@ class KubernetesNodes(RecordReader):
     name = "kubernetes-nodes"
     title = "machines and their conditions, printed by kubectl get nodes -o json"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the first item of a list is a node."""
         match = array_of(head, ("items",))
         if match is None:
@@ -65,23 +64,23 @@ class KubernetesNodes(RecordReader):
         """Yield the nodes."""
         return array_items(opened, ("items",))
 
-    def rows(self, value: dict[str, Any], clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: dict[str, Any], cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield a machine, and one event per reason why it is not ready or accepts no pods."""
-        machine = _machine(value, sink, lost)
+        machine = _machine(value, cells)
         yield "machine", machine
-        for event in _events(value, machine["host"], clock, lost):
+        for event in _events(value, machine["host"], cells):
             yield "event", event
 
 
-def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, Any]:
+def _machine(node: dict[str, Any], cells: Cells) -> dict[str, Any]:
     host, labels = part(node, "metadata", "name"), part(node, "metadata", "labels")
     labels = labels if isinstance(labels, dict) else {}
     capacity = part(node, "status", "capacity")
     if node.get("kind", "Node") != "Node" or not isinstance(host, str) or not host or not isinstance(capacity, dict):
         raise ValueError("is not a node with a name and a capacity")
-    gpus = _gpus(host, capacity, labels, sink, lost)
-    mib = _amount(labels, "nvidia.com/gpu.memory", lost)
-    memory, cpus = (_amount(capacity, name, lost) for name in ("memory", "cpu"))
+    gpus = _gpus(host, capacity, labels, cells)
+    mib = _amount(labels, "nvidia.com/gpu.memory", cells)
+    memory, cpus = (_amount(capacity, name, cells) for name in ("memory", "cpu"))
     return {
         "host": host,
         "gpu_count": gpus,
@@ -93,9 +92,9 @@ def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, An
     }
 
 
-def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sink, lost: LostValues) -> int | None:
+def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Cells) -> int | None:
     """Return the number of cards of a node; None if it has an unknown device and no label gives the number."""
-    factors = device_factors(sink.options.get("gpu_resource", ""))
+    factors = device_factors(cells.sink.options.get("gpu_resource", ""))
     product = str(labels.get("nvidia.com/gpu.product") or "")
     parts: list[tuple[float, Part]] = []
     whole = 0.0
@@ -105,7 +104,7 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sin
         factor = factor_of(factors, name)
         known = name in WHOLE_GPUS or has_profile(name)
         counts = factor is not None or known or is_extended_device(name)
-        amount = _amount(capacity, name, lost) if counts else None
+        amount = _amount(capacity, name, cells) if counts else None
         if counts and value is not None and amount is None:
             unread = True
         if not amount:
@@ -120,11 +119,11 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sin
         else:
             parts.append((amount, part))
     # With MIG in the single strategy, the label counts slices.
-    counted = None if has_profile(product) else _amount(labels, "nvidia.com/gpu.count", lost)
+    counted = None if has_profile(product) else _amount(labels, "nvidia.com/gpu.count", cells)
     if unread and counted is None:
         return None
     if unknown and counted is None:
-        unknown_devices(sink, host, "|".join(sorted(unknown)))
+        unknown_devices(cells.sink, host, "|".join(sorted(unknown)))
         return None
     if counted is None:
         return math.ceil(whole - 1e-6) + cards(parts)
@@ -137,31 +136,31 @@ def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return next((str(labels[name]) for name in names if labels.get(name)), None)
 
 
-def _amount(held: dict[str, Any], name: str, lost: LostValues) -> float | None:
+def _amount(held: dict[str, Any], name: str, cells: Cells) -> float | None:
     """Return a quantity such as 8, '263Ki' or '95500m'; None if it is missing or cannot be read."""
     value = held.get(name)
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGT]|[KMGT]i)?", str(value), re.ASCII)
     if match is None:
-        lost.add(name, str(value), "is not a quantity")
+        cells.lost.add(name, str(value), "is not a quantity")
         return None
     return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
 
 
-def _events(node: dict[str, Any], host: str, clock: Clock, lost: LostValues) -> Iterator[dict[str, Any]]:
+def _events(node: dict[str, Any], host: str, cells: Cells) -> Iterator[dict[str, Any]]:
     """Return the events that currently keep a node out of service."""
     for condition in _listed(node, "status", "conditions"):
         if part(condition, "type") == "Ready" and part(condition, "status") in {"False", "Unknown"}:
             said = [str(word) for name in ("reason", "message") if (word := part(condition, name))]
             since = part(condition, "lastTransitionTime")
             yield _event(
-                host, "down", ": ".join(said), clock.optional(since if isinstance(since, str) else None, "since", lost)
+                host, "down", ": ".join(said), cells.optional(since if isinstance(since, str) else None, "since")
             )
     if part(node, "spec", "unschedulable") is True:
         taints = [t for t in _listed(node, "spec", "taints") if part(t, "key") == _CORDON]
         since = next((t["timeAdded"] for t in taints if isinstance(t.get("timeAdded"), str)), None)
-        yield _event(host, "drained", None, clock.optional(since, "since", lost))
+        yield _event(host, "drained", None, cells.optional(since, "since"))
 
 
 def _listed(node: dict[str, Any], *names: str) -> list[Any]:

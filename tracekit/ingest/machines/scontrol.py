@@ -26,10 +26,9 @@ from tracekit.ingest.records import Record, line_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.ingest.cells import LostValues
-    from tracekit.ingest.machines._rows import Clock, Row
+    from tracekit.ingest.machines._rows import Cells, Row
     from tracekit.ingest.records import ByteReader
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 _LONGEST = 4 * 1024 * 1024
 """Longest record that is read [bytes]."""
@@ -104,7 +103,7 @@ class ScontrolNodes(RecordReader):
     name = "scontrol"
     title = "machines and their states, printed by scontrol show nodes"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the file begins with node records; lines of slurm.conf look similar but have no CPU counts."""
         text = head.removeprefix(b"\xef\xbb\xbf")
         first = text.split(b"\nNodeName=", 1)[0]
@@ -114,7 +113,7 @@ class ScontrolNodes(RecordReader):
         """Yield the records of nodes."""
         return scontrol_records(opened.stream, b"NodeName=")
 
-    def rows(self, value: Printed, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the machines of a record, and the events that keep them out of service."""
         text = value.text
         names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
@@ -125,13 +124,13 @@ class ScontrolNodes(RecordReader):
         node, state = str(fields["NodeName"]), str(fields["State"])
         if is_no_machine(state):
             return
-        cpus, memory = (lost.read(name, fields[name], _whole) for name in ("CPUTot", "RealMemory"))
-        gpus = gpus_of(node, sink, lost, fields["Gres"], fields["CfgTRES"])
+        cpus, memory = (cells.lost.read(name, fields[name], _whole) for name in ("CPUTot", "RealMemory"))
+        gpus = gpus_of(node, cells, fields["Gres"], fields["CfgTRES"])
         event: Row | None = None
         if (unfit := fitness(state)) is not None:
             event = {"state": unfit, "source": "scontrol", "reason": None, "start": (None, None)}
             if (reason := _REASON.search(text)) is not None:
-                event |= {"reason": reason[1], "start": clock.optional(reason[2], "Reason", lost)}
+                event |= {"reason": reason[1], "start": cells.optional(reason[2], "Reason")}
         yield from listed([node], gpus, cpus, memory, event)
 
 
@@ -157,7 +156,7 @@ class ScontrolJobs(RecordReader):
     title = "GPUs held by running jobs, printed by scontrol --details show job"
     kinds = ("held",)
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the file begins with job records, after comments and blank lines."""
         return (
             re.match(rb"(?:\xef\xbb\xbf)?(?:(?:#[^\n]*)?\r?\n)*JobId=\d+ (?:[^\n]{0,4000} )?JobName=", head) is not None
@@ -167,20 +166,14 @@ class ScontrolJobs(RecordReader):
         """Yield the records of jobs."""
         return scontrol_records(opened.stream, b"JobId=")
 
-    def rows(
-        self,
-        value: Printed,
-        clock: Clock,
-        sink: Sink,  # noqa: ARG002 -- nothing to count
-        lost: LostValues,
-    ) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the GPUs that a job held on each node when the record was printed; a job without GPUs gives no rows."""
-        for row in _held(value.text, value.stamp, clock, lost):
+        for row in _held(value.text, value.stamp, cells):
             yield "held", row
 
 
-def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[Row]:
-    """Return the GPUs that a job holds on each of its nodes; `lost` receives GRES indices that cannot be read.
+def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
+    """Return the GPUs that a job holds on each of its nodes.
 
     Raises
     ------
@@ -193,14 +186,14 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
     text, head = text[own.start() :], text[: own.start()]
     cut = re.search(r"\sCommand=", text)
     nodes = _NODES.findall(text if cut is None else text[: cut.start()])
-    known = [(names, found) for names, listed in nodes if (found := _gpus(listed, lost)) is not None]
+    known = [(names, found) for names, listed in nodes if (found := _gpus(listed, cells)) is not None]
     held = [(host, *found) for names, found in known for host in expand_nodes(names)]
     if not sum(count for _, count, _ in held):
         return []
-    start = clock.read(field_of(text, "StartTime"))
+    start = cells.time(field_of(text, "StartTime"))
     if start == (None, None):
         raise ValueError("StartTime is not a time")
-    now = _now(text, stamp, start, clock)
+    now = _now(text, stamp, start, cells)
     het, array = (
         [name for name in (field_of(head, first), field_of(head, second)) if name is not None]
         for first, second in (("HetJobId", "HetJobOffset"), ("ArrayJobId", "ArrayTaskId"))
@@ -220,15 +213,15 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
     ]
 
 
-def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
+def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
     """Return when the record was printed, but not before the job's start, nor after its end if it has ended."""
     now: tuple[Any, ...]
     if stamp is not None:
-        now = clock.read(stamp)
+        now = cells.time(stamp)
     else:
         ran = timedelta(seconds=duration_s(field_of(text, "RunTime") or "") or 0)
         now = tuple(None if part is None else part + ran for part in start)
-    end = clock.read(field_of(text, "EndTime"))
+    end = cells.time(field_of(text, "EndTime"))
     limits = [(start, max)] + ([] if field_of(text, "JobState") == "RUNNING" else [(end, min)])
     for other, choose in limits:
         now = tuple(
@@ -238,7 +231,7 @@ def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
     return now
 
 
-def _gpus(listed: str, lost: LostValues) -> tuple[float, list[int] | None] | None:
+def _gpus(listed: str, cells: Cells) -> tuple[float, list[int] | None] | None:
     """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)`, and their indices; None if unknown.
 
     MIG slices count as parts of GPUs; their indices are not GPU indices. A list with an unknown part is not used, nor
@@ -247,7 +240,7 @@ def _gpus(listed: str, lost: LostValues) -> tuple[float, list[int] | None] | Non
     total, indices = 0.0, []
     known = True
     for kept, count, index, several in _GPUS.findall(listed):
-        places = [] if index in {"", "N/A"} else lost.read("GRES", index, _places)
+        places = [] if index in {"", "N/A"} else cells.lost.read("GRES", index, _places)
         number = int(several or count or 0) or (None if places is None else len(places))
         part = part_of_gpu(kept)
         if part is None or number is None:

@@ -27,10 +27,9 @@ from tracekit.ingest.records import Joined, Record, line_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.ingest.cells import LostValues
-    from tracekit.ingest.machines._rows import Clock, Row
+    from tracekit.ingest.machines._rows import Cells, Row
     from tracekit.ingest.records import ByteReader
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 _LONGEST = 1024 * 1024
 """Longest row that is read [bytes]."""
@@ -110,7 +109,7 @@ class SinfoTable(RecordReader):
     title = "machines, printed by sinfo -N with --format or --long"
     repeats = True
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the header is sinfo's and the first row shows a node state."""
         layout = _layout(head)
         if layout is None:
@@ -131,19 +130,22 @@ class SinfoTable(RecordReader):
         stream = Joined(head, opened.stream)
         return table_rows(stream, lambda _: names, delimiter=delimiter, free="reason", skip=skip)
 
-    def rows(self, value: dict[str, str], clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: dict[str, str], cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the machines of a row, and the events that keep them out of service."""
         state = value["state"]
         if not is_node_state(state):
             raise ValueError(f"'{state[:40]}' is not a node state")
         if is_no_machine(state):
             return
-        gpus = gpus_of(value["nodelist"], sink, lost, value.get("gres"))
+        gpus = gpus_of(value["nodelist"], cells, value.get("gres"))
         printed = value.get("cpus") or value.get("cpus_of", "").rpartition("/")[2]
-        memory, cpus = lost.read("memory", value.get("memory"), _number), lost.read("cpus", printed, _number)
+        memory, cpus = (
+            cells.lost.read("memory", value.get("memory"), _number),
+            cells.lost.read("cpus", printed, _number),
+        )
         event: Row | None = None
         if (unfit := fitness(state)) is not None:
-            since = clock.optional(value.get("timestamp"), "timestamp", lost)
+            since = cells.optional(value.get("timestamp"), "timestamp")
             event = {"state": unfit, "reason": value.get("reason"), "source": "sinfo", "start": since}
         yield from listed([value["nodelist"]], gpus, cpus, memory, event, value.get("cluster"))
 
@@ -179,7 +181,7 @@ class SacctmgrEvents(RecordReader):
     kinds = ("event",)
     title = "times in which nodes were down or drained, printed by sacctmgr --parsable2 show event"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the first line names the event columns."""
         return {"nodename", "timestart"} <= set(_names(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]))
 
@@ -193,17 +195,11 @@ class SacctmgrEvents(RecordReader):
         """
         return table_rows(opened.stream, _header(opened.path), free="reason")
 
-    def rows(
-        self,
-        value: dict[str, str],
-        clock: Clock,
-        sink: Sink,  # noqa: ARG002 -- nothing to count
-        lost: LostValues,  # noqa: ARG002 -- a row with a cell that cannot be read is rejected
-    ) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: dict[str, str], cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the events of a row, one for each node; the row of a cluster has no node."""
         if not value["nodename"]:
             return
-        start, end = clock.read(value["timestart"]), clock.read(value["timeend"])
+        start, end = cells.time(value["timestart"]), cells.time(value["timeend"])
         if start == (None, None):
             raise ValueError("TimeStart is not a time")
         if any(a is not None and b is not None and b < a for a, b in zip(start, end, strict=True)):
@@ -250,7 +246,7 @@ class SlurmJson(RecordReader):
     title = "machines and their states, printed by sinfo --json or scontrol show nodes --json"
     repeats = True
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+    def looks_right(self, head: bytes) -> bool:
         """Return whether there is a top-level array of nodes whose members have keys that only nodes have."""
         match = array_of(head, _KEYS)
         if match is None:
@@ -262,13 +258,7 @@ class SlurmJson(RecordReader):
         """Yield the nodes, or groups of nodes."""
         return array_items(opened, _KEYS)
 
-    def rows(
-        self,
-        value: dict[str, Any],
-        clock: Clock,  # noqa: ARG002 -- times are epoch seconds
-        sink: Sink,
-        lost: LostValues,
-    ) -> Iterator[tuple[str, Row]]:
+    def rows(self, value: dict[str, Any], cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the machines of a record, and the events that keep them out of service."""
         group = "name" not in value
         names = _words(part(value, "nodes", "nodes") if group else value.get("name"))
@@ -279,13 +269,13 @@ class SlurmJson(RecordReader):
         if is_no_machine(flags):
             return
         gres = part(value, "gres", "total") if group else value.get("gres")
-        gpus = gpus_of(names[0], sink, lost, gres if isinstance(gres, str) else None, _text(value.get("tres")))
+        gpus = gpus_of(names[0], cells, gres if isinstance(gres, str) else None, _text(value.get("tres")))
         cpus, memory = (
-            (_same if group else _wrapped)(value.get(name), name, lost)
+            (_same if group else _wrapped)(value.get(name), name, cells)
             for name in ("cpus", "memory" if group else "real_memory")
         )
         since = _wrapped(
-            part(value, "reason", "time") if group else value.get("reason_changed_at"), "reason time", lost
+            part(value, "reason", "time") if group else value.get("reason_changed_at"), "reason time", cells
         )
         reason = _text(part(value, "reason", "description") if group else value.get("reason"))
         event: Row | None = None
@@ -300,21 +290,21 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _wrapped(value: Any, name: str, lost: LostValues) -> int | None:
+def _wrapped(value: Any, name: str, cells: Cells) -> int | None:
     """Return an integer, which may be wrapped as {"set": true, "number": 7}; None if there is none."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**12:
-        lost.add(name, str(value), "is not a whole number")
+        cells.lost.add(name, str(value), "is not a whole number")
         return None
     return value
 
 
-def _same(value: Any, name: str, lost: LostValues) -> int | None:
+def _same(value: Any, name: str, cells: Cells) -> int | None:
     """Return the value shared by all nodes of a group; None if they differ."""
-    least, most = (_wrapped(part(value, end), name, lost) for end in ("minimum", "maximum"))
+    least, most = (_wrapped(part(value, end), name, cells) for end in ("minimum", "maximum"))
     return least if least == most else None
 
 

@@ -26,12 +26,7 @@ _LONGEST_REGEX = 1_000
 _LONGEST_WORD = 300
 """Maximum length of a word with * or ? [characters]."""
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
-_PYTHON = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-}
+_PYTHON = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -447,7 +447,7 @@ def _parts(
 def _read_file(frame: TimeFrame, hosts: frozenset[str], name: str, file: SourceFile, sink: Sink) -> Iterator[Samples]:
     reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # members of this family are telemetry readers
     with sink.opened(file) as opened:
-        yield from reader.read(opened, frame, hosts, sink)
+        yield from reader.read(opened, frame, hosts)
 
 
 def _hosts(con: duckdb.DuckDBPyConnection) -> frozenset[str]:

@@ -158,13 +158,7 @@ def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink:
     ).fetchall()[0]
     if not total:
         return
-    sink.check(
-        "xid_before_the_samples",
-        old,
-        total,
-        _BEFORE,
-        examples,
-    )
+    sink.check("xid_before_the_samples", old, total, _BEFORE, examples)
     words = " ".join(f"WHEN xid IN ({', '.join(map(str, numbers))}) THEN '{word}'" for word, numbers in CAUSES.items())
     said = "string_agg('GPU ' || gpu_index || ': XID ' || xid, ', ' ORDER BY gpu_index)"
     events = f"""SELECT node_id, time AS start_time, time AS end_time, 'degraded' AS state,

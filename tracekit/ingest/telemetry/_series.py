@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import NDArray
 
-    from tracekit.ingest.sink import Sink
+    from tracekit.ingest.sink import OpenedFile
 
 
 class Labels(NamedTuple):
@@ -214,12 +214,12 @@ class UnusedMetrics:
 
     Parameters
     ----------
-    path : str
+    opened : OpenedFile
         The file.
     """
 
-    def __init__(self, path: str, sink: Sink) -> None:
-        self._path, self._sink = path, sink
+    def __init__(self, opened: OpenedFile) -> None:
+        self._path, self._sink = opened.path, opened.sink
         self._names: set[str] = set()
         self.any_used = False
 

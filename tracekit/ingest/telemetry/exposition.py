@@ -19,21 +19,13 @@ import numpy as np
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.records import text_lines
 from tracekit.ingest.telemetry._metrics import METRICS
-from tracekit.ingest.telemetry._series import (
-    NO_VALUE,
-    Samples,
-    UnusedMetrics,
-    gpu_metric,
-    host_of,
-    labels_of,
-    rises,
-)
+from tracekit.ingest.telemetry._series import NO_VALUE, Samples, UnusedMetrics, gpu_metric, host_of, labels_of, rises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 _LINE = re.compile(
     r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(?P<value>\S+)'
@@ -56,7 +48,7 @@ class ExpositionReader(TelemetryReader):
     name = "exposition"
     title = "text printed by an exporter at /metrics, each scrape below a line '# time SECONDS'"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+    def looks_right(self, head: bytes) -> bool:
         """Return whether a file begins like such text and soon contains a GPU metric."""
         text = head[:65_536].decode("utf-8", "replace")
         first = text.lstrip("\ufeff\n").partition("\n")[0]
@@ -66,7 +58,7 @@ class ExpositionReader(TelemetryReader):
             and re.search(r"(?m)^# TYPE \S+ (?:gauge|counter|untyped|summary|histogram)\s*$", text) is not None
         )
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an instant needs no zone
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:  # noqa: ARG002 -- an instant needs no zone
         """Yield the series of the file.
 
         Raises
@@ -74,14 +66,14 @@ class ExpositionReader(TelemetryReader):
         SourceError
             Neither the labels nor the file name identify a machine of the log.
         """
-        scrapes = _Scrapes(UnusedMetrics(opened.path, sink))
+        scrapes = _Scrapes(UnusedMetrics(opened))
         for lines in text_lines(opened):
             for line in lines:
                 if not scrapes.take(line.text):
                     opened.reject(line.number, None, "is not a metric with a value", line.raw)
         scrapes.unused.end()
-        sink.check("telemetry_without_time", scrapes.undated, scrapes.total, _UNDATED)
-        sink.check("telemetry_without_value", scrapes.no_value, scrapes.total, NO_VALUE)
+        opened.sink.check("telemetry_without_time", scrapes.undated, scrapes.total, _UNDATED)
+        opened.sink.check("telemetry_without_value", scrapes.no_value, scrapes.total, NO_VALUE)
         for key, (times, values) in scrapes.found.items():
             metric = scrapes.named[key] or {}
             labels = labels_of(metric)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.records import Block
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 
 # Find the columns of an nvidia-smi file that was written with noheader.
@@ -172,12 +172,12 @@ class NvidiaSmiReader(TelemetryReader):
     name = "nvidia-smi"
     title = "samples printed by nvidia-smi --query-gpu=timestamp,index,... --format=csv"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the first line is an nvidia-smi header, or a GPU record if there is no header."""
         line = head.partition(b"\n")[0]
         return _is_header(line) or are_cells(line)
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
         """Yield the samples of a machine.
 
         Raises
@@ -187,10 +187,10 @@ class NvidiaSmiReader(TelemetryReader):
         """
         host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
-        names = _header(reader, opened.path, sink)
+        names = _header(reader, opened)
         if not _USED.intersection(names):
             metrics = [name for name in names if name not in {"timestamp", *_IDS}]
-            sink.note(f"{opened.path} {nothing_read(metrics)}")
+            opened.sink.note(f"{opened.path} {nothing_read(metrics)}")
         numbers: dict[str, int] = {}
         for block, bad in reader.blocks(len(names)):
             opened.count(len(block.lines) + len(bad))
@@ -199,12 +199,12 @@ class NvidiaSmiReader(TelemetryReader):
             if len(block.lines):
                 text, parsed = parse_block(block, opened, len(names), ",")
                 named = text.rename(dict(zip(text.columns, names, strict=True)))
-                yield from _samples(named, parsed, host, numbers, frame, opened, sink)
+                yield from _samples(named, parsed, host, numbers, frame, opened)
         examples = [f"{host}: {key} is GPU {number}" for key, number in numbers.items()]
-        sink.check("gpus_numbered_by_order", len(numbers), None, _NUMBERED, examples if numbers else None)
+        opened.sink.check("gpus_numbered_by_order", len(numbers), None, _NUMBERED, examples if numbers else None)
 
 
-def _header(reader: RecordReader, path: str, sink: Sink) -> list[str]:
+def _header(reader: RecordReader, opened: OpenedFile) -> list[str]:
     """Return the column names; the records stay in the reader."""
     first = reader.first_line() or b""
     if _is_header(first):
@@ -215,21 +215,15 @@ def _header(reader: RecordReader, path: str, sink: Sink) -> list[str]:
     for line in reversed(lines):
         reader.put_back(line)
     names = guess_names(lines)
-    sink.note(f"{path} has no header; we assume the columns {', '.join(names)}")
+    opened.sink.note(f"{opened.path} has no header; we assume the columns {', '.join(names)}")
     return names
 
 
 def _samples(
-    text: pl.DataFrame,
-    block: Block,
-    host: str,
-    numbers: dict[str, int],
-    frame: TimeFrame,
-    opened: OpenedFile,
-    sink: Sink,
+    text: pl.DataFrame, block: Block, host: str, numbers: dict[str, int], frame: TimeFrame, opened: OpenedFile
 ) -> Iterator[Samples]:
     again = (text["timestamp"].str.strip_chars() == "timestamp").fill_null(value=False)
-    sink.check("repeated_headers", int(again.sum()), None, _HEADERS)
+    opened.sink.check("repeated_headers", int(again.sum()), None, _HEADERS)
     cells = text.with_columns(
         pl.lit(None, dtype=pl.String).alias(name) for name in _IDS if name not in text.columns
     ).select(

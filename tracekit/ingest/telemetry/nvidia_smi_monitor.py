@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.records import TextLine
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 _COLUMNS: Final = {
     "sm": "DCGM_FI_DEV_GPU_UTIL",
@@ -68,11 +68,11 @@ class MonitorReader(TelemetryReader):
     name = "nvidia-smi-monitor"
     title = "samples printed by nvidia-smi dmon -o DT, nvidia-smi pmon -o DT or dcgmi dmon"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+    def looks_right(self, head: bytes) -> bool:
         """Return whether the first line is a header of such a table."""
         return _header(head.partition(b"\n")[0].decode("utf-8", "replace")) is not None
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
         """Yield the samples of a machine.
 
         Raises
@@ -87,7 +87,7 @@ class MonitorReader(TelemetryReader):
             for line in lines:
                 if found := _header(line.text):
                     if not columns and (why := _use_of_none(found, line.text)):
-                        sink.note(f"{opened.path} {why}")
+                        opened.sink.note(f"{opened.path} {why}")
                     columns = [] if _use_of_none(found, line.text) else found
                 elif columns and (row := _row(line, columns, opened)):
                     waiting.append(row)
@@ -194,12 +194,12 @@ class NvidiaSmiXmlReader(TelemetryReader):
     name = "nvidia-smi-xml"
     title = "samples printed by nvidia-smi -q -x"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+    def looks_right(self, head: bytes) -> bool:
         """Return whether a file begins like an nvidia-smi document."""
         start = head[:400].lstrip(b"\xef\xbb\xbf \r\n\t")
         return start.startswith(b"<") and b"<nvidia_smi_log>" in start
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- documents contain nothing to count
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
         """Yield the samples of a machine.
 
         Raises

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 
 _LONGEST_HEAD = 1 << 20
@@ -38,7 +38,7 @@ class PrometheusReader(TelemetryReader):
     name = "prometheus"
     title = "JSON answers of Prometheus to query_range or query"
 
-    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name is accepted
+    def looks_right(self, head: bytes) -> bool:
         """Return whether a file begins like an answer of Prometheus."""
         start = b"".join(head[:4096].split())
         sorted_keys = start.startswith(b'{"data":{') and b'"metric":{' in start
@@ -46,7 +46,7 @@ class PrometheusReader(TelemetryReader):
             start.startswith(b'{"status":') and (b'"resultType"' in start or b'"errorType"' in start)
         )
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an answer contains zone and host
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:  # noqa: ARG002 -- an answer contains zone and host
         """Yield the series of an answer.
 
         Raises
@@ -54,7 +54,7 @@ class PrometheusReader(TelemetryReader):
         SourceError
             The answer is a server error, is not a matrix, or is truncated.
         """
-        unused = UnusedMetrics(opened.path, sink)
+        unused = UnusedMetrics(opened)
         for text, line, ended in _results(opened):
             series, reason = _series(text)
             if series is None and ended and b'"metric"' not in text:
@@ -71,7 +71,7 @@ class PrometheusReader(TelemetryReader):
                 continue
             unused.any_used = True
             times, values, unread = _values(series["values"])
-            sink.check(
+            opened.sink.check(
                 "telemetry_without_value", unread, len(series["values"]), NO_VALUE, [str(metric)] if unread else None
             )
             if metric in METRICS:
