@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-import polars as pl
-
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
@@ -46,66 +44,8 @@ class Companion(ABC):
         """Return whether a file with these first bytes is of this kind."""
 
 
-MACHINE = {
-    "host": pl.String(),
-    "cluster": pl.String(),
-    "gpu_count": pl.Int64(),
-    "gpu_model": pl.String(),
-    "gpu_memory_gib": pl.Float64(),
-    "cpu_count": pl.Int64(),
-    "memory_gib": pl.Float64(),
-    "rack": pl.String(),
-}
-"""Columns of a listed machine; `host` is its name as the source spells it. Unknown values are NULL."""
-
-EVENT = {
-    "host": pl.String(),
-    "cluster": pl.String(),
-    "start_time": pl.Datetime("us"),
-    "end_time": pl.Datetime("us"),
-    "state": pl.String(),
-    "cause": pl.String(),
-    "source_cause": pl.String(),
-    "source": pl.String(),
-}
-"""Columns of an event; times are in UTC, and the words are those of the table node_events.
-
-A machine list shows states at one moment, so its events have no end and `source` is one of LISTS.
-"""
-
 LISTS = ("scontrol", "sinfo", "kubernetes")
 """Values of `source` for events that are states from machine lists."""
-
-HELD = {
-    "job": pl.String(),
-    "array_job": pl.String(),
-    "task": pl.String(),
-    "host": pl.String(),
-    "time": pl.Datetime("us"),
-    "gpu_count": pl.Float64(),
-    "gpu_index": pl.List(pl.Int64()),
-}
-"""Columns for the resources that a job held on a machine at one time.
-
-`job` is the scheduler's job number, `array_job` its name as an array task (JOB_TASK) if it is one, and `task` the
-component of a heterogeneous job.
-"""
-
-
-class MachineReader(Companion):
-    """Reads one kind of machine file."""
-
-    @abstractmethod
-    def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield frames, each named 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
-
-        Wall-clock times are in the zone of `frame`. Records that cannot be used are rejected through `opened`.
-
-        Raises
-        ------
-        SourceError
-            The file is not of this kind.
-        """
 
 
 class TelemetryReader(Companion):

@@ -9,8 +9,9 @@ import polars as pl
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.companion import EVENT, HELD, LISTS, MACHINE, MachineReader, companions
+from tracekit.ingest.companion import LISTS, companions
 from tracekit.ingest.derived import shown_gpus
+from tracekit.ingest.machines._rows import EVENT, HELD, MACHINE, RecordReader
 from tracekit.ingest.node_events import Machine, machine_ids
 from tracekit.text import counted
 
@@ -329,7 +330,7 @@ def _read(
     """Yield the resources held by jobs, and add machines and events to `found`."""
     number = 0
     for kind in sorted(files, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
-        reader = cast("MachineReader", companions("machines")[kind])
+        reader = cast("RecordReader", companions("machines")[kind])
         for file in files[kind]:
             number += 1
             origin = {"kind": pl.lit(kind), "rank": pl.lit(number, dtype=pl.Int64)}

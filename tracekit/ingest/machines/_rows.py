@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from tracekit.ingest.cells import LostValues
-from tracekit.ingest.companion import EVENT, HELD, MACHINE, MachineReader
+from tracekit.ingest.companion import Companion
 from tracekit.ingest.localtime import decided, instants
 from tracekit.ingest.node_events import cause_of
 
@@ -27,6 +27,49 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _UNSET = frozenset({"", "none", "unknown", "n/a", "(null)"})
 _UNIX = datetime(1970, 1, 1)
+
+
+MACHINE = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "gpu_count": pl.Int64(),
+    "gpu_model": pl.String(),
+    "gpu_memory_gib": pl.Float64(),
+    "cpu_count": pl.Int64(),
+    "memory_gib": pl.Float64(),
+    "rack": pl.String(),
+}
+"""Columns of a listed machine; `host` is its name as the source spells it. Unknown values are NULL."""
+
+EVENT = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "start_time": pl.Datetime("us"),
+    "end_time": pl.Datetime("us"),
+    "state": pl.String(),
+    "cause": pl.String(),
+    "source_cause": pl.String(),
+    "source": pl.String(),
+}
+"""Columns of an event; times are in UTC, and the words are those of the table node_events.
+
+A machine list shows states at one moment, so its events have no end and `source` is one of LISTS.
+"""
+
+HELD = {
+    "job": pl.String(),
+    "array_job": pl.String(),
+    "task": pl.String(),
+    "host": pl.String(),
+    "time": pl.Datetime("us"),
+    "gpu_count": pl.Float64(),
+    "gpu_index": pl.List(pl.Int64()),
+}
+"""Columns for the resources that a job held on a machine at one time.
+
+`job` is the scheduler's job number, `array_job` its name as an array task (JOB_TASK) if it is one, and `task` the
+component of a heterogeneous job.
+"""
 
 
 class Cells:
@@ -95,8 +138,8 @@ def said(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
-class RecordReader(MachineReader):
-    """Reads a file record by record."""
+class RecordReader(Companion):
+    """Reads one kind of machine file, record by record."""
 
     kinds: ClassVar[tuple[str, ...]] = ("machine", "event")
     """The kinds of rows that the file gives."""
@@ -121,7 +164,16 @@ class RecordReader(MachineReader):
         """
 
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield the rows of a file; events without a start, or of a state that is in service, are only counted."""
+        """Yield frames, each with its kind: 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
+
+        Wall-clock times are in the zone of `frame`. An event without a start, or whose state does not take the node out
+        of service, is only counted.
+
+        Raises
+        ------
+        SourceError
+            The file is not of this kind.
+        """
         sink, cells = opened.sink, Cells(frame, opened.sink)
         for records in self.records(opened):
             found: dict[object, tuple[str, Row]] = {}
