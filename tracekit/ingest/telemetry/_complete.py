@@ -38,10 +38,9 @@ from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.files import source_files
 from tracekit.ingest.telemetry._holders import place_series
 from tracekit.ingest.telemetry._joined import write_samples
-from tracekit.ingest.telemetry._metrics import COLUMNS, METRICS, NODE_METRICS
 from tracekit.ingest.telemetry._node_conditions import NodeConditions
 from tracekit.ingest.telemetry._pivot import SampleFile
-from tracekit.ingest.telemetry._series import Labels, Samples, SeriesTable, shown_names
+from tracekit.ingest.telemetry._series import COLUMNS, METRICS, NODE_METRICS, Labels, Samples, SeriesTable, shown_names
 from tracekit.outputs import output_errors
 from tracekit.text import passed_on
 
@@ -102,10 +101,6 @@ def _clock(moment: float) -> str:
 
 class _TooMuchError(Exception):
     """The window contains more than the server returns; the text is the server's message."""
-
-
-class _TooLargeError(_TooMuchError):
-    """The answer is larger than the limit."""
 
 
 class _BusyError(Exception):
@@ -224,8 +219,8 @@ class Prometheus:
             span = f"{what}, {_clock(first)} to {_clock(last)} UTC"
             try:
                 found = answer(first, last)
-            except _TooMuchError as error:
-                too_large = too_large + 1 if isinstance(error, _TooLargeError) else 0
+            except (_TooMuchError, TooLargeError) as error:
+                too_large = too_large + 1 if isinstance(error, TooLargeError) else 0
                 if too_large >= _TOO_LARGE:
                     raise SourceError(
                         f"the server's answers never end ({span}): {error}",
@@ -255,7 +250,7 @@ class Prometheus:
 
         Raises
         ------
-        _TooMuchError
+        _TooMuchError, TooLargeError
             The answer exceeds a limit of the server or of tracekit.
         _BusyError, ExchangeError
             The last try failed, or the answer was not complete in time.
@@ -267,8 +262,6 @@ class Prometheus:
                 if failures == QUESTIONS.attempts:
                     raise
                 self.pause(QUESTIONS.pause_s(failures, getattr(error, "pause", None)))
-            except TooLargeError as error:
-                raise _TooLargeError(str(error)) from error
         raise AssertionError
 
     def _save(self, url: str, path: Path) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.telemetry._metrics import DIVIDED, METRICS, OWN
 from tracekit.ingest.telemetry._pivot import WIDEST
-from tracekit.ingest.telemetry._series import frame_of
+from tracekit.ingest.telemetry._series import DIVIDED, METRICS, OWN, frame_of
 
 if TYPE_CHECKING:
     import duckdb

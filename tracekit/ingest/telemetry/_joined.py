@@ -9,9 +9,8 @@ import polars as pl
 
 from tracekit.ingest.node_events import add_events
 from tracekit.ingest.telemetry._holders import LAST, Holders
-from tracekit.ingest.telemetry._metrics import XID
 from tracekit.ingest.telemetry._pivot import batches
-from tracekit.ingest.telemetry._series import frame_of
+from tracekit.ingest.telemetry._series import XID, frame_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -17,8 +17,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.ingest.node_events import Machine, add_events, cause_of, machine_ids
-from tracekit.ingest.telemetry._metrics import NODE_METRICS
-from tracekit.ingest.telemetry._series import Labels
+from tracekit.ingest.telemetry._series import NODE_METRICS, Labels
 from tracekit.text import counted
 
 if TYPE_CHECKING:

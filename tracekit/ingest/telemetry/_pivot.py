@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.telemetry._metrics import COLUMNS, DIVIDED, METRICS, MOST, OWN, XID
-from tracekit.ingest.telemetry._series import frame_of
+from tracekit.ingest.telemetry._series import COLUMNS, DIVIDED, METRICS, MOST, OWN, XID, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -29,8 +29,7 @@ import polars as pl
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.records import RecordReader, parse_block, text_lines
-from tracekit.ingest.telemetry._metrics import METRICS
-from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
+from tracekit.ingest.telemetry._series import METRICS, Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

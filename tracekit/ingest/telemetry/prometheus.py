@@ -25,9 +25,17 @@ from tracekit.errors import SourceError
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.records import Joined, text_lines
-from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._node_conditions import condition_of
-from tracekit.ingest.telemetry._series import NO_VALUE, Samples, UnusedMetrics, gpu_metric, host_of, labels_of, rises
+from tracekit.ingest.telemetry._series import (
+    METRICS,
+    NO_VALUE,
+    Samples,
+    UnusedMetrics,
+    gpu_metric,
+    host_of,
+    labels_of,
+    rises,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
