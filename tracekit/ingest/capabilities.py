@@ -1,4 +1,4 @@
-"""Measure the capabilities of a Trace from its tables: what it can answer, with coverage and usable window."""
+"""Measure the capabilities of a Trace: the questions that its tables can answer, with coverage and time window."""
 
 from __future__ import annotations
 
@@ -66,7 +66,19 @@ _MEASURES = {
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace; `con` has its tables as views, `retries` says whether it has all attempts."""
+    """Return every capability of a Trace.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has the tables of the Trace as views.
+    tables : set of str
+        Names of its tables.
+    frame : TimeFrame
+        How its times are interpreted.
+    retries : bool
+        Whether the source records all attempts.
+    """
     can = {name: measure for name, measure in _MEASURES.items() if tables.issuperset(measure.tables)}
     read: dict[str, tuple[Any, ...]] = {}
     for table in dict.fromkeys(measure.tables[0] for measure in can.values()):
@@ -86,7 +98,7 @@ def measure_capabilities(
 
 
 def _capability(measure: _Measure, read: tuple[Any, ...] | None) -> Capability:
-    """Return a capability from its measured share and window; `read` is None if a table that it needs is missing."""
+    """Return a capability from its measured share and time window; `read` is None if a needed table is missing."""
     if read is None:
         return Capability(available=False, note=f"the source does not record {measure.meaning}")
     share, first, last = read

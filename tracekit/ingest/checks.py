@@ -1,16 +1,15 @@
-"""Find contradictions in the finished tables of every source, count them, and correct those that have one cure.
+"""Find contradictions in the finished tables of every source, count them, and correct three kinds.
 
-Contradictions are counted and reported, never clipped or dropped. Formats run checks of their own on the rows that they
-stage. Three things are corrected:
+Contradictions are counted and reported, never clipped or dropped. Formats run their own checks on the rows that they
+stage. This module corrects:
 
-- Repeated samples: one sample stands for one GPU during one sampling interval, so a repeated one would count twice.
-- GPU use that a monitor reports as 0 because the GPU has no counter for it: it is unknown. Slurm writes gres/gpuutil=0
-  and gres/gpumem=0 if its plug-in cannot read a GPU, and monitors do the same. A job that leaves its GPU idle gives the
-  same two zeros, so only other jobs can tell the two apart: if no job of a GPU model shows any use, nothing was
-  measured.
-- Runs whose end the scheduler lost: the log lists them as running, although they cannot be running any more. The view
-  `open_attempts` in queries/views/ decides until when such a run counts. This module reads the same view, so it counts
-  exactly what the load, the digest and the allocated hours leave out.
+- Repeated samples: a sample is the use of one GPU during one sampling interval, so a repeated sample would count twice.
+- Unmeasured GPU use: if a GPU has no counters, Slurm writes gres/gpuutil=0 and gres/gpumem=0, and monitors do the same,
+  but the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide: if no job of a GPU model shows
+  any use, nothing was measured.
+- Runs whose end the scheduler lost: the log lists them as running, although they have ended. The view `open_attempts`
+  in queries/views/ decides until when such a run counts. This module reads the same view, so it counts exactly the runs
+  that the load, the digest and the allocated hours leave out.
 
 `tracekit.ingest.time_order` handles times that contradict each other.
 """
@@ -46,9 +45,9 @@ class SqlCheck(NamedTuple):
     meaning: str
     """Meaning of a count above zero, in one sentence."""
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
-    """SQL that returns the rows found as one text column, or a function that returns them."""
+    """SQL that returns one text column with a row for each contradiction, or a function that returns these texts."""
     of: str
-    """The rows that are checked, as SQL text after FROM; if there are none, the query does not run."""
+    """The checked rows, as SQL text after FROM; without any, the query does not run."""
     tables: tuple[str, ...] = ()
     """Common tables that the check needs."""
 
@@ -79,11 +78,10 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
 
 
 def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the jobs at whose start the GPUs in use in their cluster exceeded its recorded total.
+    """Return the jobs at whose start their cluster used more GPUs than its recorded total.
 
-    At the moment a job ends, it no longer counts; at the moment a job starts, it counts.
-
-    A cluster's total is its row without a VC in the table capacity.
+    A job counts from its start on, but no longer at its end. A cluster's total is its row without a VC in the table
+    capacity.
     """
     totals = pl.DataFrame(
         con.sql(
@@ -103,13 +101,13 @@ def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
         over[own.to_numpy()] = _over(held.filter(own), total)
     if not over.any():
         return []
-    # Fetching the names of all jobs would take longer than fetching their times, and they are rarely needed.
+    # Fetching the names of all jobs takes longer than fetching their times, and the names are rarely needed.
     names: pl.Series = pl.DataFrame(con.sql(f"SELECT job_id {rows}"))["job_id"]
     return names.filter(pl.Series(over)).to_list()
 
 
 def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return a mask of the intervals of one cluster that start while GPUs in use exceed its total at that time."""
+    """Return a mask of the intervals of one cluster that start while it uses more GPUs than its total."""
     if not len(held):
         return np.zeros(0, dtype=bool)
     # Times as integers, because NumPy sorts them several times faster than dates.
@@ -131,12 +129,12 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 _LOST_END = (
-    "runs that the log lists as running although they passed their time limit by more than an hour, or a later run "
-    "uses their GPUs; they count up to that limit, or that run, and their end stays unknown (on Slurm, 'sacctmgr show "
+    "runs that the log lists as running although they exceed their time limit by more than an hour, or a later run "
+    "uses their GPUs; they count until that limit or that run, and their end stays unknown (on Slurm, 'sacctmgr show "
     "runawayjobs' lists such records and offers to close them)"
 )
 
-# A run that has stopped but has no recorded end does not show what else was allocated at the time.
+# A run that stopped without a recorded end does not show which GPUs were allocated later.
 _CERTAIN = """
 CREATE TABLE certain AS
 SELECT p.* REPLACE (coalesce(p.end_time, CASE WHEN o.lost IS NOT NULL THEN make_timestamp(o.until_us) END) AS end_time)
@@ -157,7 +155,7 @@ SELECT n.* REPLACE (
     CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
 FROM {rows} n LEFT JOIN ({shown}) s USING (node_id) ORDER BY n.file_row_number"""
 
-# A machine has at least as many GPUs as one run held on it.
+# A machine has at least as many GPUs as a single run used there.
 _MOST_OF_A_RUN = """
 SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s FULL JOIN (
     SELECT node_id, ceil(max(gpu_count) - 1e-6)::BIGINT AS gpu_count FROM placements WHERE gpu_count > 0
@@ -165,7 +163,7 @@ SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s
 
 
 def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return one text for each run whose end was lost, with the reason, in order."""
+    """Return a sorted list with one text for each run whose end was lost, including the reason."""
     # Most logs have no such run, and building the view takes longer than this query.
     if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
         return []
@@ -179,10 +177,10 @@ def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def forget_lost_runs(sink: Sink, form: Format) -> None:
-    """Set the GPU count of machines named only by jobs to the most GPUs held at once, ignoring runs of unknown end.
+    """Set the GPU count of machines named only by jobs to the most GPUs used at once, ignoring runs of unknown end.
 
-    A run that is still running is assumed to continue, and a run whose end was lost counts up to the bound in
-    `open_attempts`. An export that is appended to a Trace is examined alone, so that its machines are the same in both
+    A run that is still running is assumed to continue, and a run whose end was lost counts until the bound in
+    `open_attempts`. An export that is appended to a Trace is examined alone; its machines are then the same in both
     layouts.
     """
     if not (form.nodes_from_jobs and sink.has("nodes", "placements", "attempts")):
@@ -200,7 +198,7 @@ def forget_lost_runs(sink: Sink, form: Format) -> None:
 
 
 def count_shown_gpus(sink: Sink) -> None:
-    """Set the GPU count of machines named only by jobs to what telemetry shows, as far as jobs held those GPUs."""
+    """Set the GPU count of machines named only by jobs to the number that telemetry shows in use by jobs."""
     if sink.has("nodes", "placements"):
         shown = shown_gpus(sink.rows("placements"))
         with sink.connect() as con:
@@ -263,8 +261,8 @@ _COMMON = (
     ),
     SqlCheck(
         "node_fail_without_event",
-        "runs that ended by a node failure although no event shows one of their nodes out of service, or with an "
-        "error, within 10 minutes of their end: outages may be missing from the events",
+        "runs that ended with a node failure although no event shows one of their nodes out of service or with an "
+        "error within 10 minutes of their end; outages may be missing from the events",
         # Twice SlurmdTimeout, after which Slurm sets a node down: 300 s by default (slurm.schedmd.com/slurm.conf.html).
         """SELECT a.job_id || ' on ' || min(p.node_id) FROM attempts a JOIN placements p USING (job_id, attempt)
         LEFT JOIN node_events e ON e.node_id = p.node_id AND e.start_time <= a.end_time + INTERVAL 10 MINUTE
@@ -299,7 +297,7 @@ _COMMON = (
     ),
     SqlCheck(
         "running_over_capacity",
-        "starts at which the cluster uses more GPUs than the total in its quota table",
+        "starts of jobs that make the cluster use more GPUs than the total in its quota table",
         _starts_over_capacity,
         "attempts WHERE gpu_count > 0 AND run_s > 0",
         ("attempts", "capacity", "jobs"),
@@ -311,7 +309,7 @@ COMMON_CHECKS = frozenset(check.name for check in _COMMON)
 
 
 _MUCH = 0.01
-"""Share of the GPU-hours above which a note reports how much the rejected records contain."""
+"""A note reports the GPU-hours of rejected records if they exceed this share of all GPU-hours."""
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
@@ -334,8 +332,8 @@ def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink:
         query = "SELECT coalesce(sum(run_s * gpu_count), 0) / 3600 FROM attempts"
         used = float(con.execute(query).fetchall()[0][0])
     meaning = (
-        "GPU-hours of runs with rejected records, if these contain GPUs and run time; all results leave them out "
-        "(see the table rejects)"
+        "GPU-hours of rejected records that contain GPUs and a run time; no result includes them (see the table "
+        "rejects)"
     )
     sink.check(name, round(lost), round(lost + used), meaning)
     if lost > _MUCH * (lost + used):
@@ -349,15 +347,15 @@ _REPEATED = "repeated GPU samples of the same time, machine and GPU; the last in
 
 
 class RepeatProof:
-    """Proves while files are read that no sample repeats, without keeping the samples.
+    """Proves that no sample repeats while files are read, without keeping the samples.
 
-    This is certain as long as each machine's times in a block are later than its times in all earlier blocks, as in
+    The proof holds as long as each machine's times in a block are later than its times in all earlier blocks, as in
     files ordered by time, by machine, or by both.
 
     Attributes
     ----------
     holds : bool
-        Whether it is certain that no sample so far repeats another.
+        Whether certainly no sample so far repeats another.
     """
 
     def __init__(self) -> None:
@@ -369,7 +367,7 @@ class RepeatProof:
         """Examine the next block of rows, with `time` and `node_id`; each row is one sample of a machine."""
         if not self.holds:
             return
-        # If different rows share a hash, the only effect is that the proof fails.
+        # If different rows share a hash, the proof fails, which is safe.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
         if keys.n_unique() < len(keys):
             self.holds = False
@@ -377,13 +375,13 @@ class RepeatProof:
         self._follow(samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max()))
 
     def told(self) -> pl.DataFrame:
-        """Return what `follow` needs to know about a file's samples; if `holds` is False, return only that."""
+        """Return the summary of a file's samples that `follow` needs."""
         if self.holds:
             return self._spans.with_columns(holds=True)
         return pl.DataFrame({"holds": [False]})
 
     def follow(self, told: pl.DataFrame) -> None:
-        """Examine the next file, given what `told` returned for it."""
+        """Examine the next file, given its summary from `told`."""
         self.holds &= bool(told["holds"].all())
         if self.holds:
             self._follow(told.drop("holds"))
@@ -400,7 +398,7 @@ class RepeatProof:
 def keep_last_samples(sink: Sink) -> None:
     """Keep one row per time, machine and GPU in gpu_utilization, and count the rows dropped.
 
-    The last row in the file is kept, as in the notebook published with the Philly traces. Only rows that share a hash
+    The last row in the file is kept, as in the notebook published with the Philly traces. Only rows with the same hash
     are compared, so memory stays bounded.
     """
     if not sink.has("gpu_utilization"):
@@ -426,14 +424,14 @@ def keep_last_samples(sink: Sink) -> None:
 
 
 LEAST_JOBS = 10
-"""Jobs in a partition or on a node, all with zeros, that outweigh what other jobs show about the GPU model."""
+"""Number of jobs in a partition or on a node whose zeros outweigh the use that other jobs of the GPU model show."""
 
 _MEANING = (
-    "jobs whose GPU use is unknown, although the log has 0: it has exactly 0 % and 0 memory for every job of their "
-    "GPU model, or of their partition or node, so these GPUs probably lack such counters"
+    "jobs whose GPU use is unknown although the log records 0: every job of their GPU model, partition or node has "
+    "exactly 0 % and 0 memory, so these GPUs probably lack the counters"
 )
 
-# The model as in the view job_gpu_models; a job that accepts several models has none.
+# The GPU model is defined as in the view job_gpu_models; a job that accepts several models has no model.
 _ZEROS = """
 CREATE TABLE unmeasured AS
 WITH used AS (
@@ -504,12 +502,12 @@ def _forget_use(sink: Sink) -> None:
 
 
 _NOTHING_SAMPLED = (
-    "machines whose samples are unknown, although the monitor has 0: it has exactly 0 % and 0 memory for every job "
-    "of their GPU model, or for every job of the machine, so these GPUs probably lack such counters"
+    "machines whose samples are unknown although the monitor reports 0: every job of their GPU model, or every job of "
+    "the machine, has exactly 0 % and 0 memory, so these GPUs probably lack the counters"
 )
 _MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
 
-# If a machine never shows any use, it shows none for the jobs that ran on it; a machine without jobs may be idle.
+# A machine that never shows any use shows no use by its jobs either; a machine without jobs may be idle.
 _SILENT = """
 CREATE TABLE unmeasured_nodes AS
 WITH shown AS (
@@ -533,11 +531,11 @@ AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0)
 
 
 def _forget_samples(sink: Sink) -> None:
-    """Set the samples of machines to NULL whose GPUs are recorded with zeros for every job.
+    """Set the samples of a machine to NULL if the monitor reports zeros for every job on its GPUs.
 
-    Either all machines of a GPU model (or of an unknown model) show only zeros while at least one of them ran a job
-    with GPUs, or a single machine does while it ran at least `LEAST_JOBS` such jobs. A single sample per GPU is not
-    enough, because the GPUs may just be idle.
+    Either all machines of a GPU model (or of an unknown model) show only zeros and at least one of them ran a job with
+    GPUs, or a single machine shows only zeros and ran at least `LEAST_JOBS` such jobs. A single sample per GPU is not
+    enough, because the GPUs may be idle.
     """
     if not sink.has("gpu_utilization"):
         return

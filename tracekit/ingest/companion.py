@@ -1,7 +1,7 @@
 """Find files next to a scheduler's log that complete its Trace: machine lists, node events, GPU telemetry.
 
-A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads some kinds of files and lists their
-readers in READERS. A file is recognized by its first bytes, so it may have any name and be in the same folder as the
+A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads one or more kinds of files and lists their
+readers in READERS. A file is recognized by its first bytes, so it may have any name and may be in the folder of the
 log.
 """
 
@@ -37,7 +37,7 @@ class Companion(ABC):
     name: ClassVar[str]
     """Name of the kind."""
     title: ClassVar[str]
-    """What the file is and which program prints it, in a few words."""
+    """A few words about the file and the program that prints it."""
 
     @abstractmethod
     def looks_right(self, head: bytes) -> bool:
@@ -71,7 +71,7 @@ class TelemetryReader(Companion):
 
 @dataclass(frozen=True)
 class CompanionFiles:
-    """What completes a source's log: files next to it, servers, and what a mapping file adds to its format."""
+    """The sources that complete a log: files next to it, servers, and the files that a mapping file adds."""
 
     machines: dict[str, list[SourceFile]] = field(default_factory=dict)
     """Machine lists and machine event files, by the name of their kind."""
@@ -80,7 +80,7 @@ class CompanionFiles:
     servers: list[str] = field(default_factory=list)
     """Addresses of servers to query for samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
-    """Start and end of the time range to query from the servers, in UTC; None is the time in which jobs ran."""
+    """Start and end of the time range to query from the servers, in UTC; by default the time in which jobs ran."""
     added: MapAddition | None = None
 
     @property
@@ -95,7 +95,7 @@ class CompanionFiles:
         return [*added, *(file for files in self.telemetry.values() for file in files)]
 
     def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
-        """Return a copy that includes the telemetry named by the user: files, folders, archives and server addresses.
+        """Return a copy that includes the telemetry that the user names: files, folders, archives and addresses.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ def all_companions() -> list[Companion]:
 
 
 def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
-    """Return the files that complete a log, by their first bytes; unreadable files are left to the log's format."""
+    """Return the files whose first bytes show that they complete a log; unreadable files go to the log's format."""
     found = CompanionFiles()
     for file in files:
         head = file.peek()

@@ -15,13 +15,13 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     started : polars.DataFrame
-        Rows of jobs that got resources: job_id, start_time, end_time, run_s, queue_s, gpu_count, status, and node_count
-        if known.
+        Rows of jobs that started: job_id, start_time, end_time, run_s, queue_s, gpu_count, status, and node_count if
+        known.
 
     Returns
     -------
     polars.DataFrame
-        Rows of attempts, in the same order; the attempt's wait is the job's queueing time.
+        Rows of attempts in the same order; the wait of an attempt is the queue time of its job.
     """
     nodes = ["node_count"] if "node_count" in started.columns else []
     return started.select(
@@ -43,7 +43,7 @@ def in_seconds(duration: Spans) -> Spans:
 
 
 def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Return whether a recorded duration differs by one unit or more from the one computed from the record's times.
+    """Compare a recorded duration with the duration between the times of its record: True if they differ by a unit.
 
     Rounding to whole units explains smaller differences.
 
@@ -58,15 +58,15 @@ def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
 
 
 def most_held(placements: str, start: str, end: str) -> str:
-    """Return a query for the most GPUs in use at once on each machine, for sources that list no machines.
+    """Return a query for the largest number of GPUs in use at once on each machine, for sources without machine lists.
 
     Parameters
     ----------
     placements : str
         A relation with node_id, gpu_count [GPUs], and the two time columns below.
     start, end : str
-        SQL names of the time columns. A row with an unknown end is assumed to continue; a row without a start, or whose
-        end equals its start, does not count.
+        SQL names of the time columns. A row with an unknown end is assumed to continue. A row without a start, or with
+        an end equal to its start, does not count.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def most_held(placements: str, start: str, end: str) -> str:
 
 
 def shown_gpus(placements: str) -> str:
-    """Return a query for each machine's minimum GPU count: the most in use at once, or the highest index plus one.
+    """Return a query for the minimum GPU count of each machine: the most in use at once, or the highest index plus one.
 
     Parameters
     ----------

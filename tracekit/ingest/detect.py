@@ -29,7 +29,7 @@ _PRINTOUTS = 64
 
 @dataclass(frozen=True)
 class Detection:
-    """The format of a source, its files, and why this format was chosen."""
+    """The format of a source, its files, and the reasons for this choice."""
 
     format: Format
     found: FoundFiles
@@ -105,9 +105,9 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
 
 @cache
 def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
-    """Return known printouts that no format reads: first bytes, what each shows, and the command that writes a log.
+    """Return known printouts that no format reads: a pattern for the first bytes, the problem, and a better command.
 
-    They show a single moment or only totals, or leave out data that every question needs.
+    Such printouts show a single moment or only totals, or lack data that every question needs.
     """
     from tracekit.ingest.formats._slurm_text import COMMAND
 
@@ -154,12 +154,12 @@ def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    """Return the files whose names fit the format, and, by first bytes, its files of kinds without a fixed name.
+    """Return the files whose names fit the format, and the files of kinds without a fixed name, by their first bytes.
 
-    A file whose name fits this format is left out if its first bytes fit another kind of file but not its own.
+    If the first bytes of a file fit another kind of file but not the kind of its name, the file is left out.
     """
     named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
-    # A mapping file itself says which files it reads.
+    # A mapping file names its own files.
     if len(named) > 1 and member.detected:
         named = [(f, kind) for f, kind in named if not _is_other(f, kind)]
     if not named:

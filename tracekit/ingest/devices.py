@@ -1,7 +1,7 @@
-"""Tell by a device's name whether it is a GPU, part of a GPU, another device, or unknown.
+"""Classify a device by its name: a GPU, part of a GPU, another device, or unknown.
 
-A device that is not listed here may be an accelerator. The GPU count of a job that holds such a device is then unknown,
-unless the option gpu_resource sets how many GPUs the device counts. Parts of GPUs are in `tracekit.gpu_parts`.
+A device that is not listed here may be an accelerator. The GPU count of a job with such a device is unknown unless the
+option gpu_resource sets how many GPUs the device counts as. `tracekit.gpu_parts` covers parts of GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST = 4_096.0
 
 
 def device_factors(text: str) -> dict[str, float]:
-    """Return how many GPUs each device counts according to the option gpu_resource, by its lowercase name.
+    """Return the number of GPUs that each device counts as, from the option gpu_resource, by its lowercase name.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def device_factors(text: str) -> dict[str, float]:
 
 
 def factor_of(factors: Mapping[str, float], *names: str) -> float | None:
-    """Return the factor [GPUs] of the first name listed in the option gpu_resource; None if none is listed."""
+    """Return the factor [GPUs] of the first name that the option gpu_resource lists; None if it lists no such name."""
     return next((factors[name.lower()] for name in names if name.lower() in factors), None)
 
 
@@ -99,7 +99,9 @@ _ACCELERATOR = re.compile(
 
 
 def is_accelerator(name: str) -> bool:
-    """Return whether a site-defined resource counts accelerators, by its name; for schedulers without device types.
+    """Return whether the name of a site-defined resource is that of an accelerator.
+
+    For schedulers without device types.
 
     Examples
     --------
@@ -117,7 +119,7 @@ class UnknownDevices:
     sink : Sink
         Receives a check for each batch and a note at the end.
     things : str
-        What the devices belong to: 'jobs' or 'pods'.
+        The owners of the devices: 'jobs' or 'pods'.
     """
 
     def __init__(self, sink: Sink, things: str) -> None:
@@ -125,7 +127,7 @@ class UnknownDevices:
         self._counts: Counter[str] = Counter()
 
     def add(self, holders: Iterable[tuple[str, str]], of: int | None) -> None:
-        """Count pairs of a holder's name and its devices, separated by '|', among `of` holders examined."""
+        """Count owners with unknown devices, among `of` examined; each has a name and its devices, separated by '|'."""
         found = list(holders)
         for _, devices in found:
             self._counts.update(devices.split("|"))

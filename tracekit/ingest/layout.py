@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 # Cut sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
 #
 # A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
-# returns their names; this process moves them into place, in order. Files begun by a lost machine are never moved. Each
-# file is byte for byte the same as this process would have written.
+# returns their names. This process moves the files into place, in order; files of a lost machine are never moved. Each
+# file is byte for byte the file that this process would write.
 
 TASK_ROWS = 2_000_000
 """Maximum number of rows for a task that takes several partitions: a few seconds of work."""
 
 
 def _nodes_sql(path: Path) -> str:
-    """Return the query for the machine columns that cutting needs; the table of machines may be missing."""
+    """Return the query for the columns of machines that cutting needs, even if the table does not exist."""
     if not path.is_file():
         return "SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false"
     return f"SELECT node_id, cluster FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
@@ -118,7 +118,7 @@ def require_layout(layout: str) -> None:
 
 
 def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
-    """Cut the finished tables of an ingest into partitions if that was requested or they are large.
+    """Cut the finished tables of an ingest into partitions if the user requests it or the tables are large.
 
     Parameters
     ----------
@@ -133,13 +133,13 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
         return
     sink.progress.stage("cutting tables into days")
     with sink.connect() as con:
-        # Only the jobs written now: the rows of all other jobs are in partitions that stay.
+        # Only the jobs written now; the partitions with all other jobs stay unchanged.
         sink.attach(con, "jobs", "nodes")
         sink.writer.cut(con, tables, partial(_cut, sink))
 
 
 def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, TableInfo]) -> list[str]:
-    """Return the tables to cut: job tables all together, sample tables one by one."""
+    """Return the tables to cut; the job tables are cut together, each sample table alone."""
     if layout == "none":
         return []
     found = []
@@ -153,7 +153,7 @@ def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, T
 
 
 def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: bool, append: bool) -> Trace:
-    """Rewrite a Trace with its tables as files or as partitions; its rows and its record counts stay the same.
+    """Rewrite a Trace with its tables as single files or as partitions, with the same rows and record counts.
 
     Raises
     ------

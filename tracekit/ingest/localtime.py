@@ -1,4 +1,4 @@
-"""Convert wall-clock times to UTC, without guessing when a wall-clock time is ambiguous."""
+"""Convert wall-clock times to UTC, and never guess if a time is ambiguous."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
 
 
 class Instants(NamedTuple):
-    """Possible instants of wall-clock times: two series of naive UTC, equal where only one instant is possible."""
+    """Possible instants of wall-clock times: two series of naive UTC, equal if only one instant is possible."""
 
     earliest: pl.Series
     latest: pl.Series
@@ -56,9 +56,9 @@ class Instants(NamedTuple):
 def instants(local: pl.Series, zone: str) -> Instants:
     """Return the first and the last instant that each wall-clock time can mean.
 
-    A time inside the hour that occurs twice has both meanings. A time inside the hour that is skipped came from a clock
-    that was changed too early or too late, so it means the instant an hour before or an hour after. The result is NULL
-    if the time is NULL.
+    A time inside the hour that occurs twice can mean both instants. A time inside the hour that is skipped comes from a
+    clock that was changed too early or too late, so it means an instant an hour earlier or an hour later. The result is
+    NULL if the time is NULL.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def decided(found: Instants, doubled_hour: str) -> pl.Series:
 
 
 def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[Instants, Instants]:
-    """Return two wall-clock times without the instants that the recorded time between them rules out.
+    """Exclude the instants of two wall-clock times that contradict the recorded time between them.
 
     Parameters
     ----------
@@ -135,14 +135,14 @@ def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[In
 
 
 def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
-    """Return the instants that remain after only the early or only the late one proved possible."""
+    """Return the instants that remain if only the early or only the late instant is possible."""
     return Instants(
         found.earliest.zip_with(early | ~late, found.latest), found.latest.zip_with(late | ~early, found.earliest)
     )
 
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
-    """Convert by subtracting the UTC offset if it is the same for all times, which is much faster."""
+    """Convert times to UTC; if all have the same UTC offset, subtract it, which is much faster."""
     ends = local.dt.epoch("us")  # as numbers, because Python dates cover only the years 1 to 9999
     first_us, last_us = ends.min(), ends.max()
     if not (isinstance(first_us, int) and isinstance(last_us, int)) or last_us - first_us > _LONGEST_GRID_US:
@@ -150,7 +150,7 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     if not _GRID_FIRST_US < first_us <= last_us < _GRID_LAST_US:
         return _by_zone(local, zone, doubled_hour)
     first, last = (_EPOCH + timedelta(microseconds=micros) for micros in (first_us, last_us))
-    # A log is read block by block, and some zones keep the same offset throughout the log.
+    # A log is read block by block, and in some zones all blocks have the same offset.
     begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
     offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None
     if offset is None:
@@ -163,7 +163,7 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 @lru_cache(maxsize=64)
 def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None:
-    """Return the UTC offset that is valid from the first to the last wall-clock time; None if it changes."""
+    """Return the UTC offset between two wall-clock times; None if it changes between them."""
     hours = pl.datetime_range(first, last, "1h", time_unit="us", eager=True)
     offsets = hours - _by_zone(hours, zone, "null")
     if offsets.null_count() or offsets.n_unique() > 1:
@@ -178,7 +178,7 @@ def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 
 def zone_note(zone: str, *, stated: bool) -> str:
-    """Return a note on how times without a zone are read, by default or by option, and how to change it."""
+    """Return a note that says how times without a zone are read and how to change this."""
     if not stated:
         return ASSUMED_ZONE
     return f"read as {zone}, as set by the option; --option timezone=NAME changes it"

@@ -1,4 +1,4 @@
-"""Add machine events from any source: reduce the cause to one word, identify the machine, and write the table."""
+"""Add machine events from any source: name the cause, identify the machine, and write the table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns in the order in which they are tried, ignoring case. They are our choice unless a source is named."""
+"""Patterns in the order of trial, ignoring case. The patterns are our choice unless a comment names a source."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})
@@ -56,7 +56,7 @@ CAUSES = (*dict.fromkeys(cause for cause, _ in _RULES), "unknown")
 
 
 def cause_of(text: str | None) -> str | None:
-    """Return the cause given by a reason; 'unknown' if no rule matches, None if there is no reason."""
+    """Return the cause for the text of a reason; 'unknown' if no rule matches, None without a reason."""
     if text is None or text.strip().lower() in _NOTHING:
         return None
     return next((cause for cause, rule in _COMPILED if rule.search(text[:_LOOKED_AT])), "unknown")
@@ -70,12 +70,11 @@ class Machine(NamedTuple):
 
 
 def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dict[Machine, str], list[str]]:
-    """Return the node_id of each machine found in machine files, and the names that may mean several machines.
+    """Return the node_id of each machine in machine files, and the names that may mean several machines.
 
-    A name is matched to the machine of the Trace with the same node_id, else to the machine whose node_id is
-    CLUSTER/NAME, else to the machine with the same name up to the first dot. If both clusters are known, they must be
-    the same. A name that matches no machine of the Trace gives a new machine, called CLUSTER/NAME if the Trace has
-    several clusters or only other clusters.
+    A name matches the machine of the Trace with the same node_id, otherwise the machine whose node_id is CLUSTER/NAME,
+    otherwise the machine with the same name up to the first dot. If both clusters are known, they must be the same. A
+    name without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters or only other clusters.
 
     Parameters
     ----------

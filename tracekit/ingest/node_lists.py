@@ -19,7 +19,7 @@ def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
     text : str
         Node list; leading zeros of a number are part of the name.
     limit : int
-        Maximum number of nodes in the list; nodes are counted before anything is expanded.
+        Maximum number of nodes in the list; the nodes are counted before the list is expanded.
     """
     groups = [_groups(part) for part in split_outside(text, ",")]
     sizes = 0

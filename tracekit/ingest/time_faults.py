@@ -4,14 +4,14 @@ Four rules apply to the records of every source:
 
 - The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
   such values if a time is unknown.
-- Submission, start and end must be in this order. A time that is before an earlier one of its record is impossible. It
-  is unknown which of the two is wrong, so the later one in this order is rejected.
-- A job cannot have become eligible before it was submitted or after it started: such a time is impossible.
+- Submission, start and end must be in this order. If one is before its predecessor, it is unknown which of the two is
+  wrong, so the later one in this order is rejected.
+- A job cannot become eligible before its submission or after its start: such a time is impossible.
 - A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. It is
   kept with its bounds.
 
-The record itself is kept. An impossible time becomes NULL. Each doubtful time is counted in the manifest's checks and
-listed by file and line in the table doubtful_times. `tracekit.ingest.time_order` applies the second rule across
+The record is kept. An impossible time becomes NULL. Each doubtful time is counted in the checks of the manifest and
+listed with its file and line in the table doubtful_times. `tracekit.ingest.time_order` applies the second rule across
 records.
 """
 
@@ -37,7 +37,7 @@ FAR = timedelta(days=20 * 365.25)
 """Times further than this from the middle of the log are impossible, because no cluster has run that long."""
 
 _NEAR = timedelta(days=2)
-"""Maximum difference between UTC and the wall clock of any zone."""
+"""Larger than the difference between UTC and the wall clock of any zone."""
 _FUTURE = datetime(2100, 1, 1)
 """Times later than this are ignored when the middle of the log is estimated."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
@@ -51,10 +51,10 @@ class LogDates:
     def __init__(self) -> None:
         self._middle: datetime | None = None
         self._unread: pl.DataFrame | None = None
-        """The newest block whose median would be the middle of the log; it is computed only when a date needs it."""
+        """The newest block whose median estimates the middle of the log; computed only if a date needs it."""
 
     def impossible(self, times: pl.DataFrame) -> dict[str, pl.Series]:
-        """Return a mask of the impossible dates for each column of a block that has any.
+        """Return a mask of the impossible dates for each column of a block that contains such dates.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class LogDates:
 
 
 def _surely_possible(times: pl.DataFrame) -> bool:
-    """Return whether all times are so close together that none can be impossible, wherever their middle is."""
+    """Return whether the times are so close together that none can be impossible, whatever their middle is."""
     # Compared inside Polars, because Python has no dates before year 1 or after 9999.
     known = pl.all().cast(pl.Datetime("us"))
     first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())
@@ -105,22 +105,21 @@ def _median(times: pl.DataFrame) -> datetime | None:
 _STATED = {"start_time": "began", "end_time": "finished"}
 
 CHECKS = {
-    "impossible_dates": "times that cannot be dates of this log (the epoch, the last second of 32 bits, or more "
-    "than 20 "
-    "years from the others); they are unknown, and listed in doubtful_times",
-    "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
-    "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
-    "listed in doubtful_times",
-    "eligible_out_of_order": "eligible times before the submission or after the start of their job; they are "
-    "unknown, and listed in doubtful_times",
+    "impossible_dates": "times that cannot be dates of this log (the epoch, the last second of 32 bits, or more than "
+    "20 years from the other times); they become unknown, and doubtful_times lists them",
+    "ends_before_start": "ends before the start or the submission; they become unknown, and doubtful_times lists them",
+    "starts_before_queued": "starts before the submission or before the end of the previous attempt; they become "
+    "unknown, and doubtful_times lists them",
+    "eligible_out_of_order": "eligible times before the submission or after the start of their job; they become "
+    "unknown, and doubtful_times lists them",
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
-    "hour off, or is unknown, as doubtful_times states",
+    "hour off or becomes unknown, and doubtful_times lists them",
 }
-"""Meaning of a count above zero, by check name."""
+"""The meaning of a count above zero, by the name of the check."""
 
 
 class TimeColumns(NamedTuple):
-    """Columns of a frame whose times must be in ascending order."""
+    """Columns of a frame; the times of a record must be in the order of the columns."""
 
     columns: Mapping[str, str]
     """Maps each column of the frame to its column in the Trace, earliest time first: {'Submit': 'submit_time', ...}."""
@@ -156,13 +155,13 @@ class RecordTimes:
         doubled_hour : {'bounded', 'null', 'first', 'second'}
             See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
         clocks : polars.DataFrame, optional
-            The wall-clock times, NULL if a time of the record is not a wall-clock time; `frame` then has all other
-            times in UTC. By default the times in `frame` are the wall-clock times.
+            The wall-clock times, NULL for a time that is not a wall-clock time; `frame` then has all other times in
+            UTC. By default the times in `frame` are wall-clock times.
         before : Series of Datetime, optional
-            The latest time [UTC] of each record among those that must come before the sequence.
+            For each record, the latest time [UTC] that must come before the sequence.
         lasted : tuple (str, str, Series), optional
-            Two columns of the sequence and the recorded time between them [s], which decides which instants the two
-            wall-clock times mean.
+            Two columns of the sequence and the recorded time between them [s], which decides between the instants of
+            the two wall-clock times.
         """
         choices = {}
         for name in sequence.columns:
@@ -189,18 +188,18 @@ class RecordTimes:
         return self.ordered(self.dated(frame, sequence), sequence)
 
     def ordered(self, frame: pl.DataFrame, sequence: TimeColumns, before: pl.Series | None = None) -> pl.DataFrame:
-        """Return `frame` with each time set to NULL that is before an earlier time of its record.
+        """Return `frame` with a time set to NULL if it is before an earlier time of its record.
 
         Parameters
         ----------
         before : Series of Datetime, optional
-            The latest time of each record among those that must come before the sequence.
+            For each record, the latest time that must come before the sequence.
 
         Returns
         -------
         polars.DataFrame
-            The frame with two Boolean columns added, `began` and `finished`: whether the source records a start and an
-            end, even an impossible one.
+            The frame with two more Boolean columns, `began` and `finished`: whether the source records a start and an
+            end, even an impossible time.
         """
         stated = [
             pl.col(name).is_not_null().alias(_STATED[column])
@@ -222,7 +221,7 @@ class RecordTimes:
         return frame.with_columns(*stated, *changed)
 
     def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
-        """Return `frame` with each eligible time set to NULL that is before its job's submission or after its start.
+        """Return `frame` with an eligible time set to NULL if it is before submission or after the start of its job.
 
         Parameters
         ----------
@@ -253,7 +252,7 @@ class RecordTimes:
         return frame
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
-        """Return `frame` with each time of the sequence set to NULL that cannot be a date of this log."""
+        """Return `frame` with a time of the sequence set to NULL if it cannot be a date of this log."""
         impossible = self._dates.impossible(frame.select(list(sequence.columns)))
         changed = []
         for name, column in sequence.columns.items():
@@ -264,7 +263,7 @@ class RecordTimes:
         return frame.with_columns(changed)
 
     def no_dates(self, frame: pl.DataFrame, columns: list[str]) -> dict[str, pl.Series]:
-        """Return a mask, for each of some columns, of the times that cannot be dates of this log."""
+        """Return a mask for each of the columns: the times that cannot be dates of this log."""
         found = self._dates.impossible(frame.select(columns))
         none = pl.repeat(value=False, n=frame.height, eager=True)
         return {name: found[name].fill_null(value=False) if name in found else none for name in columns}
@@ -278,7 +277,7 @@ class RecordTimes:
         reason: str,
         *bounds: str,
     ) -> pl.Series | None:
-        """Count and list the values of one column that are wrong.
+        """Count and list wrong values of one column.
 
         Parameters
         ----------
@@ -333,17 +332,17 @@ def _as_text(kind: pl.DataType, name: str) -> pl.Expr:
 
 
 def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
-    """Return seconds since 1970-01-01 as times; values beyond any date become a date that is out of range.
+    """Return seconds since 1970-01-01 as times; a value beyond all dates becomes a date that is out of range.
 
-    Rounding to microseconds removes floating-point noise in the last digits.
+    Rounding to microseconds removes floating-point noise.
     """
     return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow the possible instants: each time lies between the earlier and the later times of its record.
+    """Narrow the possible instants: each time is between the earlier and the later times of its record.
 
-    If no instant fits, both are kept; `possible` then finds the contradiction.
+    If neither instant fits, both are kept; `possible` then finds the contradiction.
     """
     if all(found.certain or not found.doubtful.any() for found in choices.values()):
         return dict(choices)

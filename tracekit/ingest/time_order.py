@@ -1,10 +1,10 @@
 """Find times that contradict each other across records, in the finished tables of every format.
 
 A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order of times across
-records, such as an attempt that starts before the previous one ended, and covers formats that check nothing. The rule
-is the same. A job's times must be in the order submission, first start, first end, second start and so on. A time
-before an earlier one becomes NULL, and so does every wait and run time computed from it. An eligible time that is not
-between submission and first start also becomes NULL.
+records, such as an attempt that starts before the end of the previous attempt, and covers formats without own checks.
+The rule is the same. A job's times must be in the order submission, first start, first end, second start and so on. A
+time that is out of order becomes NULL, and so does every wait and run time computed from it. An eligible time that is
+not between submission and first start also becomes NULL.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SUSPECT = {
 }
 """Contradictions within one row."""
 
-# Attempts with an unknown end hide contradictions of adjacent attempts from wait_s. If the wait of a first attempt is
-# known, it shows whether the start is before the submission; a join with all jobs would take most of the time.
+# If an attempt has an unknown end, wait_s cannot show contradictions of adjacent attempts. If the wait of a first
+# attempt is known, it shows whether the start is before the submission; a join with all jobs would be slow.
 _SUSPECT_JOBS = """
 CREATE TABLE unwaited AS
 SELECT job_id, start_time FROM attempts WHERE attempt = 0 AND wait_s IS NULL AND start_time IS NOT NULL;
@@ -143,9 +143,9 @@ ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 
 
 def order_table_times(sink: Sink) -> None:
-    """Set each time to NULL that is before an earlier time of its job; count and list these times.
+    """Set a time to NULL if it is before an earlier time of its job; count and list these times.
 
-    The tables of `sink` must be complete; they are rewritten only if something is found.
+    The tables of `sink` must be complete; they are rewritten only if they contain such times.
     """
     have = [table for table in _TABLES if sink.has(table)]
     if "jobs" not in have:
@@ -179,7 +179,7 @@ def order_table_times(sink: Sink) -> None:
 def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> str:
     """Return the query for the jobs that have rows with contradictory times.
 
-    Most tables have no such row, which can be checked without reading the ids of all jobs.
+    Most tables have no such row; checking this does not need the ids of all jobs.
     """
     found = [
         table for table in tables if con.execute(f"SELECT 1 FROM {table} WHERE {_SUSPECT[table]} LIMIT 1").fetchall()
