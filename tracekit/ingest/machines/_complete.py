@@ -26,30 +26,28 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Write the tables nodes and node_events of a log with machine files next to it.
-
 _NAMED = """SELECT node_id, min(cluster) AS cluster
 FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROUP BY node_id"""
 
 _NODE_CHECKS = (
     SqlCheck(
         "machines_not_listed",
-        "machines with jobs that are missing from the list of machines; each has the most GPUs allocated there at "
-        "one time",
+        "machines with jobs that the list of machines lacks; their GPU count is the largest number allocated there "
+        "at one time",
         "SELECT node_id FROM known ANTI JOIN listed USING (node_id)",
         "known",
     ),
     SqlCheck(
         "jobs_above_listed",
-        "machines with more GPUs allocated at one time than the list of machines gives them; the list is used "
-        "(Slurm dates the end of a run that was requeued after it was over to the requeue: it overlaps later ones)",
+        "machines with more GPUs allocated at one time than the list of machines shows; the list is used (if a run is "
+        "requeued after its end, Slurm records the requeue as its end, so the run overlaps later runs)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
         "listed",
     ),
 )
 
-# A number missing from the list comes from the log, or is the most that jobs held.
+# If the list lacks the number of GPUs, it comes from the log, or is the most that jobs used at once.
 _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
        CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
             WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
@@ -62,9 +60,9 @@ ORDER BY k.row NULLS LAST, node_id"""
 
 
 def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
-    """Create views of the log's tables, and the tables most_held and known; return the machines in known.
+    """Create views of the tables of the log, and the tables most_held and known; return the known machines.
 
-    The known machines are those in the log's table of nodes and those on which its jobs ran.
+    A machine is known if the nodes of the log contain it or a job ran on it.
     """
     sink.attach(con, "jobs", "placements", "nodes")
     con.execute(f"CREATE TABLE most_held AS {shown_gpus('placements')}")
@@ -77,7 +75,7 @@ def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
 
 
 def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink, *, from_jobs: bool) -> None:
-    """Write the listed machines, and those known only from the log.
+    """Write the listed machines, and the machines that only the log names.
 
     Parameters
     ----------
@@ -86,7 +84,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     listed : DataFrame
         One row per node_id, with the columns of MACHINE and `source`; empty if there is no list.
     from_jobs : bool
-        Whether the log lists no machines; machines named by jobs then have the most GPUs held there at once.
+        Whether the log lists no machines; a machine named by jobs then has the most GPUs used there at once.
     """
     con.register("listed", listed)
     if listed.height:
@@ -104,9 +102,9 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
 
 
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
-    """Write the events of machine files and of the log itself, each once.
+    """Write the events of machine files and of the log, each once.
 
-    Dumps overlap: for each event, the last row that has an end is used, or else the last row.
+    Dumps overlap: the last row of an event with an end is used, or else its last row.
 
     Parameters
     ----------
@@ -133,9 +131,9 @@ def write_events(happened: pl.DataFrame, sink: Sink) -> None:
 
 
 def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return events without the states from machine lists that a later list of the same kind no longer shows.
+    """Remove states from machine lists if a later list of the same kind no longer shows them.
 
-    Such a state has ended, but it is unknown when.
+    Such a state has ended, but the time of its end is unknown.
     """
     newest = listed.group_by("kind", "node_id").agg(pl.col("rank").max().alias("newest"))
     shown = happened.join(newest, on=["kind", "node_id"], how="left", maintain_order="left").with_columns(
@@ -148,21 +146,21 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
             "states_that_ended",
             gone.height,
             None,
-            "machine states that a later list no longer shows; ignored, because their end is unknown ("
-            "sacctmgr show event has it)",
+            "machine states that a later list no longer shows; ignored, because their end is unknown (sacctmgr show "
+            "event shows it)",
             gone["node_id"],
         )
     return shown.filter(~over).drop("newest", "last")
 
 
-# Find the GPUs of a machine that each part of an attempt held, from samples of running jobs.
+# Find the GPUs of each placement, from samples of running jobs.
 #
-# `sacct` gives only the total GPUs of a run and its nodes, so an even split is a guess. A sample shows what the run
-# held on each node, so it fills in or corrects the GPUs of a placement.
+# `sacct` gives only the total GPUs of a run and its nodes, so an even split is a guess. A sample shows the GPUs of the
+# run on each node, so it fills in or corrects the GPUs of a placement.
 
 _SHORT = r"""CASE WHEN regexp_matches(split_part(regexp_extract({0}, '[^/]*$'), '.', 1), '[A-Za-z]')
      THEN split_part(regexp_extract({0}, '[^/]*$'), '.', 1) ELSE regexp_extract({0}, '[^/]*$') END"""
-"""A machine's name without its cluster and its domain."""
+"""The name of a machine without its cluster and its domain."""
 
 _STEPS = (
     f"""CREATE TABLE sample AS
@@ -191,7 +189,7 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of allocated GPUs whose job was not running on that machine then according to the log; ignored",
+        "samples of allocated GPUs whose job, by the log, did not run on that machine at that time; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
@@ -203,7 +201,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "gpus_split_unevenly",
-        "parts of runs whose GPUs on a machine differ from an even split; the observed GPUs are used",
+        "parts of runs whose GPUs on a machine differ from an even split; the samples are used",
         "SELECT p.job_id || ' on ' || p.node_id FROM seen s JOIN placed p USING (row) WHERE p.gpu_count <> s.gpu_count",
         "seen",
     ),
@@ -226,7 +224,7 @@ _CHECKS = (
 
 
 def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) -> None:
-    """Set the GPUs of placements to those shown by samples.
+    """Set the GPUs of placements to the GPUs in samples.
 
     Parameters
     ----------
@@ -262,13 +260,13 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
 
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
-"""Kinds in reading order: a later kind replaces what an earlier one says about a machine."""
+"""Kinds in reading order: for each column of a machine, a later kind takes precedence."""
 
 _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 """The value of nodes.source for a machine list, if it differs from the name of its kind."""
 
 _FILE = {"kind": pl.String(), "rank": pl.Int64()}
-"""The kind of file that a row comes from, and the number of the file among all files."""
+"""The kind of the file of a row, and the number of the file among all files."""
 
 
 def complete_machines(
@@ -281,12 +279,12 @@ def complete_machines(
     Parameters
     ----------
     from_jobs : bool
-        Whether the log's machines are those named by jobs, each with the most GPUs held there at once.
+        Whether the log has only the machines named by jobs, each with the most GPUs used there at once.
 
     Raises
     ------
     SourceError
-        A file is not of its detected kind.
+        A file does not have its detected kind.
     """
     found = {"machine": [pl.DataFrame(schema=MACHINE | _FILE)], "event": [pl.DataFrame(schema=EVENT | _FILE)]}
     held = sink.stage("held", _read(files, frame, sink, found))
@@ -312,12 +310,12 @@ def complete_machines(
         listed, happened = (_with_ids(rows, ids) for rows in (listed, happened))
         happened = still_shown(happened, listed, sink)
         if "sacctmgr" in files:
-            # sacctmgr lists the same times, including their ends.
+            # sacctmgr lists the same events with their ends.
             shown = happened["source"].is_in(LISTS)
             if shown.any():
                 sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
-        # Samples may show more GPUs on a machine than an even split.
+        # Samples may show more GPUs on a machine than an even split does.
         if listed.height or (from_jobs and held is not None and known):
             write_nodes(con, _one_list(listed, sink), sink, from_jobs=from_jobs)
         if happened.height:
@@ -327,7 +325,7 @@ def complete_machines(
 def _read(
     files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, found: dict[str, list[pl.DataFrame]]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the resources held by jobs, and add machines and events to `found`."""
+    """Yield the GPUs of jobs, and add machines and events to `found`."""
     number = 0
     for kind in sorted(files, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
         reader = cast("RecordReader", companions("machines")[kind])
@@ -343,7 +341,7 @@ def _read(
 
 
 def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:
-    """Return rows with node_id, without rows whose name may mean several machines."""
+    """Add node_id to rows, and leave out rows whose name may mean several machines."""
     table = pl.DataFrame(
         [(machine.name, machine.cluster, node) for machine, node in ids.items()],
         schema={"host": pl.String, "cluster": pl.String, "node_id": pl.String},
@@ -353,7 +351,7 @@ def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:
 
 
 def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return one row per machine, with the last known value of each column."""
+    """Return one row per machine with the last known value of each column."""
     if listed.is_empty():
         return pl.DataFrame(schema={"node_id": pl.String, **MACHINE, "source": pl.String}).drop("host")
     several = listed.group_by("node_id").agg(pl.col("gpu_count").drop_nulls().n_unique().alias("counts"))

@@ -51,9 +51,9 @@ EVENT = {
     "source_cause": pl.String(),
     "source": pl.String(),
 }
-"""Columns of an event; times are in UTC, and the words are those of the table node_events.
+"""Columns of an event, with times in UTC and the words of the table node_events.
 
-A machine list shows states at one moment, so its events have no end and `source` is one of LISTS.
+A machine list shows states at one moment, so its events have no end, and `source` is in LISTS.
 """
 
 HELD = {
@@ -65,10 +65,10 @@ HELD = {
     "gpu_count": pl.Float64(),
     "gpu_index": pl.List(pl.Int64()),
 }
-"""Columns for the resources that a job held on a machine at one time.
+"""Columns for the GPUs that a job uses on a machine at one time.
 
-`job` is the scheduler's job number, `array_job` its name as an array task (JOB_TASK) if it is one, and `task` the
-component of a heterogeneous job.
+`job` is the scheduler's job number, `array_job` the name of an array task (JOB_TASK), and `task` the component of a
+heterogeneous job.
 """
 
 
@@ -120,14 +120,14 @@ class Cells:
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
         """Return the times in UTC from a column of wall-clock times, `name` + '_clock', and one of instants, `name`.
 
-        In the hour that a clock change doubles or skips, the first of the two instants is used, or the later if `late`.
+        In the hour that a clock change doubles or skips, the first of two instants is used, or the later if `late`.
         """
         found = instants(frame[f"{name}_clock"], self._frame.timezone)
         self.sink.check_rows(
             "ambiguous_machine_times",
             found.doubtful,
-            "times in machine files inside the hour that a clock change doubles or skips; starts are read as the first "
-            "instant that they can mean, ends as the last",
+            "times in machine files inside the hour that a clock change doubles or skips; a start is read as the "
+            "first instant that it can mean, an end as the last",
             frame["host"],
         )
         return frame.select(pl.coalesce(name, decided(found, "second" if late else "first").alias("clock"))).to_series()
@@ -208,7 +208,7 @@ class RecordReader(Companion):
 
 
 _FIT = "events whose state does not take a node out of service"
-_UNTIMED = "machines that a list shows out of service without a start time; they give no event"
+_UNTIMED = "machines that a list shows out of service without a start time; they have no event"
 
 
 def unknown_devices(sink: Sink, host: str, devices: str) -> None:
@@ -217,8 +217,8 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
         "unknown_devices_of_machines",
         1,
         None,
-        "listed machines with unknown devices; the list does not show how many GPUs they have "
-        "(the option gpu_resource sets how many GPUs a device counts)",
+        "listed machines with unknown devices; their number of GPUs is unknown (the option gpu_resource sets how many "
+        "GPUs a device counts as)",
         [f"{host}: {devices}"],
     )
 

@@ -1,7 +1,7 @@
-"""Parse what Slurm's programs print about a node: its state words, and its GPUs as generic resources.
+"""Parse the state words and the generic resources (GPUs) of a node, as Slurm's programs print them.
 
 Words and signs: see NODE STATE CODES in slurm.schedmd.com/sinfo.html. A failing node (FAIL, FAILING) "is unavailable
-for use per system administrator request", so it is drained and not just degraded.
+for use per system administrator request", so it is drained, which is worse than degraded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STATES = {
     "maintenance": ("maint", "maintenance", "reboot", "reboot_issued", "reboot_requested"),
     "drained": ("drain", "draining", "drained", "drng", "fail", "failing", "failg"),
 }
-"""Slurm's words for each state of node_events, worst first."""
+"""Slurm's words for each state of node_events, the worst state first."""
 
 _NO_MACHINE = ("future", "futr")
 _FIT = (
@@ -39,8 +39,8 @@ _SIGNS = re.compile(r"[*~#!%$@^+-]+$")
 def fitness(words: str | list[str]) -> str | None:
     """Return the node_events state for a node with these Slurm states; None if the node is in service.
 
-    Of compound states such as DOWN+DRAIN, the worst is used. The sign * alone, for a node that is not responding right
-    now, does not take the node out of service.
+    For compound states such as DOWN+DRAIN, the worst state is used. The sign * alone means that the node is not
+    responding right now; it does not take the node out of service.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def fitness(words: str | list[str]) -> str | None:
 
 
 def is_no_machine(words: str | list[str]) -> bool:
-    """Return whether a name does not stand for a machine yet, as in the state FUTURE."""
+    """Return whether a name is not a machine yet, as in the state FUTURE."""
     return not _plain(words).isdisjoint(_NO_MACHINE)
 
 
@@ -70,11 +70,11 @@ def _plain(words: str | list[str]) -> set[str]:
 def gpus_of(
     host: str, cells: Cells, listed: str | None, configured: str | None = None
 ) -> tuple[int | None, str | None]:
-    """Return the GPUs of a node and their model; None if unknown, or if there are several models.
+    """Return the number of GPUs of a node and their model; None if unknown, or if the node has several models.
 
-    For GPUs in MIG slices, the number is the fewest cards that can hold the slices. An unknown device makes the number
-    unknown, and is counted under its name. A list that cannot be read, or that has more GPUs than any machine, also
-    makes the number unknown.
+    For MIG slices, the number is the fewest cards that can contain the slices. If a device is unknown, the number is
+    unknown, and the device is counted under its name. If a list is unreadable or has more GPUs than any machine, the
+    number is also unknown.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Read the machines of a Kubernetes cluster, as printed by `kubectl get nodes -o json`.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins;
-for MIG slices, the number is the fewest cards that can hold them. If labels of NVIDIA's GPU feature discovery give the
-number of cards, that number is used, because a shared card appears as several devices. A device of another plugin makes
-the number unknown.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of known plugins; for
+MIG slices, the number is the fewest cards that can contain them. If labels of NVIDIA's GPU feature discovery give the
+number of cards, that number is used, because a shared card appears as several devices. With a device of another plugin,
+the number is unknown.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _machine(node: dict[str, Any], cells: Cells) -> dict[str, Any]:
 
 
 def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Cells) -> int | None:
-    """Return the number of cards of a node; None if it has an unknown device and no label gives the number."""
+    """Return the number of cards of a node; None if the node has an unknown device and no label gives the number."""
     factors = device_factors(cells.sink.options.get("gpu_resource", ""))
     product = str(labels.get("nvidia.com/gpu.product") or "")
     parts: list[tuple[float, Part]] = []
@@ -127,8 +127,7 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Ce
         return None
     if counted is None:
         return math.ceil(whole - 1e-6) + cards(parts)
-    # The label counts cards, while shared cards appear as several devices; whether it counts divided cards depends on
-    # its version.
+    # The label counts cards, but shared cards appear as several devices. Only some versions count divided cards.
     return math.ceil(max(counted, min(counted, whole) + cards(parts)) - 1e-6)
 
 
@@ -137,7 +136,7 @@ def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _amount(held: dict[str, Any], name: str, cells: Cells) -> float | None:
-    """Return a quantity such as 8, '263Ki' or '95500m'; None if it is missing or cannot be read."""
+    """Return a quantity such as 8, '263Ki' or '95500m'; None if missing or unreadable."""
     value = held.get(name)
     if value is None:
         return None

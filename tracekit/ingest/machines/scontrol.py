@@ -1,6 +1,6 @@
-"""Read nodes and running jobs of a Slurm cluster, as printed by scontrol: in paragraphs, or one per line (-o).
+"""Read the nodes and running jobs of a Slurm cluster, as printed by scontrol in paragraphs or one per line (-o).
 
-`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with who set it and when.
+`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with its author and time.
 
 `scontrol --details show job`, polled while jobs run, is the only Slurm output that shows how a multi-node job is placed
 on its nodes and which GPUs it has there. One file may contain several polls, each after a comment with its time;
@@ -45,10 +45,10 @@ class Printed(NamedTuple):
 
 
 def scontrol_records(stream: ByteReader, key: bytes) -> Iterator[list[Record]]:
-    """Yield the records of a file in blocks; each begins with `key`, such as b'JobId=', on a new line.
+    """Yield the records of a file in blocks; a record begins with `key`, such as b'JobId=', on a new line.
 
-    Lines of a record after the first are indented. A comment with a time ('# 2024-03-04T08:00:00') precedes the records
-    printed at that time.
+    All later lines of a record are indented. A comment with a time ('# 2024-03-04T08:00:00') precedes the records that
+    were printed at that time.
     """
     stamp: str | None = None
     parts: list[bytes] = []
@@ -104,7 +104,7 @@ class ScontrolNodes(RecordReader):
     title = "machines and their states, printed by scontrol show nodes"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the file begins with node records; lines of slurm.conf look similar but have no CPU counts."""
+        """Return whether the file begins with node records; lines of slurm.conf are similar but have no CPU counts."""
         text = head.removeprefix(b"\xef\xbb\xbf")
         first = text.split(b"\nNodeName=", 1)[0]
         return text.startswith(b"NodeName=") and re.search(rb"\s(CPUTot|CPUAlloc)=\d", first) is not None
@@ -167,13 +167,13 @@ class ScontrolJobs(RecordReader):
         return scontrol_records(opened.stream, b"JobId=")
 
     def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the GPUs that a job held on each node when the record was printed; a job without GPUs gives no rows."""
+        """Yield the GPUs of a job on each node when the record was printed; a job without GPUs gives no rows."""
         for row in _held(value.text, value.stamp, cells):
             yield "held", row
 
 
 def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
-    """Return the GPUs that a job holds on each of its nodes.
+    """Return the GPUs of a job on each of its nodes.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
 
 
 def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
-    """Return when the record was printed, but not before the job's start, nor after its end if it has ended."""
+    """Return the time at which the record was printed, limited to the time from the start to the end of the job."""
     now: tuple[Any, ...]
     if stamp is not None:
         now = cells.time(stamp)
@@ -234,8 +234,8 @@ def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
 def _gpus(listed: str, cells: Cells) -> tuple[float, list[int] | None] | None:
     """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)`, and their indices; None if unknown.
 
-    MIG slices count as parts of GPUs; their indices are not GPU indices. A list with an unknown part is not used, nor
-    is a list that counts its GPUs by indices that cannot be read.
+    MIG slices count as parts of GPUs; their indices are not GPU indices. A list with an unknown part is ignored, as is
+    a list that counts its GPUs by unreadable indices.
     """
     total, indices = 0.0, []
     known = True

@@ -1,7 +1,7 @@
 """Read machines and their outages printed by Slurm's programs, as tables or as JSON.
 
-`sinfo`, with or without -N: the header names the columns, and a node list stands for all its nodes. A number with a
-plus is the minimum of a group and is not used for a single machine. Manual: slurm.schedmd.com/sinfo.html.
+`sinfo`, with or without -N: the header names the columns, and a row describes all nodes of its node list. A number with
+a plus is the minimum of a group and is ignored. Manual: slurm.schedmd.com/sinfo.html.
 
 `sacctmgr --parsable2 show event`, or --parsable: times are the wall clock of the machine that printed them. The first
 row of a cluster has no node; it contains the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
@@ -50,7 +50,7 @@ def table_rows(
     stream : object with read(size) -> bytes
         The file.
     header : function (line) -> names
-        Returns the column names; may raise an error.
+        Returns the column names, or raises an error.
     delimiter : str, optional
         Delimiter between cells; None for any number of blanks.
     free : str
@@ -97,7 +97,7 @@ def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free:
 _JOBS = frozenset(
     {"jobid", "job_id", "name", "st", "priority", "time_left", "nodelist(reason)", "start_time", "jobname"}
 )
-"""Columns of squeue and sacct, whose tables also have node lists and states."""
+"""Columns of squeue and sacct, because their tables also have node lists and states."""
 _SIZES = frozenset({"gres", "cpus", "memory", "s:c:t", "partition"})
 _DELIMITERS = "|;,\t"
 
@@ -110,7 +110,7 @@ class SinfoTable(RecordReader):
     repeats = True
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the header is sinfo's and the first row shows a node state."""
+        """Return whether sinfo printed the header and the first row has a node state."""
         layout = _layout(head)
         if layout is None:
             return False
@@ -151,7 +151,7 @@ class SinfoTable(RecordReader):
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
-    """Return the column names, the delimiter and the number of lines before the header; None for another table."""
+    """Return the column names, the delimiter and the number of lines before the header; None for other tables."""
     lines = head.removeprefix(b"\xef\xbb\xbf")[:8_192].decode("utf-8", "replace").splitlines()
     for skip, line in enumerate(lines[:2]):
         delimiter = next((mark for mark in _DELIMITERS if mark in line), None)
@@ -247,7 +247,7 @@ class SlurmJson(RecordReader):
     repeats = True
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether there is a top-level array of nodes whose members have keys that only nodes have."""
+        """Return whether the file has a top-level array whose members have keys that only nodes have."""
         match = array_of(head, _KEYS)
         if match is None:
             return False
@@ -291,7 +291,7 @@ def _text(value: Any) -> str | None:
 
 
 def _wrapped(value: Any, name: str, cells: Cells) -> int | None:
-    """Return an integer, which may be wrapped as {"set": true, "number": 7}; None if there is none."""
+    """Return an integer, which may be wrapped as {"set": true, "number": 7}; None if it is not set."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if value is None:
@@ -303,7 +303,7 @@ def _wrapped(value: Any, name: str, cells: Cells) -> int | None:
 
 
 def _same(value: Any, name: str, cells: Cells) -> int | None:
-    """Return the value shared by all nodes of a group; None if they differ."""
+    """Return the value of all nodes of a group; None if the nodes differ."""
     least, most = (_wrapped(part(value, end), name, cells) for end in ("minimum", "maximum"))
     return least if least == most else None
 

@@ -62,7 +62,7 @@ def kind_of(name: str, reading: Reading) -> str:
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
-    """Return a function that picks the rules' columns from a file's header, and raises an error if one is missing."""
+    """Return a function that selects the columns of the rules from a header, and raises an error if one is missing."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -85,12 +85,13 @@ def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
 
 
 def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
-    """Yield the records of a file in blocks; those that cannot be parsed are rejected.
+    """Yield the records of a file in blocks; records that cannot be parsed are rejected.
 
     Parameters
     ----------
     choose : function (header or None) -> list of str
-        Given the file's columns (None for JSON lines, where each record has its own), returns those to read.
+        Takes the columns of the file (None for JSON lines, because each record has its own), and returns the columns to
+        read.
 
     Raises
     ------
@@ -136,7 +137,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
 
 class _Uncommented:
-    """A stream that replaces comments by empty lines, so that the other lines keep their numbers.
+    """A stream that replaces comments by empty lines; the other lines keep their numbers.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ class _Uncommented:
         self._first = True
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, in whole lines unless a line is too long; b'' at the end."""
+        """Return the next bytes, as whole lines unless a line is too long; b'' at the end."""
         data = self._rest
         self._rest = b""
         while chunk := self._stream.read(size):
@@ -203,7 +204,7 @@ def _begins_array(block: list[bytes]) -> bool:
 
 
 def _objects(opened: OpenedFile, texts: Iterable[tuple[int, bytes]], wanted: list[str]) -> Iterator[RawRows]:
-    """Yield the columns of JSON objects, which are given by line and text."""
+    """Yield the columns of JSON objects, given their lines and texts."""
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     lines, raws = [], []
     for here, raw in texts:
@@ -234,7 +235,7 @@ def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _dig(value: Any, path: str) -> Any:
-    """Return the value at a dotted path; keys may contain dots, a number picks from a list, and * takes each item."""
+    """Return the value at a dotted path; keys may contain dots, a number selects an item of a list, and * each item."""
     if isinstance(value, dict):
         if path in value:
             return value[path]
@@ -268,7 +269,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryFile() as copy:
-        # Parquet starts at its end, and the source may be a stream inside an archive.
+        # A Parquet reader starts at the end of the file, and the source may be a stream inside an archive.
         shutil.copyfileobj(opened.stream, copy, 1 << 20)
         copy.seek(0)
         with _parquet_errors(opened.path):
@@ -293,7 +294,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
 @contextmanager
 def _parquet_errors(path: str) -> Iterator[None]:
-    """Turn failures to read a Parquet file into one clear error; pyarrow raises OSError for a damaged file."""
+    """Raise one clear error if a Parquet file cannot be read; pyarrow raises OSError for a damaged file."""
     import pyarrow as pa
 
     try:

@@ -1,6 +1,6 @@
-"""Convert cells of a raw file to typed columns according to the rules of a mapping file.
+"""Convert the cells of a raw file to typed columns by the rules of a mapping file.
 
-An unreadable cell rejects its record if it is essential to the meaning of the record; any other unreadable cell becomes
+An unreadable cell rejects its record if the record means nothing without the cell; any other unreadable cell becomes
 unknown.
 """
 
@@ -65,7 +65,7 @@ def converted(
     Parameters
     ----------
     keys : collection of str
-        Further columns that are essential to the meaning of a record.
+        More columns without which a record means nothing.
     prefix : str
         Prefix of line numbers used as ids, if the source has several files.
     """
@@ -81,7 +81,7 @@ def converted(
                 for row in mask.arg_true().to_list():
                     bad.setdefault(row, (rule.label, reason))
         elif any(mask.any() for mask, _ in faults):
-            # A default replaces an empty cell, but not a cell that cannot be read.
+            # A default replaces an empty cell, but no unreadable cell.
             faulty = lose(rule.label, faults, _silent(rule, rows), lost)
             values = values.set(faulty, None)
             local = None if local is None else local.set(faulty, None)
@@ -92,7 +92,7 @@ def converted(
 
 
 def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
-    """Return a mask of the rows in which the cell that a rule reads contains no value."""
+    """Return a mask of the rows whose cell for a rule contains no value."""
     silent = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     for name in rule.sources:
         text = rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
@@ -103,7 +103,7 @@ def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
 def reject_rows(
     opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]], lost: Sequence[LostCells] = ()
 ) -> NDArray[np.bool_]:
-    """Reject the bad records, and count unreadable cells of the others; return a mask of the usable records."""
+    """Reject the bad records, count unreadable cells of the other records, and return a mask of the usable records."""
     usable = np.ones(rows.frame.height, dtype=bool)
     for row in sorted(bad):
         column, reason = bad[row]
@@ -138,10 +138,10 @@ def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | tuple[s
 
 
 def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
-    """Return the cells as a rule reads them, and masks of those that it cannot read.
+    """Return the cells as a rule reads them, and masks of the unreadable cells.
 
     Several columns are joined, the match of the regular expression is extracted, and the lookup table gives its
-    meaning. A column of a Parquet file keeps its type if the rule uses none of these.
+    meaning. A column of a Parquet file keeps its type if the rule does none of this.
     """
     if rule.entry.file is not None:
         texts = _file_name(rows)
@@ -174,7 +174,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
 
 
 def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
-    """Return the meaning of texts according to a lookup table, and a mask of the texts that it lacks."""
+    """Return the meaning of texts in a lookup table, and a mask of the texts that the table lacks."""
     meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
     return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
 
@@ -189,7 +189,7 @@ def _matched(texts: pl.Series, regex: str) -> pl.Series:
 
 
 def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
-    """Return the joined texts of several columns; unknown if all are unknown, or for a time if any is unknown."""
+    """Return the joined texts of several columns; unknown if all (for a time: any) of the columns are unknown."""
     cells = pl.DataFrame(
         [
             cell_text(name, rows, reading, rule.entry.missing).cast(pl.String).alias(str(i))
@@ -227,7 +227,7 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
         form = rule.entry.format or reading.time_format
         times = read_times(text, form, reading.timezone, reading.doubled_hour)
         faults = [(times.unread, f"is not a time like {form}")]
-        if target.required:  # a sample or a quota is useless without its time; a job is not
+        if target.required:  # without its time, a sample or a quota is useless, but a job is not
             faults.append((times.out_of_range, "is a date out of range"))
         return _Cells(times.utc, faults, times.local)
     if target.kind == "string":
@@ -305,7 +305,7 @@ def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
 def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall-clock time that means no instant becomes unknown, and does not reject its record.
+    # A wall-clock time without an instant becomes unknown and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:

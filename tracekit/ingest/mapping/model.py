@@ -255,7 +255,7 @@ def load_mapping(file: Path | str) -> LogMap:
 
 
 def _inherited(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a file with the layout keys of [source] added to every section that lacks them."""
+    """Return the content of a file; every section gets the layout keys of [source] that it lacks."""
     source = data.get("source", {})
     if not isinstance(source, dict):
         return data
@@ -409,7 +409,7 @@ def _check_wide(spot: Spot, keys: Telemetry, rules: Iterable[ColumnRule], metric
 
 
 def _check_columns(spot: Spot, keys: Telemetry, given: Collection[str]) -> None:
-    """Check that a long or row file names the columns that its metrics need, and no others."""
+    """Check that a long or row file names exactly the columns that its metrics need."""
     needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
     for key in needed:
         if key not in given:

@@ -1,4 +1,4 @@
-"""Parse the entries of a mapping file's `columns` tables, which fill the columns of a Trace; errors name their keys."""
+"""Parse the rules of a mapping file, each of which fills one column of a Trace; errors name the key."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Entry:
     """Separator between the texts of several columns."""
     unit: Text | None = None
     words: dict[str, Text | tuple[str, ...]] | None = None
-    """The source's words for each word of the Trace."""
+    """The words of the source for each word of the Trace."""
 
 
 class Spot(NamedTuple):
@@ -70,7 +70,7 @@ class Spot(NamedTuple):
         return Spot(self.text, (*self.place, *names))
 
     def error(self, what: str, name: str | None = None, hint: str | None = None) -> UsageError:
-        """Return the error to raise for a key here, or for the place itself."""
+        """Return the error to raise for a key at this place, or for the place itself."""
         return self.text.error(self.place if name is None else (*self.place, name), what, hint)
 
     @property
@@ -112,7 +112,7 @@ class LookedUp(NamedTuple):
 
     words: Mapping[str, str]
     exact: bool
-    """Whether * and ? in its keys are ordinary characters, as in a file."""
+    """Whether * and ? in the keys are ordinary characters, as in a file."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class ColumnRule:
     entry: Entry
     """Source of the values."""
     keep_empty: bool = False
-    """Whether an empty cell of several columns keeps its place; otherwise it is left out of the joined text."""
+    """Whether the joined text of several columns keeps the place of an empty cell; otherwise it skips the cell."""
     expression: Expression | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     """The Trace's word for each source word."""
     tables: Mapping[str, LookedUp] = field(default_factory=dict)
-    """Content of the lookup tables that the rule names, once they are read."""
+    """Content of the lookup tables that the rule names, after they are read."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -168,19 +168,19 @@ class ColumnRule:
 
     @property
     def reads_text(self) -> bool:
-        """Whether its values come from text: from cells or from the file name."""
+        """Whether the values come from text: from cells or from the file name."""
         return bool(self.entry.column or self.entry.columns or self.entry.file)
 
     @property
     def label(self) -> str:
-        """Name of the column in rejects."""
+        """Name of the column in the table rejects."""
         return ", ".join(self.sources) or self.target.name
 
 
 def parse_rule(
     spot: Spot, given: str | Entry, target: Column, *, relative: bool = False, lookups: Collection[str] | None = None
 ) -> ColumnRule:
-    """Return the rule at a place of the file; `lookups` are the names of the tables that it may use.
+    """Return the rule at a place of the file; `lookups` names the lookup tables that the rule may use.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def parse_rule(
 
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
-    """Reject keys that would have no effect."""
+    """Reject keys without an effect."""
     cells, text = given in ("column", "columns"), given in ("column", "columns", "file")
     fits = {
         "regex": cells,
@@ -262,7 +262,7 @@ def _check_unit(spot: Spot, entry: Entry, target: Column) -> None:
 
 
 def check_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> None:
-    """Check that Polars can run a regular expression; `named` are the group names that it may have."""
+    """Check that Polars accepts a regular expression; `named` lists the allowed names of groups."""
     if pattern is None:
         return
     if len(pattern) > _LONGEST_REGEX:

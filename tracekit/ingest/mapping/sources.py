@@ -1,8 +1,8 @@
 """Read the files named in a mapping, alone or next to a log in a known format, and fill their tables.
 
-Next to a log, a mapping adds tables that the format does not fill. Only node_events, telemetry and the machines that a
-format takes from its jobs may have rows from both: events and samples are combined, and for a machine the mapped
-columns take precedence.
+Next to a log, a mapping adds tables that the format does not fill. Only node_events, telemetry, and machines that a
+format takes from its jobs may have rows from both the log and the mapping. Events and samples are combined; for a
+machine, the mapped columns take precedence.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _TELEMETRY = ("gpu_utilization", "host_utilization")
 
 
 def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None = None) -> dict[str, list[SourceFile]]:
-    """Return the files of each section of a mapping, by its key; files that no section names are noted in `sink`.
+    """Return the files of each section of a mapping, by the key of the section; a note lists all other files.
 
-    A file of a lookup table may also belong to another section that names it.
+    A file of a lookup table may also belong to another section that names the file.
 
     Raises
     ------
     SourceError
-        There are no files for a section.
+        A section has no files.
     UsageError
         A file belongs to two sections.
     """
@@ -90,12 +90,12 @@ def _named(file: SourceFile, patterns: tuple[str, ...]) -> bool:
 
 
 def samples_of(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
-    """Return the sample files among `files`, which are given by the dotted key of their section."""
+    """Return the sample files among `files`, whose keys are the dotted keys of the sections."""
     return [file for section in log_map.telemetry for file in files[section.key]]
 
 
 def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
-    """Read the files of all sections, given by dotted key, into the sink.
+    """Read the files of all sections into the sink; the keys of `files` are the dotted keys of the sections.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def _words(name: str, lookup: Section[Lookup], files: list[SourceFile], sink: Si
 
 
 class MapAddition:
-    """The part of a source that a mapping file reads in addition to a format.
+    """The files of a source that a mapping reads in addition to a format.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class MapAddition:
     file : str
         The mapping file.
     rest : list of SourceFile
-        The files not named in the mapping, which the format reads.
+        The other files, which the format reads.
 
     Raises
     ------
@@ -188,7 +188,7 @@ class MapAddition:
         Raises
         ------
         UsageError
-            The log already fills one of the tables, or its times are of another kind.
+            The log already fills one of the tables, or its time base differs.
         """
         if self._map.source.time_base != frame.base:
             raise UsageError(
@@ -241,7 +241,7 @@ def _unite(table: str, own: Path, sink: Sink) -> None:
                 "nodes_not_listed",
                 int(alone),
                 int(all_of),
-                "machines of jobs that the mapped list does not contain; their GPUs are the most allocated there "
+                "machines of jobs that the mapped list lacks; their GPU count is the largest number allocated there "
                 "at one time",
             )
         sink.rewrite(table, con, query)

@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
-# Find the records of node events that cannot be used.
-#
-# A missing end means that the event continues. A record whose end is given but cannot be used is therefore rejected,
-# because without the end it would mean something else.
-
-
 def unusable_events(
     table: Section[Table], rows: RawRows, frame: pl.DataFrame, times: RecordTimes
 ) -> dict[int, tuple[str, str]]:
-    """Return the records with impossible times, each with the column of the log and its first fault.
+    """Return the node events with impossible times, each with the column of the log and its first fault.
+
+    A missing end means that the event continues, so a record with an unusable end is rejected: without its end, the
+    record would mean something else.
 
     Parameters
     ----------
@@ -47,7 +44,7 @@ def unusable_events(
     frame : DataFrame
         The columns of node_events, one row per record.
     times : RecordTimes
-        Knows which dates are possible in the log.
+        Finds dates that are impossible in the log.
     """
     labels = {name: rule.label for name in ("start_time", "end_time") if (rule := table.rule(name)) is not None}
     wrong = times.no_dates(frame, list(labels))
@@ -148,7 +145,7 @@ def _write(
 
 
 def _keys(table: Section[Table]) -> set[str]:
-    """Return the durations that replace times; without one of them, a job seems never to have started or ended."""
+    """Return the durations that replace times; without such a duration, a job seems never to start or end."""
     if table.key != "jobs":
         return set()
     keys = {"queue_s"} if table.rule("start_time") is None else set()
@@ -216,7 +213,7 @@ def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) 
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
     if table.rule("start_time") is None:
-        # A job cancelled in the queue also waited, but never started.
+        # A job that was cancelled in the queue also waited, but never started.
         start = pl.col("submit_time") + _seconds(pl.col("queue_s"))
         frame = frame.with_columns(start_time=pl.when(ran & (start <= LAST_TIME)).then(start))
     end = pl.col("end_time")
@@ -228,7 +225,7 @@ def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) 
     frame = times.eligible(frame, _TIMES, "eligible_time", frame["start_time"])
     run = in_seconds(pl.col("end_time") - pl.col("start_time"))
     queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
-    # A recorded duration is not trusted if the times of its record contradict each other.
+    # A recorded duration is ignored if the times of its record contradict each other.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -240,8 +237,16 @@ def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) 
 
 def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: Section[Table], sink: Sink) -> None:
     for name, column, meaning in (
-        ("duration_disagrees", "run_s", "jobs whose recorded duration is not end minus start; the times are used"),
-        ("queue_disagrees", "queue_s", "jobs whose recorded wait is not start minus submission; the times are used"),
+        (
+            "duration_disagrees",
+            "run_s",
+            "jobs whose recorded duration differs from end minus start; the times are used",
+        ),
+        (
+            "queue_disagrees",
+            "queue_s",
+            "jobs whose recorded wait differs from start minus submission; the times are used",
+        ),
     ):
         rule = table.rule(column)
         if rule is None:
@@ -251,12 +256,12 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: Sectio
         sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:
         ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED)
-        meaning = "jobs with an end although their state is not final; the end is ignored"
+        meaning = "jobs with an end although their status is not final; the end is ignored"
         sink.check_rows("end_of_unfinished_job", ended, meaning, jobs["job_id"])
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
-    """Return one row per listed node: row, node (NULL if it cannot be read), gpu_index and gpu_count (text)."""
+    """Return one row per listed node: row, node (NULL if unreadable), gpu_index and gpu_count (text)."""
     if nodes.expand:
         cells = _split_outside(cells.cast(pl.String), nodes.separator)
     parts = (
@@ -275,7 +280,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
         return _expanded(parts.select("row", node="part", gpu_index=text, gpu_count=text), nodes)
-    # The whole part must match, because extra text indicates another layout.
+    # The whole part must match, because extra text is a sign of another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
     named = pl.concat([parts.select("row"), groups], how="horizontal").select(
@@ -288,7 +293,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
 
 
 _PART = "\x1f"
-"""Separates the parts of a list that was split outside brackets; no node name contains it."""
+"""Separates the parts of a list that is split outside brackets; no node name contains this character."""
 
 
 def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
@@ -298,7 +303,7 @@ def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
 
 
 def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
-    """Return one row per node of a range; text that is not a node range becomes NULL."""
+    """Return one row per node of a range; other text becomes NULL."""
     if not nodes.expand:
         return parts
     names: list[str] = parts["node"].drop_nulls().unique().to_list()
@@ -314,7 +319,7 @@ def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
 
 
 def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per node of each started job; a node that is listed twice gives one row."""
+    """Return one row per node of each started job, even if the job lists the node twice."""
     texts = nodes["gpu_index"].drop_nulls().unique()
     indices = pl.DataFrame({"gpu_index": texts, "index": pl.Series(map(_gpu_indices, texts), dtype=pl.List(pl.Int64))})
     stated = pl.when(pl.col("gpu_count").is_not_null().any()).then(

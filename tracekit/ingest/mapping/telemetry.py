@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
-Samples are first converted to rows of time, node, GPU, metric and value in a Parquet file. DuckDB, which can spill to
-disk, then joins the metrics of a GPU or host at one time into one row.
+Samples become rows of time, node, GPU, metric and value in a Parquet file. Then DuckDB, which can spill to disk, joins
+the metrics of a GPU or host at one time into one row.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _GPU, _HOST = "gpu_utilization", "host_utilization"
 
 
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
-    """Read every telemetry section into the sink.
-
-    `files` are given by the dotted key of their section.
-    """
+    """Read every telemetry section into the sink; the keys of `files` are the dotted keys of the sections."""
     gpus: pl.DataFrame | None = None
     if log_map.gpus is not None:
         nothing = pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})
@@ -117,9 +114,9 @@ def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tupl
     factors = {name: rule.factor for name, rule in metrics.items()}
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
     number = frame["value"].cast(pl.Float64, strict=False)
-    # The values of an unused metric may be anything.
+    # An unused metric may have any values.
     unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
-    # As in the other layouts, values below 0 are rejected only for metrics with a minimum in the schema.
+    # As in the other layouts, only metrics with a minimum in the schema reject values below 0.
     bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
     least = metric.is_in(bounded) & (number < 0).fill_null(value=False)
     bad = dict.fromkeys(unread.arg_true().to_list(), "is not a finite number")

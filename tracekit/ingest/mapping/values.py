@@ -1,6 +1,6 @@
 """Convert the texts of a mapped log: times, numbers with a unit such as 16Gi, and words.
 
-Times are in an epoch, ISO 8601 or strptime format, and become naive UTC. A mapping file lists words literally or as
+Times have an epoch, ISO 8601 or strptime format, and become naive UTC. A mapping file lists words literally or as
 patterns with * and ?.
 """
 
@@ -35,20 +35,20 @@ class Times(NamedTuple):
     utc: pl.Series
     """Times in naive UTC, with microseconds."""
     local: pl.Series | None
-    """The wall-clock times of texts without a zone; None for other formats."""
+    """The wall-clock times of texts without a zone; None if the format has a zone."""
     unread: pl.Series
-    """Whether a cell has a value that is not a time."""
+    """Whether the value of a cell is not a time."""
     out_of_range: pl.Series
     """Whether a time is outside the range of any log."""
 
 
 def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str = "bounded") -> Times:
-    """Return a column of times read by its format.
+    """Return a column of times in a given format.
 
     Parameters
     ----------
     cells : polars.Series
-        Text with NULL for unknown, or times from a Parquet file, whose type overrides `form`.
+        Text with NULL for unknown, or times from a Parquet file; their type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
     zone : str
@@ -82,7 +82,7 @@ def _outside(moments: pl.Series) -> pl.Series:
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
-    """Return the times; times beyond the range of Datetime become its limits, which are out of range."""
+    """Return the times; a time beyond the range of Datetime becomes a limit that is out of range."""
     micros = cells.cast(pl.Float64, strict=False) * factor
     known = micros.is_finite()
     whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
@@ -130,7 +130,7 @@ def zone_fault(zone: str) -> str | None:
 def format_fault(form: str) -> str | None:
     """Return a hint for an invalid time format; None if it is valid.
 
-    A format that cannot parse a time that it wrote itself would reject every record.
+    A format that cannot parse its own output would reject every record.
     """
     if form in EPOCHS or form == "iso8601":
         return None

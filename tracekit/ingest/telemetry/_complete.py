@@ -3,15 +3,14 @@
 Samples are first collected in a file of numbers. Then the metrics of a GPU at one time become one row, together with
 the job that held the GPU; only some machines are processed at a time, so memory stays bounded. The rules:
 
-- A host is matched to the machine of the log with the same name, or with the same name after removing cluster or
-  domain.
-- If several series of one metric have samples for the same GPU and time, this is a contradiction, unless one of the
-  series had already ended: `query_range` repeats values for 5 minutes. The series that began last is used, or else the
-  largest value.
-- A sample belongs to the job named in its labels if an attempt of that job was running then. Without such labels, it
-  belongs to the only attempt that can have held the GPU: by GPU index if the log has it, otherwise the attempt that
-  held all GPUs of the machine.
-- Placements get the GPU indices shown by labels, if their number equals the number of GPUs in the log.
+- A host is matched to the machine of the log with the same name, with or without cluster and domain.
+- Several series of one metric with samples for the same GPU and time are a contradiction, unless one of the series has
+  already ended: `query_range` repeats values for 5 minutes. The series that began last is used, otherwise the largest
+  value.
+- A sample belongs to the job in its labels if an attempt of that job ran at that time. Without such labels, it belongs
+  to the only attempt that can have used the GPU: by GPU index if the log has indices, otherwise the attempt that used
+  all GPUs of the machine.
+- Placements get the GPU indices in labels if their number equals the number of GPUs in the log.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ if TYPE_CHECKING:
 # Pull raw samples from a running Prometheus, and save its answers as files, which the file reader then reads.
 #
 # An instant query of METRIC[WINDOW] returns the samples as they were scraped; `query_range` would repeat values for 5
-# minutes after a series ends. Each answer is a file in a folder next to the Trace, so a stopped run can continue where
-# it left off.
+# minutes after the end of a series. Each answer is a file in a folder next to the Trace, so a stopped run can resume.
 #
-# If the server rejects a window because of a limit, the window is halved. Prometheus, Mimir, Cortex, Thanos and
-# VictoriaMetrics answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a time span that is
-# too long, and Prometheus HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
+# If the server rejects a window because of a limit, the window is halved. If there are too many samples, chunks or
+# bytes, Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics answer HTTP 422. If the time span is too long, Mimir and
+# Cortex answer HTTP 400, and if a query takes too long, Prometheus answers HTTP 503. `tracekit.exchange.QUESTIONS`
+# limits every answer.
 #
-# The bearer token comes from the environment; it is sent only to the server's own host, and is never written anywhere.
+# The bearer token comes from the environment; it is sent only to the host of the server and never written to disk.
 
 T = TypeVar("T")
 
@@ -80,16 +79,16 @@ WINDOW_S = 86_400
 
 _LEAST_WINDOW_S = 60
 _TOO_LARGE = 3
-"""Number of consecutive oversized answers, each for half the previous window, after which a pull fails."""
+"""A pull fails after this number of consecutive oversized answers, each for half of the previous window."""
 _NAMES = replace(QUESTIONS, most_bytes=64 << 20)
-"""Limits for the answer with the names of all metrics, which is read into memory."""
+"""Limits for the answer with all metric names, which is read into memory."""
 _CHUNK = 1 << 18
 _LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
-"""Pattern in error messages of servers for a query that exceeds a limit."""
+"""Pattern in the error messages of servers if a query exceeds a limit."""
 
 
 def _like_gpus(names: set[str]) -> str:
-    """Return the names of a server's metrics as text; if any look like GPU metrics, only those."""
+    """Return the metric names of a server as text; if any look like GPU metrics, only these names."""
     of_gpus = {name for name in names if re.search("gpu|dcgm|rocm|xpu|npu", name, re.IGNORECASE)}
     return shown_names(of_gpus or names) or "no metric at all"
 
@@ -100,11 +99,11 @@ def _clock(moment: float) -> str:
 
 
 class _TooMuchError(Exception):
-    """The window contains more than the server returns; the text is the server's message."""
+    """The window exceeds a limit of the server; the text is the server's message."""
 
 
 class _BusyError(Exception):
-    """The server may answer later; `pause` is the wait that it requests [s]."""
+    """The server may answer later; `pause` is the requested wait [s]."""
 
     def __init__(self, reason: object, pause: float | None = None) -> None:
         self.pause = pause
@@ -137,12 +136,12 @@ class Prometheus:
             )
 
     def fetch(self, start: float, end: float, progress: Progress) -> list[Path]:
-        """Save the samples of every metric that fills a column, from `start` to `end` [s since 1970]; return the files.
+        """Save the samples of every metric of a column from `start` to `end` [s since 1970], and return the files.
 
         Raises
         ------
         SourceError
-            The server does not return the samples; a later call continues after the samples already saved.
+            The server does not return the samples; a later call continues after the saved samples.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         names = self._names(start, end)
@@ -315,7 +314,7 @@ class Prometheus:
 
 
 def _said(text: str) -> tuple[str, str]:
-    """Return the error message of an answer and its type; the type is '' for a proxy's page."""
+    """Return the error message of an answer and its type; for the page of a proxy, the type is ''."""
     try:
         stated = json.loads(text)
         said, kind = str(stated.get("error", "")), str(stated.get("errorType", ""))
@@ -325,7 +324,7 @@ def _said(text: str) -> tuple[str, str]:
 
 
 def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
-    """Read telemetry, and join it with the machines and jobs of the log, whose tables are complete.
+    """Read telemetry, and join it with the complete tables of machines and jobs of the log.
 
     Raises
     ------
@@ -359,7 +358,7 @@ _OWN_KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
 
 
 def samples_lack_jobs(sink: Sink) -> bool:
-    """Return whether the log has samples that no query can join with jobs by GPU."""
+    """Return whether the samples of the log cannot be joined with jobs by GPU."""
     if not sink.has("gpu_utilization"):
         return False
     with sink.connect() as con:
@@ -373,7 +372,7 @@ def samples_lack_jobs(sink: Sink) -> bool:
 def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples]:
     """Yield the samples of gpu_utilization and remove the table; the join writes it again.
 
-    They are joined by the same rules as other telemetry; a job name from a mapped column is treated as a label.
+    The rules are those of other telemetry; a job name from a mapped column is treated as a label.
     """
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Find the machine and GPU of each series, and the job that held the GPU when it was sampled."""
+"""Find the machine and GPU of each series, and the job that used the GPU at the time of each sample."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import Keys, Wide
 
 
-# A host may be named with or without its cluster, and with or without its domain; a name that matches several machines
-# is not matched to any of them.
+# The name of a host may include its cluster and its domain; if a name matches several machines, the host has no match.
 _NODES = """
 CREATE TABLE host_node AS
 WITH known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM placements),
@@ -61,14 +60,14 @@ SELECT DISTINCT p.place, p.node_id, p.gpu_index, p.gpu_instance, n.cluster
 FROM placed p LEFT JOIN nodes n USING (node_id)"""
 
 _UNPLACED = "telemetry series without a GPU or machine; ignored"
-_UNKNOWN = "telemetry machines that the log does not name; their samples are kept, but belong to no job"
+_UNKNOWN = "telemetry machines that the log does not name; their samples are kept but belong to no job"
 _SHARED_NAME = (
-    "telemetry machines whose name matches several machines of the log; their samples are kept under their own name"
+    "telemetry machines whose name matches several machines of the log; their samples keep the name in the telemetry"
 )
 
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Create the table `placed` with the machine, GPU and column of each series in the table `label`."""
+    """Create the table `placed`: the machine, GPU and column of each series in the table `label`."""
     rows = [(name, m.column, m.factor, m.rank) for name, m in (METRICS | OWN).items()]
     frame = pl.DataFrame(rows, schema=["name", "column", "factor", "rank"], orient="row")
     con.register("metric_rows", frame.to_arrow())
@@ -93,8 +92,8 @@ def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         run_checks(con, sink, [check])
 
 
-# A monitor identifies a job by the scheduler's number (the id without cluster and without the suffix of a reused id),
-# and a pod by namespace and name. In Slurm, the components of a heterogeneous job have the numbers after the job's own.
+# A monitor identifies a job by the scheduler's number (the id without the cluster and the suffix of a reused id), and a
+# pod by namespace and name. In Slurm, the components of a heterogeneous job have the numbers after the job's number.
 _KEYS = """
 CREATE TABLE key AS
 WITH own AS (
@@ -112,7 +111,7 @@ SELECT DISTINCT key, job_id FROM (
     SELECT j.vc || '/' || p.instance, p.job_id FROM placements p JOIN jobs j USING (job_id))
 WHERE key IN (SELECT name FROM holder)"""
 
-# Clusters may use the same job numbers; in that case, the machine's cluster decides.
+# If several clusters use the same job numbers, the cluster of the machine decides.
 _HELD = """
 CREATE TABLE held AS
 WITH run AS (
@@ -128,8 +127,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# If the log does not record which GPUs of a machine a job holds, only a job that holds all GPUs of the machine is
-# certain: as many as listed and as many as telemetry shows.
+# If the log does not record which GPUs of a machine a job uses, only a job on all GPUs of the machine is certain: as many
+# GPUs as the list of machines has and as telemetry shows.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (
@@ -169,23 +168,23 @@ _MICROSECONDS = f"epoch_us(since) AS since, CASE WHEN isfinite(until) THEN epoch
 
 
 class Matched(NamedTuple):
-    """The jobs of the rows of a batch, as indices into `Holders.jobs` and `Holders.held`; -1 means none."""
+    """The jobs of the rows of a batch, as indices into `Holders.jobs` and `Holders.held`; -1 for no job."""
 
     named: NDArray[np.int64]
-    """The holding time of the job named in the labels."""
+    """The held time of the job in the labels."""
     job: NDArray[np.int64]
     """The job: the one of `named`, otherwise the only job on the machine."""
     doubtful: NDArray[np.bool_]
-    """Whether it is unknown which of several jobs held the GPU."""
+    """Whether several jobs may have used the GPU."""
     free: NDArray[np.bool_]
-    """Whether no job held any GPU of the machine."""
+    """Whether no job used a GPU of the machine."""
 
 
 class Holders:
-    """The times when jobs named in labels ran (`held`), and when one job had a whole machine (`owned`).
+    """The times in which jobs named in labels ran (`held`), and in which one job had a whole machine (`owned`).
 
-    Held times of one name in one cluster do not overlap, nor do owned times of one machine, so each sample falls into
-    at most one of each.
+    The held times of one name in one cluster do not overlap, nor do the owned times of one machine. So each sample is
+    in at most one held time and one owned time.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -229,7 +228,7 @@ class Holders:
         owned = self.owned.join(places.select("local", "node_id"), on="node_id").sort("local", "since")
         at = _within(rows.keys, owned, rows.local, rows.time)
         at[labelled] = -1
-        # A monitor that names the jobs on a machine would also name the job on this GPU.
+        # A monitor that names jobs on a machine would also name the job on this GPU.
         silent = ~places["node_id"].is_in(self._labelled.implode()).to_numpy()[rows.local]
         doubtful = np.append(owned["doubtful"].to_numpy(), [False])[at] & silent
         return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
@@ -256,15 +255,15 @@ class Holders:
 
     @staticmethod
     def _column(column: pl.Series, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return values of a numeric column; -1 if there is none."""
+        """Return the values of a numeric column at some rows; -1 for no value."""
         values = np.append(column.fill_null(-1).cast(pl.Int64).to_numpy(), -1)
         return values[at]
 
 
 def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of `spans`, ordered by `local` and `since`, that contains each time of the batch; -1 if none does.
+    """Return, for each time of the batch, the row of `spans` that contains the time; -1 if no row does.
 
-    Spans of one `local` do not overlap.
+    Spans are ordered by `local` and `since`; those of one `local` do not overlap.
     """
     at = np.full(len(time), -1, dtype=np.int64)
     spans = spans.with_row_index("row").filter(
@@ -277,11 +276,11 @@ def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDA
     until = np.minimum(spans["until"].to_numpy() - keys.origin, keys.span)
     passed, width = time - keys.origin, keys.span
     if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
-        # There are too many to encode place and time as one number; ranks of the times give the same result.
+        # Place and time do not fit into one number; ranks of the times give the same result.
         moments = np.unique(passed)
         passed, since, until = (np.searchsorted(moments, t) for t in (passed, since, until))
         width = len(moments)
-    # There are few spans and many rows, so spans are looked up among the rows.
+    # Spans are few and rows are many, so each span is looked up among the rows.
     moment = local * width + passed
     order = None if (np.diff(moment) >= 0).all() else np.argsort(moment, kind="stable")
     first, end = (np.searchsorted(moment, where * width + t, sorter=order) for t in (since, until))

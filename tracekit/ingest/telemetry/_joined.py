@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import SampleFile, Wide
 
 
-# Check whether the telemetry's clock agrees with the log's.
+# Check whether the clock of the telemetry agrees with the clock of the log.
 #
 # With labels, the first sample of a job follows its start by at most one sampling interval; the drift is the median of
-# this delay over jobs. Without labels, we use that busy GPUs must be held by jobs: the shift, in half-hours, that puts
-# most busy samples into held times reveals a wrong time zone.
+# this delay over jobs. Without labels, a busy GPU must have a job: the shift, in half-hours, that puts the most busy
+# samples into the times of jobs reveals a wrong time zone.
 
 _LEAST_JOBS = 5
 _LEAST_SAMPLES = 100
 _SLACK_S = 60.0
-"""Drift up to this is not reported, because prologs and rounding can cause it."""
+"""A smaller drift is not reported, because prologs and rounding can cause it."""
 
 _MOST_SAMPLES = 20_000
 _CLOCK_BUSY_PCT = 10.0
 
 
 class BusySamples:
-    """A random sample of the times at which GPUs were busy, on machines held by jobs."""
+    """A random sample of the times of busy GPUs, on machines with jobs."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -62,7 +62,7 @@ class BusySamples:
 
 
 def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: Sink) -> None:
-    """Report if the telemetry's clock differs from the log's; no times are shifted.
+    """Report if the clock of the telemetry differs from the clock of the log; no times are shifted.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
     jobs, first, last = _drift(holders, spans)
     shift = None
     if jobs >= _LEAST_JOBS and first is not None and last is not None:
-        # A wrong clock shifts both ends together; samples that begin late or end early shift only one end.
+        # A wrong clock shifts both ends; samples that begin late or end early shift only one end.
         shift = first if abs(first - last) < max(abs(first), abs(last)) and abs(first) > _SLACK_S else 0.0
     elif jobs == 0:
         shift = _shift_of_busy_times(holders.owned, busy.drawn.select("node_id", "time"))
@@ -84,7 +84,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(told),
         1,
-        "1 if the clock or time zone of the telemetry differs from the log's, so samples do not match their jobs",
+        "1 if the clock or time zone of the telemetry differs from that of the log, so samples do not match their jobs",
         [words] if told else None,
     )
     if told:
@@ -94,7 +94,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
 
 
 def _drift(holders: Holders, spans: pl.DataFrame) -> tuple[int, float | None, float | None]:
-    """Return the number of single-run jobs with samples, and the median delays of their first and last samples [s]."""
+    """Return the number of jobs with one run and samples, and the median delays of their first and last samples [s]."""
     once = holders.held.filter(pl.col("cluster").is_null()).filter(pl.len().over("holder") == 1)
     both = spans.join(once.select("holder", "since", "until"), on="holder")
     ended = both.filter(pl.col("until") < LAST)
@@ -104,7 +104,7 @@ def _drift(holders: Holders, spans: pl.DataFrame) -> tuple[int, float | None, fl
 
 
 def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | None:
-    """Return the negated shift [s] that moves busy times into held times; None if it cannot be determined."""
+    """Return the negated shift [s] that moves busy samples into the times of jobs; None if it is unclear."""
     if len(busy) < _LEAST_SAMPLES:
         return None
     held = owned.select("node_id", "since", "until").sort("since")
@@ -119,8 +119,8 @@ def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | Non
 
 # Write GPU errors (XID) as events of their node.
 #
-# The metric contains the number of the last error until the driver is reset, so only a change to another number is an
-# error, not every sample that shows it. An error in the first sample of a GPU happened earlier, at an unknown time.
+# The metric keeps the number of the last error until the driver is reset, so only a change to another number is an
+# error. An error in the first sample of a GPU happened earlier, at an unknown time.
 # Numbers: docs.nvidia.com/deploy/xid-errors.
 
 CAUSES = {
@@ -133,11 +133,11 @@ CAUSES = {
 between GPUs, program faults. All other numbers are 'xid'.
 """
 
-_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they give no event"
+_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they have no event"
 
 
 def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink: Sink) -> None:
-    """Add the errors to node_events with the state degraded, at the time of the first sample that shows them.
+    """Add the errors to node_events, with the state degraded and the time of the first sample that shows them.
 
     Parameters
     ----------
@@ -171,14 +171,14 @@ _BUSY_PCT = 5.0
 
 _MEANINGS = {
     "telemetry_of_unknown_jobs": "GPU samples whose labels name a job that is not in the log; they belong to no job",
-    "telemetry_outside_its_job": "GPU samples whose labels name a job that, by the log, did not run then; they "
-    "belong to no job",
-    "telemetry_ambiguous": "GPU samples of a machine with several jobs, or a job on some of its GPUs, if neither "
-    "labels nor the log show which job had which GPU; they belong to no job",
-    "telemetry_busy_and_free": "GPU samples above 5 % utilization while no job of the log had a GPU of the machine",
+    "telemetry_outside_its_job": "GPU samples whose labels name a job that, by the log, did not run at that time; "
+    "they belong to no job",
+    "telemetry_ambiguous": "GPU samples of a machine with several jobs, or with a job on some of its GPUs, if neither "
+    "labels nor the log show which job used which GPU; they belong to no job",
+    "telemetry_busy_and_free": "GPU samples above 5 % utilization although no job of the log used a GPU of the machine",
 }
 _DIFFERENT = (
-    "placements with a different number of GPUs in the telemetry labels than in the log; the number in the log is kept"
+    "placements whose number of GPUs in the telemetry labels differs from the log; the number in the log is kept"
 )
 
 _PLACEMENTS = """
@@ -191,7 +191,7 @@ LEFT JOIN shown s USING (job_id, attempt, node_id) ORDER BY file_row_number"""
 
 
 class _Counts:
-    """Counts of how samples were matched to jobs."""
+    """Counts how samples are matched to jobs."""
 
     def __init__(self) -> None:
         self.total = self.labelled = self.named = self.owned = 0
@@ -225,7 +225,7 @@ class _Counts:
             self._examples[name] = set(sorted(self._examples[name] | set(shown))[:_EXAMPLES])
 
     def tell(self, sink: Sink) -> None:
-        """Record the counts as checks, and add a note on how samples were matched to jobs."""
+        """Record the counts as checks, and add a note that sums them up."""
         for name, count in self.found.items():
             of = self.labelled if "job" in name else self.total - self.labelled
             sink.check(name, count, of, _MEANINGS[name], sorted(self._examples[name]) if count else None)
@@ -239,7 +239,7 @@ class _Counts:
 def write_samples(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> None:
     """Write gpu_utilization and GPU errors, after `place_series` has assigned each series to a GPU.
 
-    Rows written by the log come first.
+    The rows of the log come first.
     """
     holders = Holders(con)
     names = frame_of(con, "SELECT holder, name FROM holder ORDER BY holder")
@@ -282,8 +282,7 @@ def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) 
 
 def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
     """Return the GPUs of each attempt according to the labels."""
-    # Rows of one attempt and place are nearly always adjacent, so most repeats are removed before the rest are
-    # searched.
+    # Rows of one attempt and place are nearly always adjacent, so comparing neighbours removes most repeats.
     first = np.diff(matched.named, prepend=-1) != 0
     first |= np.diff(rows.local, prepend=-1) != 0
     first &= matched.named >= 0

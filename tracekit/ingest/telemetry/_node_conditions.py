@@ -1,12 +1,12 @@
 """Turn the conditions of Kubernetes nodes, as exported by kube-state-metrics, into node events.
 
-`kube_node_status_condition` has one series per status of each condition, with the value 1 while that status holds. A
-node is down while its condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node is
-cordoned; the node is then drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
+`kube_node_status_condition` has one series per status of each condition, with the value 1 while the condition has that
+status. A node is down while its condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node
+is cordoned; the node is then drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
 An event lasts from the first sample that shows it to the first later sample that does not; both are late by up to one
-sampling interval. If the first sample of a node already shows the event, it began earlier, at an unknown time; the
-event then begins with that sample, and is counted. An event that the last sample still shows has no end.
+sampling interval. If the first sample of a node already shows an event, the event began earlier, at an unknown time; it
+then begins with that sample and is counted. An event that the last sample still shows has no end.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 SOURCE = "kube-state-metrics"
 _LIST = "kubernetes"
-"""Source of the states in a node list, which have no ends."""
+"""Source of the states in a node list; these states have no ends."""
 
 _READY, _CORDONED = NODE_METRICS
 _WORDS = {f"{_READY}.false": "Ready is false", f"{_READY}.unknown": "Ready is unknown", f"{_READY}.true": None}
-"""Meaning of a series whose value is 1; the series 'true' is inverted."""
+"""Meaning of a series with the value 1; the series 'true' is inverted."""
 
 _BEFORE = (
-    "outages of Kubernetes nodes in the first sample of the node; they began earlier, but are recorded from that "
-    "sample on"
+    "outages of Kubernetes nodes that the first sample of the node already shows; they began earlier, but their "
+    "recorded start is that sample"
 )
 _NO_NODE = "series on conditions of Kubernetes nodes without a node name; ignored"
 _AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; ignored"
@@ -47,7 +47,7 @@ _AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; i
 def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
     """Return the condition and the node of a series; None for a series of another metric or another condition.
 
-    The node is in the label `exported_node` if Prometheus renamed it because the exporter's own label is `node`.
+    If the exporter has its own label `node`, Prometheus renames the label of the node to `exported_node`.
     """
     name = metric.get("__name__")
     if name not in NODE_METRICS:
@@ -137,7 +137,7 @@ class NodeConditions:
 
 
 def outages(samples: pl.DataFrame, words: Mapping[str, str | None], state: str) -> pl.DataFrame:
-    """Return the times in which at least one of the metrics `words` holds, each according to its last sample.
+    """Return the times in which the last sample of at least one of the metrics `words` holds.
 
     Parameters
     ----------

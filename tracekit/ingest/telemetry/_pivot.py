@@ -1,13 +1,13 @@
 """Turn series and samples into one row per GPU and time, for some machines at once.
 
-A row's place and time are one number, `key`: the place in the batch times the batch's time span, plus the time since
-the batch's beginning. The samples of a metric are nearly always in key order, and the metrics of a GPU are nearly
-always scraped together, so rows are found by comparing arrays. Only places where a metric has two samples for the same
-time are left to SQL.
+The place and time of a row are one number, `key`: the place in the batch times the time span of the batch, plus the
+time since the begin of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
+nearly always scraped together, so comparing arrays finds the rows. SQL handles only places with two samples of a metric
+for the same time.
 
-Between reading and joining, samples are stored in a plain file of numbers, together with a list of its runs of samples.
-Readers yield samples series by series, which is nearly the order in which they are joined, machine by machine. The list
-of runs, kept in memory, locates the samples of a machine without sorting all samples.
+Between reading and joining, samples are in a plain file of numbers, with a list of its runs of samples in memory.
+Readers yield samples series by series, which is nearly the order of the join, machine by machine. With the list, the
+samples of a machine are found without sorting all samples.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SampleFile:
 
 
 class Keys(NamedTuple):
-    """Encoding of the places and times of a batch as one number."""
+    """Encodes a place and a time of a batch as one number."""
 
     places: NDArray[np.int64]
     """The places of the batch, in ascending order."""
@@ -141,7 +141,7 @@ class Wide(NamedTuple):
     time: NDArray[np.int64]
     """Time in microseconds since 1970."""
     holder: NDArray[np.int64]
-    """The holder of the GPU according to the labels; -1 if unknown."""
+    """The job or pod in the labels, by its number; -1 if unknown."""
     values: dict[str, NDArray[np.float64]]
     """Values by column; NaN means unknown."""
     xids: pl.DataFrame
@@ -237,16 +237,12 @@ def _in_order(part: _Samples) -> _Samples:
     if len(part.key) < 2 or (np.diff(part.key) > 0).all():
         return part
     part = part.take(np.lexsort((part.value, part.series, part.key)))
-    same = (
-        (np.diff(part.key) == 0) & (np.diff(part.series) == 0) & (np.diff(part.value) == 0)
-        if len(part.key) > 1
-        else np.zeros(0, dtype=bool)
-    )
+    same = (np.diff(part.key) == 0) & (np.diff(part.series) == 0) & (np.diff(part.value) == 0)
     return part.take(np.concatenate([[True], ~same]))
 
 
 def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
-    """Return the errors at each change; of several at one time, the largest number is used."""
+    """Return the errors at each change; for several errors at one time, the largest number is used."""
     kinds = {"place": pl.Int64, "time": pl.Int64, "xid": pl.Int64, "old": pl.Boolean}
     if part is None or not len(part.key):
         return pl.DataFrame(schema=kinds)
@@ -263,8 +259,8 @@ def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(kinds, columns, strict=True)), schema=kinds)
 
 
-# Among samples of one metric, GPU and time, those of the series whose gapless run began last are used. A run is gapless
-# if no gap is longer than the scrape interval.
+# Among samples of one metric, GPU and time, the series whose gapless run began last is used. A run is gapless if no gap
+# is longer than the scrape interval.
 _LATEST = """
 WITH step AS (
     SELECT coalesce(median(step), 60) AS step FROM (
@@ -323,7 +319,7 @@ def _rows(by_slot: dict[int, _Samples], keys: Keys, xids: pl.DataFrame) -> Wide:
     holder = np.full(len(key), -1, dtype=np.int64)
     values: dict[str, NDArray[np.float64]] = {}
     for column in COLUMNS:
-        # The metric with the lowest rank is used, so it is written last.
+        # The metric with the lowest rank takes precedence, so it is written last.
         for slot in sorted((slot for slot in by_slot if SLOTS[slot][0] == column), reverse=True):
             part = by_slot[slot]
             at = slice(None) if len(part.key) == len(key) else np.searchsorted(key, part.key)

@@ -45,7 +45,7 @@ class Metric(NamedTuple):
     rank: int = 0
     """If two metrics fill the same column for one GPU, the one with the lower rank is used."""
     is_counter: bool = False
-    """Whether it is a counter, such as energy; the column then gets its increase per second."""
+    """Whether the metric is a counter, such as energy; the column then gets the increase per second."""
 
 
 MOST = {
@@ -56,8 +56,8 @@ MOST = {
     "tensor_active_pct": 101.0,
     XID: 100_000.0,
 }
-"""Maximum valid values; if a GPU has no such sensor, DCGM reports a 'blank' number in the billions. Shares may slightly
-exceed 100 % because their interval is rounded.
+"""Maximum valid values; without a sensor, DCGM reports a 'blank' number in the billions. A share may slightly exceed
+100 %, because its interval is rounded.
 """
 
 METRICS = {
@@ -112,7 +112,7 @@ NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
 
 DIVIDED = Metric("utilization_pct", rank=2)
 """Utilization of a divided GPU (MIG) and of its slices, which the driver does not measure. The engine-active share
-takes precedence; if the utilization is never above 0, it is unknown.
+takes precedence; a utilization that is never above 0 is unknown.
 """
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
@@ -123,7 +123,7 @@ OWN = {f"gpu_utilization.{column}": Metric(column, rank=-1) for column in COLUMN
 
 
 class Labels(NamedTuple):
-    """The GPU, machine and job of a series according to the monitor; NULL if not given."""
+    """The GPU, machine and job of a series, as the monitor names them; None if it does not."""
 
     host: str | None
     """Name of the machine."""
@@ -161,16 +161,7 @@ class SeriesTable:
 
     def frame(self) -> pl.DataFrame:
         """Return the series, with columns series, metric, and one per label."""
-        kinds = {
-            "host": pl.String(),
-            "gpu_index": pl.Int64(),
-            "uuid": pl.String(),
-            "gpu_instance": pl.String(),
-            "job": pl.String(),
-            "namespace": pl.String(),
-            "pod": pl.String(),
-            "metric": pl.String(),
-        }
+        kinds = {**dict.fromkeys(Labels._fields, pl.String), "gpu_index": pl.Int64, "metric": pl.String}
         rows = [(*labels, metric) for labels, metric in self.numbers]
         return pl.DataFrame(rows, schema=kinds, orient="row").with_row_index("series")
 
@@ -216,8 +207,8 @@ def rises(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the samples of a gauge unchanged, and those of a counter as its increase per second.
 
-    An increase is measured from one sample to the next, and becomes a sample at the earlier time. If the value falls,
-    the counter was reset.
+    The increase from one sample to the next becomes a sample at the earlier time. If the value falls, the counter was
+    reset.
     """
     if not METRICS[metric].is_counter:
         return times, values
@@ -231,8 +222,8 @@ def rises(
 def labels_of(metric: Mapping[str, object]) -> Labels:
     """Return the GPU, machine and job named in the labels of a Prometheus series.
 
-    If Prometheus renamed a label because the target has its own (`exported_...`), the renamed label describes the job
-    and the plain one the exporter. dcgm-exporter's own pod is not a job.
+    If a label exists twice, Prometheus renames the label of the sample to `exported_...`: that label describes the job,
+    and the plain label the exporter. The pod of dcgm-exporter is not a job.
     """
     text = {name: value for name, value in metric.items() if isinstance(value, str) and value}
     renamed = "exported_pod" in text
@@ -260,12 +251,12 @@ def _without_port(host: str) -> str:
 
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word in the file's path; the longest if there are several.
+    """Return the machine whose name is a whole word in the path of the file; of several names, the longest.
 
     Raises
     ------
     SourceError
-        The path names no machine of the log, or several.
+        The path names no machine of the log, or several machines.
     """
     words = [path.rpartition(".")[0], path]
     found = [
@@ -307,7 +298,7 @@ _SHOWN = 8
 
 
 class UnusedMetrics:
-    """Counts the series of one file that fill no column, and names their metrics if no series fills one.
+    """Counts the series of one file that fill no column; if no series fills a column, a note names their metrics.
 
     Parameters
     ----------
@@ -326,7 +317,7 @@ class UnusedMetrics:
         self._names.add(metric)
 
     def end(self) -> None:
-        """Add a note on the content of the file if none of it is used."""
+        """Add a note on the content of the file if no series is used."""
         if self._names and not self.any_used:
             self._sink.note(f"{self._path} {nothing_read(self._names)}")
 

@@ -67,10 +67,10 @@ def are_cells(line: bytes) -> bool:
 def guess_names(lines: list[bytes]) -> list[str]:
     """Return the column names of a file without a header, as far as its cells reveal them.
 
-    With units, the first column in percent is utilization.gpu, the first in W is power.draw, and the only one in MiB is
-    memory.used. Without units, the first column with decimals is power.draw. If there is one other column whose values
-    are at most 100, it is utilization.gpu; if there are two, they are utilization.gpu and memory.used, which sometimes
-    exceeds 100. If there are more, they stay unknown. Unknown columns are called 'column' with their number.
+    With units, the first column in percent is utilization.gpu, the first column in W is power.draw, and the only column
+    in MiB is memory.used. Without units, the first column with decimals is power.draw. A single other column with
+    values up to 100 is utilization.gpu. Two other columns are utilization.gpu and memory.used, which sometimes exceeds
+    100. Three or more stay unknown. Unknown columns are called 'column' with their number.
     """
     rows = [_cells(line) for line in lines]
     width = len(rows[0])
@@ -128,7 +128,7 @@ _COLUMNS: Final = {
     "DCGM_FI_DEV_FB_USED": ("memory.used",),
     "DCGM_FI_DEV_POWER_USAGE": ("power.draw", "power.draw.instant", "power.draw.average"),
 }
-"""Columns that can fill a metric of the same meaning and unit (percent, MiB, W); the first with a value is used."""
+"""Columns with the meaning and unit (percent, MiB, W) of a metric; the first column with a value is used."""
 
 _SAME: Final = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
 _IDS: Final = ("index", "uuid", "pci.bus_id")
@@ -150,9 +150,9 @@ _FAMILIES: Final = {
 
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
-"""Number of lines used to recognize the columns of a file without a header."""
+"""Number of lines that decide about the columns of a file without a header."""
 
-_HEADERS = "header lines inside an nvidia-smi file, because its logger was restarted"
+_HEADERS = "header lines inside an nvidia-smi file; its logger was restarted"
 _NUMBERED = (
     "GPUs that a file of nvidia-smi names only by UUID or bus address; they are numbered in bus order, as "
     "nvidia-smi prints them"
@@ -160,7 +160,7 @@ _NUMBERED = (
 
 
 def _names(line: bytes) -> list[str]:
-    """Return the names in a header without units, such as utilization.gpu; repeated names are marked."""
+    """Return the names in a header without units, such as utilization.gpu; a repeated name gets a number."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     found: list[str] = []
     for cell in text.split(","):
@@ -183,7 +183,7 @@ class NvidiaSmiReader(TelemetryReader):
     title = "samples printed by nvidia-smi --query-gpu=timestamp,index,... --format=csv"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the first line is an nvidia-smi header, or a GPU record if there is no header."""
+        """Return whether the first line is a header of nvidia-smi or, without a header, a GPU record."""
         line = head.partition(b"\n")[0]
         return _is_header(line) or are_cells(line)
 
@@ -193,7 +193,7 @@ class NvidiaSmiReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The file's name contains no machine of the log, or several.
+            The path of the file names no machine of the log, or several machines.
         """
         host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
@@ -268,7 +268,7 @@ def _samples(
 def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
     """Return the records with an index for every GPU, and add new GPUs to `numbers`.
 
-    If an index comes from the order, the UUID is removed, so that it identifies no GPU in other files.
+    If an index comes from the order, the UUID is removed, because it must not identify a GPU in other files.
     """
     key = pl.coalesce("bus", "uuid")
     bare = cells.filter(pl.col("gpu_index").is_null())
@@ -330,7 +330,7 @@ class MonitorReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The file's name contains no machine of the log, or several.
+            The path of the file names no machine of the log, or several machines.
         """
         host = host_of(opened.path, hosts)
         waiting: list[_Row] = []
@@ -457,7 +457,7 @@ class NvidiaSmiXmlReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The file's name contains no machine of the log, or several.
+            The path of the file names no machine of the log, or several machines.
         """
         host = host_of(opened.path, hosts)
         document = _Document()

@@ -98,7 +98,7 @@ class PrometheusReader(TelemetryReader):
 
 
 def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
-    """Yield each object of an answer from its list of series on: text, line, and whether the list has ended.
+    """Yield each object of an answer from the list of series on: its text, its line, and whether the list has ended.
 
     Objects after the list describe the answer, such as VictoriaMetrics' `stats`. Other text between series is rejected.
 
@@ -124,7 +124,7 @@ def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
 
 
 def _to_result(opened: OpenedFile) -> bytes:
-    """Return the part of an answer read so far, starting at the bracket of its list of series."""
+    """Return the part of an answer that was read so far, from the bracket of the list of series on."""
     head = b""
     while len(head) < _LONGEST_HEAD:
         chunk = opened.stream.read(65_536)
@@ -200,7 +200,7 @@ class ExpositionReader(TelemetryReader):
     title = "text printed by an exporter at /metrics, each scrape below a line '# time SECONDS'"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether a file begins like such text and soon contains a GPU metric."""
+        """Return whether a file begins like the text of an exporter and declares the type of a metric."""
         text = head[:65_536].decode("utf-8", "replace")
         first = text.lstrip("\ufeff\n").partition("\n")[0]
         begins = first.startswith(("# HELP ", "# TYPE ")) or _TIME.fullmatch(first) or _LINE.fullmatch(first)
