@@ -225,7 +225,7 @@ _COMMON = (
     ),
     SqlCheck(
         "gpu_held_twice",
-        "placements on a GPU that an earlier placement holds at the same time",
+        "placements on a GPU that is still allocated to an earlier placement",
         """SELECT DISTINCT job_id || ' on ' || node_id FROM (
             SELECT job_id, node_id, start_time, max(end_time) OVER (
                 PARTITION BY node_id, gpu ORDER BY start_time, end_time, job_id
@@ -479,11 +479,11 @@ def forget_unmeasured(sink: Sink) -> None:
 
 
 def _forget_use(sink: Sink) -> None:
-    """Set the recorded GPU use to NULL for jobs on GPUs for which every job is recorded with zeros.
+    """Set the recorded GPU use of a group of jobs to NULL if it is 0 for every job of the group.
 
-    A group is the jobs of one GPU model. The jobs of a partition or a node are also a group if there are at least
-    `LEAST_JOBS` of them or their model is unknown (for a node: if their partition is unknown too). Jobs without GPUs
-    are in no group.
+    The jobs of one GPU model are a group. The jobs of a partition or a node are also a group if they are at least
+    `LEAST_JOBS` or their model is unknown (for a node: if their partition is also unknown). Jobs without GPUs belong to
+    no group.
     """
     if not sink.has("job_usage"):
         return

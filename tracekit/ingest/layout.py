@@ -73,7 +73,7 @@ def _cut(
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    """Yield the partitions of each task: adjacent ones of one cluster, so that their days are adjacent too."""
+    """Yield the partitions of each task: adjacent partitions of one cluster, because their days are adjacent too."""
     for _, some in groupby(parts, lambda part: (part.cluster, part.day is None)):
         group: list[Part] = []
         for part in some:

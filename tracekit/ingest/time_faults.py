@@ -7,8 +7,8 @@ Four rules apply to the records of every source:
 - Submission, start and end must be in this order. If one is before its predecessor, it is unknown which of the two is
   wrong, so the later one in this order is rejected.
 - A job cannot become eligible before its submission or after its start: such a time is impossible.
-- A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. It is
-  kept with its bounds.
+- A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
+  time is kept with these bounds.
 
 The record is kept. An impossible time becomes NULL. Each doubtful time is counted in the checks of the manifest and
 listed with its file and line in the table doubtful_times. `tracekit.ingest.time_order` applies the second rule across

@@ -82,7 +82,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     con : DuckDB connection
         See `attach_known`.
     listed : DataFrame
-        One row per node_id, with the columns of MACHINE and `source`; empty if there is no list.
+        One row per node_id, with the columns of MACHINE and `source`; empty without a list.
     from_jobs : bool
         Whether the log lists no machines; a machine named by jobs then has the most GPUs used there at once.
     """

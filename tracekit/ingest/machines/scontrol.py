@@ -153,7 +153,7 @@ class ScontrolJobs(RecordReader):
     """`scontrol -d show job`."""
 
     name = "scontrol-jobs"
-    title = "GPUs held by running jobs, printed by scontrol --details show job"
+    title = "GPUs of running jobs, printed by scontrol --details show job"
     kinds = ("held",)
 
     def looks_right(self, head: bytes) -> bool:

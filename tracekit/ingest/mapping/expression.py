@@ -40,12 +40,12 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
     A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. The value of a column's cells in
-    one of the lookup tables `lookups` is written like `nodes * gpus_per_node(queue)`.
+    a lookup table in `lookups` is written like `nodes * gpus_per_node(queue)`.
 
     Raises
     ------
     ValueError
-        The text is not such an expression; the message says why.
+        The text is not such an expression; the message gives the reason.
 
     Examples
     --------

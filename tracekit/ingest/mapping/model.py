@@ -1,4 +1,4 @@
-"""Define the keys of a mapping file, and check them before any log is opened (docs/mapping.md explains the keys)."""
+"""Define the keys of a mapping file, and check a file before any log is opened (docs/mapping.md explains the keys)."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def _inherited(data: dict[str, Any]) -> dict[str, Any]:
         is_json = section.get("type", "jsonl") == "jsonl"
         return {key: value for key, value in common.items() if is_json or key != "records"} | section
 
-    found = {"source": completed(source)}  # first, so that an error names its key
+    found = {"source": completed(source)}  # first, because an error must name the key of [source]
     for name, section in data.items():
         if name in ("telemetry", "lookup") and isinstance(section, dict):
             found[name] = {key: completed(one) for key, one in section.items()}

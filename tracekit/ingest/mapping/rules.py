@@ -95,7 +95,7 @@ class Spot(NamedTuple):
                 raise self.error("no such key", name, nearest(name[:80], known))
 
     def choice(self, name: str, value: str | None, choices: Iterable[str]) -> None:
-        """Check that the value of a key, if there is one, is one of the choices.
+        """Check that the value of a key is one of the choices or missing.
 
         Raises
         ------
@@ -285,7 +285,7 @@ def check_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...
 
 
 def check_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> None:
-    """Check that a time format, if there is one, works."""
+    """Check that a time format works or is missing."""
     if form is None:
         return
     if fault := format_fault(form):

@@ -1,7 +1,7 @@
 """Fill gpu_utilization, and add GPU errors (XID) and node conditions to node_events, from the telemetry next to a log.
 
 Samples are first collected in a file of numbers. Then the metrics of a GPU at one time become one row, together with
-the job that held the GPU; only some machines are processed at a time, so memory stays bounded. The rules:
+the job that used the GPU. Only some machines are processed at a time, so memory stays bounded. The rules:
 
 - A host is matched to the machine of the log with the same name, with or without cluster and domain.
 - Several series of one metric with samples for the same GPU and time are a contradiction, unless one of the series has
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # An instant query of METRIC[WINDOW] returns the samples as they were scraped; `query_range` would repeat values for 5
 # minutes after the end of a series. Each answer is a file in a folder next to the Trace, so a stopped run can resume.
 #
-# If the server rejects a window because of a limit, the window is halved. If there are too many samples, chunks or
+# If the server rejects a window because of a limit, the window is halved. If an answer has too many samples, chunks or
 # bytes, Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics answer HTTP 422. If the time span is too long, Mimir and
 # Cortex answer HTTP 400, and if a query takes too long, Prometheus answers HTTP 503. `tracekit.exchange.QUESTIONS`
 # limits every answer.

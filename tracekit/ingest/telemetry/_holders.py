@@ -127,8 +127,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# If the log does not record which GPUs of a machine a job uses, only a job on all of its GPUs is certain: as many GPUs as
-# the list of machines has and as telemetry shows.
+# If the log does not record which GPUs of a machine a job uses, only a job on all of its GPUs is certain: as many GPUs
+# as the list of machines has and as telemetry shows.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (

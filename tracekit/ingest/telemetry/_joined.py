@@ -78,16 +78,16 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         shift = _shift_of_busy_times(holders.owned, busy.drawn.select("node_id", "time"))
     if shift is None:
         return
-    told = abs(shift) > _SLACK_S
+    differs = abs(shift) > _SLACK_S
     words = f"the telemetry's clock is {abs(shift):,.0f} s {'ahead of' if shift > 0 else 'behind'} the log's"
     sink.check(
         "telemetry_clock_differs",
-        int(told),
+        int(differs),
         1,
         "1 if the clock or time zone of the telemetry differs from that of the log, so samples do not match their jobs",
-        [words] if told else None,
+        [words] if differs else None,
     )
-    if told:
+    if differs:
         sink.note(
             f"{words}: set the log's time zone (--option timezone=NAME), or export the telemetry with the right clock"
         )
@@ -224,7 +224,7 @@ class _Counts:
                 shown = holders.of_batch(rows.keys)["node_id"].gather(np.unique(rows.local[mask])).to_list()
             self._examples[name] = set(sorted(self._examples[name] | set(shown))[:_EXAMPLES])
 
-    def tell(self, sink: Sink) -> None:
+    def report(self, sink: Sink) -> None:
         """Record the counts as checks, and add a note that sums them up."""
         for name, count in self.found.items():
             of = self.labelled if "job" in name else self.total - self.labelled
@@ -263,7 +263,7 @@ def write_samples(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sin
     sink.writer.drain()
     if counts.total:
         note_clock(holders, _spans(con, samples), busy, sink)
-        counts.tell(sink)
+        counts.report(sink)
     if shown:
         _complete_placements(con, pl.concat(shown), sink)
     if errors:

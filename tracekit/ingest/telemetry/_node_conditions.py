@@ -71,7 +71,7 @@ class NodeConditions:
         self._nameless = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is any sample."""
+        """Return whether any sample was added."""
         return len(self._parts) > 1 or self._nameless > 0
 
     def add(self, samples: Samples) -> bool:

@@ -6,7 +6,7 @@ machine, so the file name (or folder name) must contain its name as in the log.
 `nvidia-smi --query-gpu=timestamp,index,... --format=csv`, with or without units or header: a record is a line about one
 GPU at one time. A restarted logger writes its header again; these lines are counted as records and skipped. A cell such
 as [N/A] means no value. A file may name GPUs only by UUID or bus address. nvidia-smi numbers and prints the GPUs of a
-machine in bus address order, so that order gives the index. Without a header, the columns are recognized by the units
+machine in bus address order, and that order gives the index. Without a header, the columns are recognized by the units
 and form of their cells.
 
 `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print tables: a record is a line below a header, which
