@@ -81,8 +81,9 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
         found = _by_name(member, files) or _by_content(member, files)
         if not found:
             _refuse_printout(source, files)
+            expected = ", ".join(kind.key for kind in member.raw_files)
             raise UnknownFormatError(
-                f"contains no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
+                f"contains no file of the format {member.name}", where=source, hint=f"expected {expected}"
             )
         return Detection(member, found, (f"--format {member.name}: {_listing(found)}",))
     for how, why in ((_by_name, "by name"), (_by_content, "by first bytes")):
@@ -204,7 +205,3 @@ def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> FoundFiles 
 def _listing(found: FoundFiles) -> str:
     names = [f.path for files in found.files.values() for f in files]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-
-
-def _expected(member: Format) -> str:
-    return ", ".join(kind.key for kind in member.raw_files)

@@ -184,5 +184,4 @@ def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: b
             con.execute(f"CREATE VIEW {table} AS {no_rows(table)}")
         if settings.partition == "day":
             writer.cut(con, [table for table in PARTITIONED_TABLES if table in found.tables])
-
         return writer.commit(replace(found.manifest, schema_version=SCHEMA_VERSION, tables=writer.tables()))

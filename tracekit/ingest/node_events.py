@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,6 +113,24 @@ def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dic
             apart = machine.cluster is not None and (len(clusters) > 1 or bool(clusters - {machine.cluster}))
             ids[machine] = f"{machine.cluster}/{machine.name}" if apart else machine.name
     return ids, doubtful
+
+
+def match_machines(
+    known: Iterable[Iterable[Any]], named: pl.DataFrame, sink: Sink, check: str, meaning: str
+) -> pl.DataFrame:
+    """Return the node_id of each machine in `named` (host, cluster), and count the names that may mean several machines.
+
+    Parameters
+    ----------
+    known : iterable of rows
+        node_id and cluster of the machines of the Trace.
+    check, meaning : str
+        The check that counts names that may mean several machines, and its meaning.
+    """
+    ids, doubtful = machine_ids((Machine(*row) for row in known), (Machine(*row) for row in named.iter_rows()))
+    sink.check(check, len(doubtful), named.height, meaning, doubtful)
+    kinds = {"host": pl.String, "cluster": pl.String, "node_id": pl.String}
+    return pl.DataFrame([(*machine, node) for machine, node in ids.items()], schema=kinds, orient="row")
 
 
 def _index(machines: list[Machine], key: Callable[[str], str]) -> dict[str, list[Machine]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.companion import LISTS, companions
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._rows import EVENT, HELD, MACHINE, RecordReader
-from tracekit.ingest.node_events import Machine, machine_ids
+from tracekit.ingest.node_events import match_machines
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ FROM known k FULL JOIN listed l USING (node_id) LEFT JOIN most_held h USING (nod
 ORDER BY k.row NULLS LAST, node_id"""
 
 
-def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
+def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[tuple[Any, ...]]:
     """Create views of the tables of the log, and the tables most_held and known; return the known machines.
 
     A machine is known if the nodes of the log contain it or a job ran on it.
@@ -71,7 +71,7 @@ def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
         UNION ALL BY NAME
         SELECT *, NULL::BIGINT AS row FROM ({_NAMED}) ANTI JOIN nodes USING (node_id)"""
     )
-    return [Machine(*row) for row in con.execute("SELECT node_id, cluster FROM known").fetchall()]
+    return con.execute("SELECT node_id, cluster FROM known").fetchall()
 
 
 def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink, *, from_jobs: bool) -> None:
@@ -265,6 +265,8 @@ _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "sc
 _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 """The value of nodes.source for a machine list, if it differs from the name of its kind."""
 
+_AMBIGUOUS = "names in machine files that match several machines of the log; ignored"
+
 _FILE = {"kind": pl.String(), "rank": pl.Int64()}
 """The kind of the file of a row, and the number of the file among all files."""
 
@@ -299,15 +301,11 @@ def complete_machines(
     with sink.connect() as con:
         known = attach_known(con, sink)
         named = pl.concat([listed.select("host", "cluster"), happened.select("host", "cluster")]).unique()
-        ids, doubtful = machine_ids(known, (Machine(*row) for row in named.iter_rows()))
-        sink.check(
-            "ambiguous_machines",
-            len(doubtful),
-            named.height,
-            "names in machine files that match several machines of the log; ignored",
-            doubtful,
+        ids = match_machines(known, named, sink, "ambiguous_machines", _AMBIGUOUS)
+        listed, happened = (
+            rows.join(ids, on=["host", "cluster"], nulls_equal=True, maintain_order="left")
+            for rows in (listed, happened)
         )
-        listed, happened = (_with_ids(rows, ids) for rows in (listed, happened))
         happened = still_shown(happened, listed, sink)
         if "sacctmgr" in files:
             # sacctmgr lists the same events with their ends.
@@ -338,16 +336,6 @@ def _read(
                         yield rows.select(list(HELD))
                     elif rows.height:
                         found[name].append(rows.with_columns(**origin))
-
-
-def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:
-    """Add node_id to rows, and leave out rows whose name may mean several machines."""
-    table = pl.DataFrame(
-        [(machine.name, machine.cluster, node) for machine, node in ids.items()],
-        schema={"host": pl.String, "cluster": pl.String, "node_id": pl.String},
-        orient="row",
-    )
-    return rows.join(table, on=["host", "cluster"], how="inner", nulls_equal=True, maintain_order="left")
 
 
 def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:

@@ -44,7 +44,7 @@ from tracekit.outputs import output_errors
 from tracekit.text import passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import duckdb
@@ -340,7 +340,8 @@ def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> N
             files.setdefault("prometheus", []).extend(_pulled(con, address, given.window, sink))
         with output_errors(sink.writer.target):
             own = _own_samples(con, sink) if samples_lack_jobs(sink) else ()
-            for part in chain(own, _parts(files, frame, hosts, sink)):
+            every = [(name, file) for name, found in files.items() for file in found]
+            for part in chain(own, read_each(every, partial(_read_file, frame, hosts), sink)):
                 if not conditions.add(part):
                     samples.add(series.number(part.labels, part.metric), part.times, part.values)
         if conditions and frame.base == "absolute":
@@ -427,13 +428,6 @@ def _pulled(
     bounds = "within --from and --to" if any(window) else "from the first start to the last end"
     sink.note(f"telemetry of {address}: {len(saved)} answers, raw samples {bounds}")
     return [replace(file, path=f"{digest}/{file.path}") for file in source_files(server.folder) if file.path in saved]
-
-
-def _parts(
-    files: Mapping[str, list[SourceFile]], frame: TimeFrame, hosts: frozenset[str], sink: Sink
-) -> Iterator[Samples]:
-    every = [(name, file) for name, found in files.items() for file in found]
-    return read_each(every, partial(_read_file, frame, hosts), sink)
 
 
 def _read_file(frame: TimeFrame, hosts: frozenset[str], name: str, file: SourceFile, sink: Sink) -> Iterator[Samples]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.node_events import Machine, add_events, cause_of, machine_ids
+from tracekit.ingest.node_events import add_events, cause_of, match_machines
 from tracekit.ingest.telemetry._series import NODE_METRICS, Labels
 from tracekit.text import counted
 
@@ -105,14 +105,8 @@ class NodeConditions:
             "SELECT node_id, NULL FROM placements) GROUP BY node_id ORDER BY node_id"
         ).fetchall()
         samples = pl.concat(self._parts)
-        hosts = samples["host"].unique().sort().to_list()
-        ids, doubtful = machine_ids([Machine(*row) for row in known], (Machine(host, None) for host in hosts))
-        sink.check("ambiguous_node_conditions", len(doubtful), len(hosts), _AMBIGUOUS, doubtful)
-        nodes = pl.DataFrame(
-            [(machine.name, node) for machine, node in ids.items()],
-            schema={"host": pl.String, "node_id": pl.String},
-            orient="row",
-        )
+        hosts = samples.select("host").unique().with_columns(cluster=pl.lit(None, dtype=pl.String))
+        nodes = match_machines(known, hosts, sink, "ambiguous_node_conditions", _AMBIGUOUS).drop("cluster")
         events = (
             pl.concat([outages(samples, _WORDS, "down"), outages(samples, {_CORDONED: None}, "drained")])
             .sort("host", maintain_order=True)
