@@ -118,7 +118,7 @@ def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dic
 def match_machines(
     known: Iterable[Iterable[Any]], named: pl.DataFrame, sink: Sink, check: str, meaning: str
 ) -> pl.DataFrame:
-    """Return the node_id of each machine in `named` (host, cluster), and count the names that may mean several machines.
+    """Return the node_id of each machine in `named` (host, cluster), and count names that may mean several machines.
 
     Parameters
     ----------
