@@ -1,6 +1,6 @@
 """Convert the cells of a raw file to typed columns by the rules of a mapping file.
 
-An unreadable cell rejects its record if the record means nothing without the cell; any other unreadable cell becomes
+An unreadable cell rejects its record if the record is meaningless without it; any other unreadable cell becomes
 unknown.
 """
 
@@ -65,7 +65,7 @@ def converted(
     Parameters
     ----------
     keys : collection of str
-        More columns without which a record means nothing.
+        More columns whose unreadable cells reject their record.
     prefix : str
         Prefix of line numbers used as ids, if the source has several files.
     """

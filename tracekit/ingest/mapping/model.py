@@ -76,7 +76,7 @@ class Reading:
     header: bool | tuple[str, ...] = True
     """Column names of files without a header line."""
     comment: Text | None = None
-    """Prefix of lines that are not read."""
+    """Prefix of lines to skip."""
     records: Text | None = None
     """Path of the records in a JSON document: a dotted path, or '.' for the document itself."""
     time_format: Text = "iso8601"

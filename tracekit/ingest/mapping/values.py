@@ -167,7 +167,7 @@ FACTORS: dict[str, dict[str, float]] = {
     "GPUs": {"GPUs": 1, **_COUNT},
     "cores": {"cores": 1, **_COUNT},
 }
-"""Factor to the Trace's unit, by that unit and by the given unit."""
+"""Factor from a given unit to the unit of the Trace, first by the unit of the Trace."""
 
 TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
 """Text notations: clock is for durations like 1-02:03:04, quantity for amounts like 16Gi or 500m."""

@@ -156,7 +156,7 @@ class SeriesTable:
     numbers: dict[tuple[Labels, str], int] = field(default_factory=dict)
 
     def number(self, labels: Labels, metric: str) -> int:
-        """Return the number of a series, the same for the same labels."""
+        """Return the number of a series; equal labels and metrics have the same number."""
         return self.numbers.setdefault((labels, metric), len(self.numbers))
 
     def frame(self) -> pl.DataFrame:
