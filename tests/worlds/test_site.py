@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
+import tracekit
 from tests.worlds.kinds import KNOWN, OUTSIDE, make_site
 from tests.worlds.site import Job, Limit, Node, Outage, Reservation, Rules, Run, Site, changed, simulate
+from tests.worlds.slurm_dump import START, write_logs
 
-HOUR = 3600
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def job(number: int, submit: int, run: int, gpus: int, limit: int | None = None, **more: object) -> Job:
@@ -174,3 +180,22 @@ def test_a_change_is_the_same_site_under_other_rules() -> None:
     assert changed(planted, backfill="easy").rules == Rules(backfill="easy")
     assert changed(planted, backfill="easy").later is None
     assert planted.later is not None
+
+
+def test_what_a_site_dumps_is_what_happened(tmp_path: Path) -> None:
+    """Every run of every job is an attempt, with its times, nodes and end; the machines are complete."""
+    planted = make_site("outages", 2)
+    planted = replace(planted, jobs=planted.jobs[:300])
+    runs = simulate(planted)
+    write_logs(planted, runs, tmp_path / "logs")
+    trace = tracekit.ingest_logs(tmp_path / "logs", tmp_path / "trace")
+    seconds = "CAST(epoch(start_time) AS BIGINT) - ?, CAST(epoch(end_time) AS BIGINT) - ?"
+    begin = int(START.timestamp())
+    sql = f"SELECT job_id, {seconds}, gpu_count, status FROM attempts ORDER BY start_time, job_id"
+    found = trace.connect().execute(sql, [begin, begin]).fetchall()
+    jobs = [(j, r) for j, ran in zip(planted.jobs, runs, strict=True) for r in ran]
+    expected = [(f"site/{j.number}", r.start, r.end, j.gpus, r.how) for j, r in jobs]
+    assert sorted(found) == sorted(expected)
+    nodes = trace.connect().execute("SELECT count(*), sum(gpu_count), sum(cpu_count) FROM nodes").fetchall()
+    assert nodes == [(12, 96, 768)]
+    assert any(len(ran) > 1 for ran in runs)
