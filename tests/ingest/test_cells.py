@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 
+import numpy as np
 import polars as pl
 import pytest
 
-from tracekit.ingest.cells import FIRST_TIME, LAST_SECOND, LAST_TIME, BadCell, limited, typed_cells
+from tracekit.ingest.cells import (
+    FIRST_TIME,
+    LAST_SECOND,
+    LAST_TIME,
+    BadCell,
+    LostValues,
+    count_lost,
+    count_lost_rows,
+    limited,
+    says_nothing,
+    typed_cells,
+)
 from tracekit.schema import Column, Kind, TableSchema
 
 TIME = "%Y-%m-%d %H:%M:%S"
@@ -23,6 +35,7 @@ def convert(column: Column, *cells: str | None, strip: bool = False) -> tuple[li
     assert typed.schema[column.name] == column.polars
     assert not bad or column.decides
     assert not lost or not column.decides
+    assert all(rows.any() for _, _, rows in lost)
     faults = [(cell.row, cell.reason) for cell in bad]
     faults += [(row, reason) for _, reason, rows in lost for row in rows.arg_true()]
     return typed[column.name].to_list(), sorted(faults)
@@ -200,3 +213,86 @@ def test_times_in_zones_may_repeat_alternate_and_be_unknown() -> None:
     eight, seven = dt.datetime(2017, 1, 1, 8), dt.datetime(2017, 7, 1, 7)
     assert convert(column, winter, summer, winter, winter) == ([eight, seven, eight, eight], [])
     assert convert(column, None, winter, None, "", summer) == ([None, eight, None, None, seven], [])
+
+
+class Heard:
+    """The checks and notes that a sink gets."""
+
+    def __init__(self) -> None:
+        self.checks: list[tuple[str, int, object, str, list[str]]] = []
+        self.notes: list[str] = []
+
+    def check(self, *counted: object) -> None:
+        self.checks.append(counted)  # type: ignore[arg-type]  # the test compares them
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("text", ["Unlimited", " infinite ", "4294967295", "18446744073709551614", "[]"])
+def test_words_and_numbers_for_no_limit_say_nothing(text: str) -> None:
+    assert says_nothing(text)
+
+
+@pytest.mark.parametrize("text", ["7", "4294967293", "[1]", "none"])
+def test_other_words_and_numbers_say_something(text: str) -> None:
+    assert not says_nothing(text)
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "shown"),
+    [
+        ("Time Limit (h)", "unreadable_time_limit_h", "Time Limit (h)"),
+        ("_ReqMem_", "unreadable_reqmem", "_ReqMem_"),
+        ("???", "unreadable_column", "???"),
+        ("x" * 100, "unreadable_" + "x" * 60, "x" * 80),
+    ],
+)
+def test_a_lost_cell_is_counted_under_the_name_of_its_column(column: str, name: str, shown: str) -> None:
+    sink = Heard()
+    count_lost(sink, column, "is not a number", ["y" * 81, "z"])  # type: ignore[arg-type]  # what it needs of a sink
+    count_lost(sink, column, "is not a number", ["z"], 7)  # type: ignore[arg-type]
+    words = f"unreadable cells of the column '{shown}'; they become unknown, and their records stay"
+    assert sink.checks == [
+        (name, 2, None, words, ["y" * 80 + ": is not a number", "z: is not a number"]),
+        (name, 7, None, words, ["z: is not a number"]),
+    ]
+
+
+def test_values_of_a_record_are_lost_by_column() -> None:
+    lost = LostValues()
+    assert (lost.read("a", "7", int), lost.read("a", "", int), lost.read("a", None, int)) == (7, None, None)
+    assert (lost.read("a", "unlimited", int), len(lost), "a" in lost) == (None, 0, False)
+    assert lost.read("a", "x", int) is None
+    lost.add("b", "y", "is odd")
+    assert (len(lost), "a" in lost, "b" in lost, "c" in lost) == (2, True, True, False)
+    sink = Heard()
+    lost.count(sink)  # type: ignore[arg-type]
+    assert [(name, count, examples) for name, count, _, _, examples in sink.checks] == [
+        ("unreadable_a", 1, ["x: invalid literal for int() with base 10: 'x'"]),
+        ("unreadable_b", 1, ["y: is odd"]),
+    ]
+    with pytest.raises(ZeroDivisionError):
+        lost.read("a", "0", lambda text: 1 // int(text))  # only a ValueError means an unreadable cell
+
+
+@pytest.mark.parametrize(
+    ("cells", "lost", "noted"),
+    [
+        ("xxx1111-", 3, False),
+        ("xxx111--", 3, False),  # half of those that say something
+        ("xxx11---", 3, True),
+        ("xxxxxxx-", 7, True),
+        ("xxx11ii-", 3, True),
+        ("111ii---", 0, False),
+    ],
+)
+def test_lost_cells_of_used_records_are_counted_and_most_of_a_column_noted(cells: str, lost: int, noted: bool) -> None:
+    """An x is unreadable, i is unreadable in a record that is not used, - is empty."""
+    texts = pl.Series([None if cell == "-" else cell for cell in cells])
+    rows, usable = pl.Series([cell in "xi" for cell in cells]), np.array([cell != "i" for cell in cells])
+    sink = Heard()
+    count_lost_rows(sink, "c" * 100, "is not a number", rows, texts, usable)  # type: ignore[arg-type]
+    assert [(count, len(examples)) for _, count, _, _, examples in sink.checks] == [(lost, min(lost, 5))] * bool(lost)
+    note = f"most cells of the column '{'c' * 80}' cannot be read (is not a number) and become unknown"
+    assert sink.notes == [note] * noted
