@@ -11,6 +11,7 @@ A file begins with its header, which consists of comment lines:
     -- needs: run_time, gpu_count              capabilities that the Trace must have
     -- merge: counted                         common tables that can be computed by day of telemetry and merged
     -- tenant: compared                        'split' if there is a row per tenant (default with a column vc),
+                                               'own' if vc also stays next to the column that is the tenant,
                                                'compared' if the answer depends on tenants otherwise, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
@@ -21,14 +22,15 @@ A file begins with its header, which consists of comment lines:
     -- rule:
     -- Free text up to the end of the comment: formula, what is included and excluded, source.
 
-`views`, only in the header of a shared view, names the views that it depends on.
+`views`, only in the header of a shared view, names the views that it depends on. Marks in texts such as {tenant.one}
+become the site's word (`Tenant.fill`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -38,12 +40,13 @@ from tracekit.answer import AnswerColumn, Interval, Param, Question
 from tracekit.errors import QueryError, nearest
 from tracekit.manifest import CAPABILITIES
 from tracekit.schema import COMMON_TABLES
-from tracekit.tenant import INGESTED
+from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tracekit.answer import Kind
+    from tracekit.tenant import Tenant
 
 
 @lru_cache(maxsize=1000)
@@ -73,7 +76,7 @@ class Query(Question):
     one_of: tuple[str, ...] = ()
     """Tables of which the Trace must have at least one; the others are empty."""
     tenant: str | None = None
-    """How the answer depends on the tenant, if its columns do not show it: 'split', 'compared' or 'none'."""
+    """How the answer depends on the tenant, if its columns do not show it: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
@@ -91,6 +94,19 @@ class Query(Question):
         if self.tenant is None:
             return not self.shipped or any(column.name == INGESTED for column in self.columns)
         return self.tenant != "none"
+
+    @property
+    def own_column(self) -> bool:
+        """Whether the column `vc` stays next to the column that is the tenant."""
+        return self.tenant == "own"
+
+    def of(self, tenant: Tenant) -> Query:
+        """Return this query in the site's words; in the SQL, only comments and units change."""
+        query = _shipped(self.path, tenant) if self.shipped else self
+        if tenant.column == INGESTED:
+            return query
+        sql = f"-- Here jobs.vc is jobs.{tenant.column}.\n{query.sql}"
+        return replace(query, columns=query.columns_for(tenant), sql=sql)
 
     @classmethod
     def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
@@ -118,7 +134,7 @@ USER_PARTS = ()
 
 _NAMED = ("param", "column", "interval")
 _KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "merge", "rule", *_NAMED)
-_TENANT = ("split", "compared", "none")
+_TENANT = ("split", "own", "compared", "none")
 _LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
 _DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
 _INTERVAL = re.compile(r"(?P<method>proportion|median) of (?P<all>all )?(?P<count>\w+)")
@@ -348,8 +364,9 @@ def read_sql(path: Path) -> str:
 
 
 @cache
-def _shipped(path: Path) -> Query:
-    return parse_query(read_sql(path), path, name=f"{path.parent.name}/{path.stem}", parts=QUERY_PARTS)
+def _shipped(path: Path, tenant: Tenant = VC) -> Query:
+    name = f"{path.parent.name}/{path.stem}"
+    return parse_query(tenant.fill(read_sql(path)), path, name=name, parts=QUERY_PARTS)
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:

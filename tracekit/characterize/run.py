@@ -181,7 +181,7 @@ def run_query(
         engine=engine,
         intervals=False,
     )
-    return answer.named(chosen.tenant).frame
+    return answer.frame
 
 
 def tenant_of_query(
@@ -220,7 +220,7 @@ def answer_query(
     engine: Engine | str | None = None,
     intervals: bool = True,
 ) -> Answer:
-    """Run a query on a Trace and return its answer, with notes and intervals.
+    """Run a query on a Trace and return its answer in the site's words, with notes and intervals.
 
     Parameters
     ----------
@@ -306,7 +306,8 @@ def answer_query(
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     noted = dict.fromkeys(note.sentence(trace.tenant) for rows in found.values() for note in rows.notes)
     notes = (*noted, *chosen.notes(query), *trace.notes)
-    return Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
+    answer = Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
+    return answer.of(trace.tenant)
 
 
 def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:

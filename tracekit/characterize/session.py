@@ -26,7 +26,7 @@ from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import VIEW_PARTS, parse_query, read_sql, words_of
 from tracekit.errors import QueryError, nearest
 from tracekit.gpu_parts import SHARES_SQL, shares
-from tracekit.tenant import INGESTED
+from tracekit.tenant import INGESTED, VC
 from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
 
 @cache
 def _view(path: Path) -> Query:
-    return parse_query(read_sql(path), path, name=path.stem, parts=VIEW_PARTS)
+    return parse_query(VC.fill(read_sql(path)), path, name=path.stem, parts=VIEW_PARTS)
 
 
 class TraceDatabase:

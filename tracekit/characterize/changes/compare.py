@@ -169,7 +169,7 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
         notes += _order(before, after)
     notes += _left_out(before, after)
     if vcs_left:
-        notes.append(f"{vcs_left} virtual clusters with fewer jobs are excluded")
+        notes.append(f"{vcs_left} {after.tenant.spelled_many} with fewer jobs are excluded")
     return tuple(notes)
 
 

@@ -14,10 +14,12 @@ import polars as pl
 
 from tracekit.characterize.session import Session
 from tracekit.errors import QueryError, UsageError
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 # The measures to compare.
@@ -332,6 +334,8 @@ class Period:
     """A sentence for each capability or table that the Trace lacks."""
     time_base: str = "absolute"
     timezone: str = "UTC"
+    tenant: Tenant = VC
+    """The tenant in the column `vc`."""
 
     @property
     def jobs(self) -> int:
@@ -416,6 +420,7 @@ def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None
         lacking=_lacking(trace),
         time_base=trace.manifest.time_base,
         timezone=trace.timezone,
+        tenant=trace.tenant,
     )
 
 
