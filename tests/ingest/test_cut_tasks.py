@@ -17,7 +17,7 @@ from tests.ingest.telemetry.monitored import DAY
 from tracekit.errors import OutputError, TracekitError
 from tracekit.ingest import file_tasks, ingest_logs, layout
 from tracekit.tables import cutting
-from tracekit.tables.cutting import Part
+from tracekit.tables.writing import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.report.structure import AnswerInfo, Report
 
-__all__ = ["ADVICE", "BILL", "PDF", "write_analysis"]
-
 ADVICE = "guidelines.md"
 """The recommended changes, in full."""
 BILL = "bill.csv"

@@ -75,8 +75,8 @@ class Query(Question):
     """Tables that are read if the Trace has them, and are empty otherwise."""
     one_of: tuple[str, ...] = ()
     """Tables of which the Trace must have at least one; the others are empty."""
-    tenant: str | None = None
-    """How the answer depends on the tenant, if its columns do not show it: 'split', 'own', 'compared' or 'none'."""
+    tenant: str = "none"
+    """How the answer depends on the tenant: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
@@ -91,9 +91,7 @@ class Query(Question):
     @property
     def takes_tenant(self) -> bool:
         """Whether the answer depends on the choice of tenant; nothing is known about a user's own SQL."""
-        if self.tenant is None:
-            return not self.shipped or any(column.name == INGESTED for column in self.columns)
-        return self.tenant != "none"
+        return not self.shipped or self.tenant != "none"
 
     @property
     def own_column(self) -> bool:
@@ -264,6 +262,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         missing = [part for part in parts if part not in header.lines]
         if missing:
             raise header.error(f"the header lacks '{missing[0]}'", 1, f"it needs {', '.join(parts)}")
+    columns = {column.name for column in header.columns}
     return Query(
         name=name,
         title=header.texts.get("title", ""),
@@ -273,7 +272,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         also=header.words("also", COMMON_TABLES),
         one_of=header.words("one_of", COMMON_TABLES),
         needs=header.words("needs", CAPABILITIES),
-        tenant=next(iter(header.words("tenant", _TENANT)), None),
+        tenant=next(iter(header.words("tenant", _TENANT)), "split" if INGESTED in columns else "none"),
         views=header.words("views"),
         merge=header.words("merge"),
         params=tuple(header.params),

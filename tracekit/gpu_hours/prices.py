@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tracekit.anonymous import HiddenTrace
     from tracekit.errors import UsageError
 
-__all__ = ["Price", "Prices", "prices_of", "read_prices"]
-
 _MOST = 1_000_000
 """Maximum price; a higher one must be a typing error."""
 _DIGITS = 6

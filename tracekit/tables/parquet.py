@@ -30,20 +30,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = [
-    "HINT",
-    "NO_YEAR",
-    "checksum",
-    "columns_sql",
-    "files_sql",
-    "filled_columns",
-    "footers_faults",
-    "read_through",
-    "require_footers",
-    "rows_stated",
-    "scan_table",
-]
-
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 NO_YEAR = "has a time outside the years 1 to 9999"

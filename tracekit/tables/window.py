@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition
 
-__all__ = ["EVERYTHING", "SIZE", "SIZES", "WHERE", "Window", "chosen_jobs", "utc"]
-
 SIZE = "size"
 """A selection key for jobs that is not a column: their size class."""
 
