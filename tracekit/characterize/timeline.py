@@ -68,7 +68,7 @@ def timeline_of(
     return TimelineTable(
         columns=(*also_columns, *(column for column in shown.columns if column.name not in without)),
         params=tuple(param for param in shown.params if param.name not in without),
-        rule=f"The query {query} shows these rows and defines their columns.",
+        rule=f"The query {query} shows these rows and explains how they are computed.",
         **fields,
     )
 
