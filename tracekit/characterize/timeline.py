@@ -56,6 +56,14 @@ class TimelineTable:
     params: tuple[Param, ...] = ()
     """Parameters. A query may declare the same parameter with its own default."""
 
+    def no_rows(self) -> pl.DataFrame:
+        """Return a frame without rows, with types by unit; numbers are 64-bit floats by default."""
+        import polars as pl
+
+        whole = dict.fromkeys(("nodes", "number", "us"), pl.Int64())
+        types = {"text": pl.String(), "UTC": pl.Datetime("us"), "true or false": pl.Boolean(), **whole}
+        return pl.DataFrame(schema={column.name: types.get(column.unit, pl.Float64()) for column in self.columns})
+
 
 def timeline_of(
     query: str, *, also_columns: Iterable[AnswerColumn] = (), without: Iterable[str] = (), **fields: Any
