@@ -252,7 +252,6 @@ def make_bill(
     month: str | None = None,
     rule: str = "stated",
     session: Session | None = None,
-    memory_limit: str | None = None,
 ) -> Bill:
     """Return the cost of the GPU-hours of a Trace.
 
@@ -270,18 +269,14 @@ def make_bill(
         Which attempts count as failed: those with a failure status ('stated'), or also those of unknown end that were
         tried again ('retried').
     session : Session, optional
-        Databases and timelines shared with queries of the same Trace.
-    memory_limit : str, optional
-        Memory limit of DuckDB before it spills to disk, such as '2GB'.
+        Databases and timelines shared with queries of the same Trace, including the memory limit.
 
     Raises
     ------
-    UsageError
-        The memory limit is not a size.
     DamagedTraceError
         A table cannot be read.
     """
-    session = session or Session(trace, memory_limit)
+    session = session or Session(trace)
     with session.connect(_TABLES, _SQL) as con:
         ends = con.execute(
             "SELECT min(start_time - to_microseconds(CAST(round(coalesce(wait_s, 0) * 1000000) AS BIGINT))),"

@@ -79,8 +79,6 @@ def cut_table(
     table: str,
     files: Sequence[Path],
     folder: Path,
-    *,
-    version: str = schema.SCHEMA_VERSION,
 ) -> list[Partition]:
     """Write the rows of a table as partitions below `folder`, and return the partitions in order.
 
@@ -91,11 +89,9 @@ def cut_table(
     con : DuckDBPyConnection
         Connection with the jobs as `jobs` and the machines as `nodes`, which determine the partition of each row.
     files : sequence of Path
-        Files with the rows, in order.
-    version : str
-        Schema version of the files.
+        Files with the rows, in order, of the current schema version.
     """
-    return write_parts(con, table, files, folder, list_parts(con, table, files, version=version), version=version)
+    return write_parts(con, table, files, folder, list_parts(con, table, files))
 
 
 def list_parts(
