@@ -96,7 +96,7 @@ class Question:
 
     @property
     def own_column(self) -> bool:
-        """Whether the tenant has a column even if its values are those of another column in other rows."""
+        """Whether `vc` stays in the answer even if the answer also has the column that is the tenant."""
         return False
 
     @property
@@ -224,5 +224,5 @@ class Unanswered:
         return self.question.name
 
     def of(self, tenant: Tenant) -> Unanswered:
-        """Return the same with a question in the site's words."""
+        """Return this result with its question in the site's words."""
         return replace(self, question=self.question.of(tenant))

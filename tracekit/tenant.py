@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 INGESTED = "vc"
-"""The column that ingest fills: the unit by which the source divides the cluster, or the unit set by an option."""
+"""The column that ingest fills with the source's own unit of division, or with the unit that an option sets."""
 
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
 """Job columns that can be the tenant."""
@@ -145,7 +145,7 @@ _OF_FORMAT = {
     "kubectl": "namespace",
     "kueue": "queue",
 }
-"""What each format puts in `vc`, unless one of its options changes it."""
+"""The unit that each format puts in `vc`, unless one of its options changes that."""
 
 _CHOOSING = ("vc", "tenant")
 """Format options that set what goes into `vc`."""

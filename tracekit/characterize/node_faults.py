@@ -30,7 +30,7 @@ ALL = "all"
 """Name of a row over all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event without one."""
+"""The cause of an event that names none."""
 
 HOUR_US = 3_600_000_000
 
@@ -63,7 +63,7 @@ class NodeFaults:
     begin: int
     """The first time of the Trace [us since 1970]."""
     end: int
-    """The last one."""
+    """The last time of the Trace [us since 1970]."""
     notes: tuple[Note, ...]
     """Notes on data that was excluded or may be missing."""
 
@@ -78,7 +78,7 @@ class NodeFaults:
         return [ALL, *counts["cause"]]
 
     def outages(self, cause: str = ALL) -> pl.DataFrame:
-        """Return the failures for one cause or all causes, with overlapping and adjoining ones of a node combined.
+        """Return the failures for one cause or all causes; overlapping and adjoining failures of a node are combined.
 
         Returns
         -------

@@ -65,7 +65,7 @@ class Query(Question):
 
     kind: Kind = "query"
     sql: str
-    """The whole file, so that line numbers are right."""
+    """The whole file, because errors give line numbers in it."""
     path: Path
     tables: tuple[str, ...] = ()
     """Tables that the Trace must have."""
@@ -74,7 +74,7 @@ class Query(Question):
     also: tuple[str, ...] = ()
     """Tables that are read if the Trace has them, and are empty otherwise."""
     one_of: tuple[str, ...] = ()
-    """Tables of which the Trace must have at least one; the others are empty."""
+    """The Trace must have at least one of these tables; the others are empty."""
     tenant: str = "none"
     """How the answer depends on the tenant: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Query(Question):
 
     @property
     def own_column(self) -> bool:
-        """Whether the column `vc` stays next to the column that is the tenant."""
+        """Whether `vc` stays in the answer even if the answer also has the column that is the tenant."""
         return self.tenant == "own"
 
     def of(self, tenant: Tenant) -> Query:

@@ -242,7 +242,7 @@ def answer_query(
         in the folder of a Trace, because it came with that Trace. Set it to True to run SQL written by others, as a
         server does.
     time_limit_s : float, optional
-        Time limit [s]. In the sandbox the default is `LONGEST_S`, elsewhere there is no limit. A single function call
+        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A single function call
         that takes long on one row is stopped late.
     own_process : bool
         Whether this process answers only this question, as a command does. If so, a memory limit also limits the

@@ -1,4 +1,4 @@
-"""Find suspect nodes: nodes with more failures than chance explains, even without any one user.
+"""Find suspect nodes: nodes with more failures than chance explains, even if we leave out their worst user.
 
 A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
 are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.

@@ -74,7 +74,7 @@ def _local(time: dt.datetime, zone: ZoneInfo) -> tuple[int, int]:
     return there.year, there.month
 
 
-# Round exact amounts so that they add up to the rounded total.
+# Round exact amounts that must add up to the rounded total.
 
 
 def rounded(amount: Fraction, digits: int) -> Decimal:
@@ -374,7 +374,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
 
 
 def _apportioned(amounts: Sequence[Fraction | None], digits: int) -> list[Decimal | None]:
-    """Return amounts rounded so that they add up; unknown amounts stay unknown."""
+    """Return rounded amounts that add up to the rounded total; unknown amounts stay unknown."""
     parts = iter(apportion([amount for amount in amounts if amount is not None], digits))
     return [None if amount is None else next(parts) for amount in amounts]
 

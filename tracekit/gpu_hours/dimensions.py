@@ -1,4 +1,4 @@
-"""The dimensions by which GPU-hours of jobs can be broken down."""
+"""The job columns that can break down GPU-hours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 DIMENSIONS = ("user", "account", "partition", "qos", "gpu_model", "vc", "cluster")
-"""Columns of jobs by which GPU-hours can be broken down."""
+"""Job columns that can break down GPU-hours."""
 
 
 def known_dimensions(trace: Trace) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class Price:
 
     @property
     def names(self) -> int:
-        """How many of GPU model, partition and time the price names."""
+        """Number of restrictions that the price names, out of GPU model, partition and time."""
         timed = self.since != _FIRST or self.until != _LAST
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
@@ -216,5 +216,5 @@ def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
 
 
 def _both(one: str | None, other: str | None) -> bool:
-    """Return whether both are named and differ, so that nothing fits both."""
+    """Return whether both are named and differ, in which case no GPU-hour fits both."""
     return one is not None and other is not None and one != other

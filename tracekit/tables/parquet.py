@@ -310,7 +310,7 @@ def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Seque
 
 
 def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
-    """Return how the columns differ from the table's, as a sentence without a full stop, or None if they match."""
+    """Return the differences from the table's columns, as a sentence without a full stop, or None if there are none."""
     spec = schema.common(table)
     names = spec.columns_of(version)
     have = dict(found)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def partition_fault(folder: Path, partition: Partition, *, deep: bool = False) -> str | None:
-    """Return what is wrong with a partition's file, or None if it is intact; with `deep`, check its checksum too."""
+    """Return the fault of a partition's file, or None if it is intact; with `deep`, check its checksum too."""
     path, name = folder / partition.path, f"the partition {partition.path}"
     try:
         if not path.is_file():

@@ -35,7 +35,7 @@ SIZES = {
 """SQL conditions of the job size classes, as in the view job_classes; a job of unknown size has no class."""
 
 WHERE = (*DIMENSIONS, SIZE)
-"""Keys by which jobs can be selected."""
+"""Keys that select jobs."""
 
 
 @dataclass(frozen=True)

@@ -74,12 +74,7 @@ class Part:
     rows: int
 
 
-def cut_table(
-    con: duckdb.DuckDBPyConnection,
-    table: str,
-    files: Sequence[Path],
-    folder: Path,
-) -> list[Partition]:
+def cut_table(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], folder: Path) -> list[Partition]:
     """Write the rows of a table as partitions below `folder`, and return the partitions in order.
 
     Clusters are in alphabetical order, and the days of each cluster in order; unknown values come last.
@@ -197,7 +192,7 @@ def _write(table: str, path: Path, batches: Iterator[pa.RecordBatch]) -> int:
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield a partition's rows in full groups of one chunk, so that a file does not depend on how its rows arrived."""
+    """Yield a partition's rows in full groups of one chunk, because a file must not depend on how its rows arrived."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

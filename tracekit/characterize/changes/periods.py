@@ -62,7 +62,7 @@ class PeriodMeasure:
     where_seen: bool = False
     """Whether it is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether few sources record it, so that there is no note if neither period has it."""
+    """Whether few sources record it; then no note says that both periods lack it."""
 
 
 _STATUSES = ("arrivals", "statuses")

@@ -76,7 +76,7 @@ class Reason:
     category: str | None
     """One of CATEGORIES; None for `NO_SIGNATURE`."""
     advice: str = ""
-    """What to do about it, and whether to try again."""
+    """Advice: how to fix the problem, and whether to try again."""
     source: str = ""
     """Origin of the reason: 'philly' for the published taxonomy, 'tracekit' for ours."""
 
@@ -86,7 +86,7 @@ NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a
 
 @dataclass(frozen=True)
 class LogRule:
-    """Signatures of one reason, which are tried together."""
+    """Signatures of one reason, tried together."""
 
     reason: Reason
     signatures: tuple[str, ...]

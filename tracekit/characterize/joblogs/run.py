@@ -36,7 +36,7 @@ _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 
 def evidence_file(out: Path) -> Path:
-    """Return the file next to `out` that holds the evidence line of each reason.
+    """Return the file next to `out` with the evidence line of each reason.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class TrialLogs:
     attempt: int | None = None
     end: dt.datetime | None = None
     status: str | None = None
-    """The status in the Trace; None if it is unknown or there is no Trace."""
+    """The status in the Trace; None if unknown or without a Trace."""
     files: list[LogFile] = field(default_factory=list)
 
     @property
@@ -275,7 +275,7 @@ class Failure:
 
 
 class ReasonCount(NamedTuple):
-    """How often a reason was found."""
+    """The frequency of a reason."""
 
     reason: Reason
     trials: int

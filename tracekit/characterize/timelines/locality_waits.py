@@ -1,4 +1,4 @@
-"""How much later each spread gang could have started on the fewest nodes that fit it."""
+"""The delay after which each spread gang could have started on the fewest nodes that fit it."""
 
 from __future__ import annotations
 

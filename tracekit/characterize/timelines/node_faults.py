@@ -316,7 +316,7 @@ def _orders(count: int, most: int, placed: str) -> list[Ints]:
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins equally many sets, so that sets of one node equal those of placed=neighbours.
+    # Each node begins equally many sets, so sets of one node equal those of placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps
