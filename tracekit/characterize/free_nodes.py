@@ -392,7 +392,7 @@ def _values_at(steps: Steps, times: Ints) -> Floats:
 
 
 def _next_true(steps: Steps, moments: Ints) -> Ints:
-    """Return the first moment, at or after each given moment, at which a condition is true; it changes at every step."""
+    """Return the first moment from each given moment on at which a condition is true; it changes at every step."""
     index = np.searchsorted(steps.times, moments, side="right")
     later = np.append(steps.times, _NEVER)[index]
     return np.where(steps.values[index] > 0, moments, later)

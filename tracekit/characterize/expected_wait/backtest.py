@@ -114,8 +114,8 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
 # the interval when the job starts, a longer wait when the upper end has passed.
 
 GAIN = 0.05
-"""Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of many
-thousands; logs of a few hundred jobs need a larger step to learn in time."""
+"""Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
+many thousands; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
 """After this many outcomes the steps shrink with each further outcome, down to this part of the first step, so that a
 few misses in a row change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # Find the best rule that matches in a block of lines, and its first or last matching line.
 #
 # For each signature we know some texts, and every matching line contains at least one of them (see below). Polars
-# searches for all texts in one pass. Only lines that contain a text are matched, and only against the signatures that may match
-# them.
+# searches for all texts in one pass. Only lines that contain a text are matched, and only against the signatures that
+# may match them.
 
 # Find literal texts for a regular expression: every match contains at least one of them.
 #
