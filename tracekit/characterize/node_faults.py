@@ -189,7 +189,7 @@ def _natural(name: str | None) -> list[tuple[int, int, str]]:
 
 
 def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
-    """Return the number of pairs of failures of two nodes of one group that began within `window` of each other.
+    """Return the number of failure pairs on two nodes of the same group that began within `window` of each other.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def _alike(times: Ints, label: Ints, window: int) -> int:
 
 
 def pairs_possible(node: Ints, group: Ints) -> int:
-    """Return the number of pairs of failures of two nodes of one group, at any times."""
+    """Return the number of failure pairs on two nodes of the same group, at any times."""
     within = group >= 0
     of_groups, of_nodes = (np.bincount(label[within]).astype(np.int64) for label in (group, node))
     return int((of_groups**2).sum() - (of_nodes**2).sum()) // 2

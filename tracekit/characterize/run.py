@@ -86,7 +86,7 @@ def _typed(param: Param, value: object) -> Value:
 
 
 def _untyped(name: str, value: object) -> Value:
-    """Return `value` as a finite number if it is or spells one, otherwise as text."""
+    """Return `value` as a number if it is a finite number or the text of one; otherwise return it as text."""
     if isinstance(value, str):
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracekit.errors import UsageError
 
 _MOST = 1_000_000
-"""Maximum price; a higher one must be a typing error."""
+"""Maximum price; a higher price must be a typing error."""
 _DIGITS = 6
 """Maximum decimal places of a price."""
 _FIRST, _LAST = dt.datetime.min, dt.datetime.max
@@ -81,7 +81,7 @@ class Price:
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
     def fits(self, gpu_model: str | None, partition: str | None) -> bool:
-        """Return whether the price fits GPU-hours of a model, in lower case, in a partition."""
+        """Return whether the price applies to GPU-hours of a model (in lower case) in a partition."""
         return self.gpu_model in (None, gpu_model) and self.partition in (None, partition)
 
 

@@ -409,7 +409,7 @@ class _Scan:
         self.line_feeds = 0
 
     def block(self, data: memoryview) -> None:
-        """Take complete lines."""
+        """Search complete lines."""
         block = np.frombuffer(data, dtype=np.uint8)
         found = self._searcher.best(block, self._below)
         if found is not None:

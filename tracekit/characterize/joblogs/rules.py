@@ -45,7 +45,7 @@ def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Boo
 
 @lru_cache(maxsize=1000)
 def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Join the expressions into as few as RE2 accepts."""
+    """Join the expressions into as few expressions as RE2 accepts."""
     if not patterns:
         return ()
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
