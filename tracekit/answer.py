@@ -28,9 +28,6 @@ Row = dict[str, Any]
 Kind = Literal["query", "replay", "fit", "comparison", "bill"]
 """Origin of an answer: SQL on the Trace, replays, a fitted model, a comparison of two periods, or prices."""
 
-_NUMBER_OF_TENANTS = "vcs"
-"""The metric that counts tenants."""
-
 _SENTENCE_LIMIT = 2000
 """Maximum characters kept in a cell with sentences; a name is cut earlier."""
 
@@ -98,9 +95,40 @@ class Question:
     """Columns with confidence intervals."""
 
     @property
+    def own_column(self) -> bool:
+        """Whether `vc` stays in the answer even if the answer also has the column that is the tenant."""
+        return False
+
+    @property
     def group(self) -> str:
         """Section of the report that shows the answer."""
         return self.name.rpartition("/")[0] or "other"
+
+    def of(self, tenant: Tenant) -> Question:
+        """Return this question in the site's words, with the name of the tenant's column."""
+        fill = tenant.fill
+        return replace(
+            self,
+            title=fill(self.title),
+            question=fill(self.question),
+            rule=fill(self.rule),
+            columns=self.columns_for(tenant),
+            params=tuple(replace(param, meaning=fill(param.meaning)) for param in self.params),
+        )
+
+    def columns_for(self, tenant: Tenant) -> tuple[AnswerColumn, ...]:
+        """Return the columns in the site's words, with the name of the tenant's column."""
+        names = {column.name for column in self.columns}
+        known = tenant.column != INGESTED and tenant.column in names
+        return tuple(
+            replace(
+                column,
+                name=tenant.column if column.name == INGESTED and not known else column.name,
+                meaning=tenant.fill(column.meaning),
+            )
+            for column in self.columns
+            if column.name != INGESTED or not known or self.own_column
+        )
 
     def answered(self, rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> Answer:
         """Return an answer with these rows; columns missing from a row are NULL."""
@@ -162,33 +190,10 @@ class Answer:
         """Name of the question."""
         return self.question.name
 
-    def named(self, tenant: Tenant) -> Answer:
-        """Return this answer with the site's own word for tenants, in their column and in the metric that counts them.
-
-        The ingested tenant keeps the name `vc`. If the answer already has the column, such as the user of a job, `vc`
-        would repeat it and is left out.
-        """
-        if tenant.column == INGESTED:
-            return self
-        import polars as pl
-
-        frame = self.frame
-        if INGESTED in frame.columns:
-            known = tenant.column in frame.columns
-            frame = frame.drop(INGESTED) if known else frame.rename({INGESTED: tenant.column})
-        if {"metric", "unit"}.issubset(frame.columns):
-            counts = pl.col("metric") == _NUMBER_OF_TENANTS
-            frame = frame.with_columns(
-                metric=pl.when(counts).then(pl.lit(tenant.metric)).otherwise("metric"),
-                unit=pl.when(counts).then(pl.lit(tenant.many)).otherwise("unit"),
-            )
-        described = {column.name: column for column in self.question.columns}
-        columns = tuple(
-            replace(column, name=tenant.column) if name == INGESTED else column
-            for name, column in described.items()
-            if name != INGESTED or tenant.column not in described
-        )
-        return replace(self, question=replace(self.question, columns=columns), frame=frame)
+    def of(self, tenant: Tenant) -> Answer:
+        """Return this answer with the tenant's own name for its column, and with a question in the site's words."""
+        frame = tenant.named(self.frame, own_column=self.question.own_column)
+        return replace(self, question=self.question.of(tenant), frame=frame)
 
     def rows(self, limit: int | None = None) -> list[Row]:
         """Return the first `limit` rows, or all rows, as JSON values; names and sentences from the log are cut."""
@@ -217,3 +222,7 @@ class Unanswered:
     def name(self) -> str:
         """Name of the question."""
         return self.question.name
+
+    def of(self, tenant: Tenant) -> Unanswered:
+        """Return this result with its question in the site's words."""
+        return replace(self, question=self.question.of(tenant))

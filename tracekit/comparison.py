@@ -16,7 +16,7 @@ If a part fails, such as a query or a chart, the page shows the failure in its p
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -359,7 +359,7 @@ def _differences(
 def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
     """Return how a trace differs from another, or the reason why they cannot be compared."""
     from tracekit.characterize.changes import compare_periods
-    from tracekit.report.changed import changed_answers
+    from tracekit.report.changed import changed_answers, changed_rows
 
     try:
         answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
@@ -369,7 +369,7 @@ def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] |
         if error.__cause__ is not None:
             raise  # failed SQL
         return f"{error.what}."
-    return [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
+    return changed_rows({answer.name: answer for answer in answers if isinstance(answer, Answer)})
 
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:
@@ -389,7 +389,8 @@ def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered
     from tracekit.characterize import answer_query
 
     try:
-        return answer_query(trace, query, session=session)
+        # Sites may have different words for tenants, so the page keeps the general one.
+        return replace(answer_query(trace, query, session=session), question=query)
     except TooManyIntervalsError as error:
         return query.unanswered(error.sentence)
 

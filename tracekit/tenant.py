@@ -1,31 +1,27 @@
 """The tenant: the job column that distinguishes teams, and the site's word for it.
 
-You choose the tenant for an analysis. A Trace opened `by` a column has that column in place of `vc`, so all later steps
-(views, timelines, queries, guidelines, pages) use `vc` and show the site's own word.
+You choose the tenant for an analysis. In the SQL of a Trace opened `by` a column, `vc` is that column. An answer has
+the column's own name from the start, and its question uses the site's word (`Answer.of`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import polars as pl
+
 INGESTED = "vc"
-"""The column that ingest fills: the unit by which the source divides the cluster, or the unit set by an option."""
+"""The column that ingest fills with the source's own unit of division, or with the unit that an option sets."""
 
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
 """Job columns that can be the tenant."""
 
-_TEXT = re.compile(
-    r"(?P<start>^|[.?!:]\s+|\n)?(?:\b(?P<article>[Aa]n?) )?"
-    r"\b(?P<unit>(?P<capital>[Vv])irtual clusters?(?: \(VCs?\))?|VCs?)\b"
-)
-
-_OF_LOG = frozenset({"rows", "trace", "cluster", "clusters", "others", "without_effects", "examples"})
-"""Keys of documents whose values contain names from the log, which may be any words."""
+_MARK = re.compile(r"\{tenant\.(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Tenant:
 
     Examples
     --------
-    >>> Tenant("account", "account", "accounts").words("Does a VC wait? VCs share nodes.")
+    >>> Tenant("account", "account", "accounts").fill("Does {tenant.a} wait? {tenant.Many} share nodes.")
     'Does an account wait? Accounts share nodes.'
     """
 
@@ -68,50 +64,48 @@ class Tenant:
 
     @property
     def metric(self) -> str:
-        """Name of the number of tenants in a table, such as 'gpu_models'."""
-        return self.many.replace(" ", "_").lower()
+        """Name of the number of tenants in overview/summary, such as 'gpu_models'."""
+        return "vcs" if self.column == INGESTED else self.many.replace(" ", "_").lower()
 
     @property
     def head(self) -> str:
-        """Heading of the column `vc`: the site's word, if it has one."""
+        """Heading of the column: the site's word, if it has one."""
         return self.one if self.one != VC.one else INGESTED
 
-    def words(self, text: str) -> str:
-        """Return tracekit's own text, in which tenants are called VCs, with the site's word instead.
+    def fill(self, text: str) -> str:
+        """Return a template of tracekit with the words in place of marks such as {tenant.one}.
 
-        Do not pass text from a log, because it may contain the word itself.
+        A mark names an attribute; if its name begins with a capital letter, so does the word. Fill a template before
+        names from a log are added, because these may be any words.
         """
-        if self.one == VC.one:
-            return text
-        return _TEXT.sub(self._word, text)
+        return _MARK.sub(self._word, text)
 
-    def sql(self, text: str) -> str:
-        """Return SQL for readers, with the site's word in comments and units; column names stay."""
-        if self.one == VC.one:
-            return text
-        head = f"-- Here jobs.vc is jobs.{self.column}.\n" if self.column != INGESTED else ""
-        return head + "\n".join(self.words(line) for line in text.split("\n"))
+    def named(self, frame: pl.DataFrame, *, own_column: bool = False) -> pl.DataFrame:
+        """Return rows in which the column `vc` and the metric that counts tenants have the tenant's name.
 
-    def document(self, value: Any) -> Any:
-        """Return JSON values with the site's word in all of tracekit's own text; names from the log stay."""
-        if self.one == VC.one:
-            return value
-        if isinstance(value, str):
-            return self.words(value)
-        if isinstance(value, list):
-            return [self.document(one) for one in value]
-        if isinstance(value, dict):
-            return {key: one if key in _OF_LOG else self.document(one) for key, one in value.items()}
-        return value
+        If the rows already have the column, such as the user of a job, `vc` would repeat it and is left out;
+        `own_column` keeps it.
+        """
+        if self.column == INGESTED:
+            return frame
+        import polars as pl
 
-    def _word(self, found: re.Match[str]) -> str:
-        plural = found["unit"].rstrip(")").endswith("s")
-        word = self.many if plural else self.one
-        start, article = found["start"], found["article"]
-        if article:
-            return f"{start or ''}{'A' if article[0] == 'A' else 'a'}{_article(self.one)[1:]} {word}"
-        first = start is not None and not start.startswith(":")
-        return (start or "") + (word[:1].upper() + word[1:] if first or found["capital"] == "V" else word)
+        if INGESTED in frame.columns:
+            if self.column not in frame.columns:
+                frame = frame.rename({INGESTED: self.column})
+            elif not own_column:
+                frame = frame.drop(INGESTED)
+        if {"metric", "unit"}.issubset(frame.columns):
+            counts = pl.col("metric") == VC.metric
+            frame = frame.with_columns(
+                metric=pl.when(counts).then(pl.lit(self.metric)).otherwise("metric"),
+                unit=pl.when(counts).then(pl.lit(self.many)).otherwise("unit"),
+            )
+        return frame
+
+    def _word(self, mark: re.Match[str]) -> str:
+        word = str(getattr(self, mark[1].lower()))
+        return word[:1].upper() + word[1:] if mark[1][0].isupper() else word
 
 
 def _article(word: str) -> str:
@@ -151,7 +145,7 @@ _OF_FORMAT = {
     "kubectl": "namespace",
     "kueue": "queue",
 }
-"""What each format puts in `vc`, unless one of its options changes it."""
+"""The unit that each format puts in `vc`, unless one of its options changes that."""
 
 _CHOOSING = ("vc", "tenant")
 """Format options that set what goes into `vc`."""

@@ -14,10 +14,9 @@ from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.manifest import Manifest, Partition, TableInfo
 from tracekit.outputs import StagedFolder, link_or_copy, output_errors
-from tracekit.tables.cutting import cut_table
 from tracekit.tables.parquet import checksum
 from tracekit.tables.partitions import in_order, table_files
-from tracekit.tables.writing import ROW_GROUP, parquet_writer
+from tracekit.tables.writing import ROW_GROUP, cut_table, parquet_writer
 from tracekit.trace import MANIFEST_NAME, Trace
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column time: UTC | a moment, every step_s
 -- column cluster: text | the cluster
--- column vc: text | NULL: VCs share the nodes, so free GPUs belong to none of them
+-- column vc: text | NULL: {tenant.many} share the nodes, so free GPUs belong to none of them
 -- column free_gpus: GPUs | GPUs that no attempt uses
 -- column whole_free_nodes: nodes | nodes whose GPUs are all free
 -- column largest_gang: GPUs | the largest multi-GPU job that would fit on the fewest nodes for its size

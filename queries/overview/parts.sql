@@ -5,9 +5,10 @@
 -- also: capacity, nodes, placements, gpu_utilization
 -- needs: queueing
 -- merge: hours
+-- tenant: own
 -- param users: 30 | number of users with their own rows; those with the most GPU time are taken
 -- param step_s: 0 | length of the intervals for averaging owned GPUs [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column kind: text | what is counted: waits, ended, held, waiting, owned, used or time

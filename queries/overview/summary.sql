@@ -10,7 +10,7 @@
 -- column unit: text | unit of the value
 -- rule:
 -- Every metric has a row; an unknown metric is NULL, never 0. gpu_jobs, cpu_jobs: gpu_count above 0, equal to 0;
--- jobs_of_unknown_size: no gpu_count. users and vcs: distinct names; VCs of different clusters count separately.
+-- jobs_of_unknown_size: no gpu_count. users and vcs: distinct names; {tenant.many} of different clusters count separately.
 -- attempts: rows of attempts, including derived ones. gpus_listed: the node list, or else the largest total in the
 -- capacity table; a sum of quotas is not a number of machines. gpus_observed: see the view node_gpus. gpu_hours: sum
 -- over attempts of run_s * gpu_count / 3600, or as the parameter says. run_s and queue_s: over all jobs of any size
@@ -88,7 +88,7 @@ metrics AS (
     UNION ALL
     SELECT 5, 'users', users, 'users', 'users' FROM job_totals
     UNION ALL
-    SELECT 6, 'vcs', vcs, 'VCs', 'tenants' FROM tenants
+    SELECT 6, 'vcs', vcs, '{tenant.many}', 'tenants' FROM tenants
     UNION ALL
     SELECT 7, 'clusters', clusters, 'clusters', NULL FROM job_totals
     UNION ALL

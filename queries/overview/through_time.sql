@@ -6,7 +6,7 @@
 -- needs: queueing
 -- merge: hours
 -- param step_s: 0 | length of the intervals for averaging allocated GPUs [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- param from_us: 0 | start of the time to cover [us since 1970]; 0: start of the trace

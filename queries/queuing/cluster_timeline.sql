@@ -5,7 +5,7 @@
 -- also: capacity, nodes
 -- needs: queueing
 -- param step_s: 0 | length of the averaging intervals [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column time: UTC | start of the interval
@@ -16,8 +16,8 @@
 -- column pending_gpus: GPUs | mean number of GPUs that waiting jobs ask for
 -- column capacity_gpus: GPUs | capacity of the cluster at the start of the interval; NULL when unknown
 -- rule:
--- Sums over the VCs of queuing/timeline (see there). The capacity of a cluster is the GPUs of its node list; otherwise
--- the total in the trace (a row of the capacity table without a VC); otherwise the sum of the quotas of its VCs, which
+-- Sums over the {tenant.many} of queuing/timeline (see there). The capacity of a cluster is the GPUs of its node list; otherwise
+-- the total in the trace (a row of the capacity table without {tenant.a}); otherwise the sum of the quotas of its {tenant.many}, which
 -- are not machines; otherwise the most GPUs that its jobs used at one time. GPUs do not count while node_events lists
 -- their node as down, drained or in maintenance and no job uses them. The note next to the result names the source.
 SELECT

@@ -1,10 +1,10 @@
 -- title: Causes of queueing delay
--- question: Do jobs wait because their VC is at its quota, or because free GPUs are scattered?
+-- question: Do jobs wait because their {tenant.one} is at its quota, or because free GPUs are scattered?
 -- paper: Philly Table 2 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
 -- tenant: compared
--- param quota: auto {auto, capacity, peak, p95} | what a VC may use: its recorded quota, or as a proxy its peak or 95th percentile
+-- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota, or as a proxy its peak or 95th percentile
 -- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits longer than 0 s
@@ -14,12 +14,12 @@
 -- column fair_share_share: share | fair_share_waits / waits
 -- column fragmentation_share: share | fragmentation_waits / waits
 -- column wait_s: s | total waiting time
--- column fair_share_wait_s: s | total waiting time while the VC was at its quota
+-- column fair_share_wait_s: s | total waiting time while the {tenant.one} was at its quota
 -- column fragmentation_wait_s: s | total waiting time while no nodes with the requested locality were free
 -- interval fair_share_share: proportion of waits
 -- interval fragmentation_share: proportion of waits
 -- rule:
--- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs of v in use) + g > (quota of v); otherwise
+-- At each moment of a wait for g GPUs in the {tenant.one} v: fair share while (GPUs of v in use) + g > (quota of v); otherwise
 -- fragmentation while no nodes could take g GPUs on the fewest nodes that fit them; otherwise other. The counts
 -- classify each wait by its main cause, and the last three columns add up seconds; Philly uses both. Quotas are rarely
 -- published: the note next to the result names the source, and says when it is a proxy. Waits of 0 s, unknown waits,

@@ -1,23 +1,23 @@
 -- title: Out-of-order scheduling
--- question: How often do jobs overtake others of their VC, and at whose cost?
+-- question: How often do jobs overtake others of their {tenant.one}, and at whose cost?
 -- paper: Philly Section 3.1 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
 -- tenant: compared
--- param quota: auto {auto, capacity, peak, p95} | what a VC may use: its recorded quota, or as a proxy its peak or 95th percentile
+-- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota, or as a proxy its peak or 95th percentile
 -- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column starts: starts | starts of attempts after a known wait
--- column out_of_order_starts: starts | of these, starts while a job of the VC that had queued earlier still waited
+-- column out_of_order_starts: starts | of these, starts while a job of the {tenant.one} that had queued earlier still waited
 -- column out_of_order_share: share | out_of_order_starts / starts
 -- column overtaken_jobs: jobs | jobs of this class that a job queued later overtook at least once
 -- column harmless_share: share | out-of-order starts that took nothing from the overtaken jobs / those for which this is known
 -- interval out_of_order_share: proportion of starts
 -- interval harmless_share: proportion of _told
 -- rule:
--- The query compares jobs of one VC, only those with GPUs. A start at s of a job queued at q is out of order if another
+-- The query compares jobs of one {tenant.one}, only those with GPUs. A start at s of a job queued at q is out of order if another
 -- job queued before q and left the queue after s. It is harmless if even the smallest overtaken job could not have been
--- placed at s: the VC's quota had no room for it, or no nodes could take it on the fewest nodes that fit it. Without
+-- placed at s: the {tenant.one}'s quota had no room for it, or no nodes could take it on the fewest nodes that fit it. Without
 -- nodes in the trace only the quota counts. The note next to the result names the quota's source. A job still pending
 -- at the end of the trace has waited through all starts.
 SELECT

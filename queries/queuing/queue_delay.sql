@@ -1,5 +1,5 @@
 -- title: Queueing delay per attempt, by tenant and job size
--- question: How long do attempts queue in each VC, and do attempts of larger jobs queue longer?
+-- question: How long do attempts queue in each {tenant.one}, and do attempts of larger jobs queue longer?
 -- paper: Philly Fig 3 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
@@ -18,7 +18,7 @@
 -- rule:
 -- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to
 -- the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of
--- unknown size are excluded. VCs with the same name in several clusters count as one. rule=clean: delays with an
+-- unknown size are excluded. {tenant.Many} with the same name in several clusters count as one. rule=clean: delays with an
 -- unknown begin or end are excluded, delays of 0 are included. rule=notebook: if a time is missing, the job's previous
 -- delay is counted again, and then delays of 0 are excluded (notebook_wait_s of the view waits); Philly Fig 3 as
 -- published. Percentiles interpolate linearly.

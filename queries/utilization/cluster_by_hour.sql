@@ -6,7 +6,7 @@
 -- needs: arrivals, hour_of_day, gpu_count
 -- merge: minutes
 -- param step_s: 1800 | length of the averaging intervals [s]; half an hour suits every time zone
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
 -- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
 -- param rule: mean {mean, clipped} | as measured, or with every interval clipped at the capacity of the cluster, as Helios does
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission

@@ -1,23 +1,23 @@
--- title: Use of each VC
--- question: Which VCs use the GPUs that they own, and which ones wait?
+-- title: Use of each {tenant.one}
+-- question: Which {tenant.many} use the GPUs that they own, and which ones wait?
 -- paper: Helios Fig 4 (SC'21)
 -- tables: jobs, attempts
 -- needs: gpu_count
 -- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are computed [s]
--- param quota: auto {auto, capacity, peak, p95} | what a VC owns: its recorded quota, or as a proxy its peak or 95th percentile
+-- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} owns: its recorded quota, or as a proxy its peak or 95th percentile
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
 -- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one
--- column capacity_gpus: GPUs | mean over time of the GPUs that the VC owns; NULL when unknown
+-- column capacity_gpus: GPUs | mean over time of the GPUs that the {tenant.one} owns; NULL when unknown
 -- column allocated_share_mean: share | GPU time allocated / GPU time owned
 -- column p25: share | 25th percentile over intervals of GPUs allocated / GPUs owned
 -- column p50: share | median over intervals
 -- column p75: share | 75th percentile over intervals
--- column queue_p50_s: s | median wait of the VC's jobs with GPUs
+-- column queue_p50_s: s | median wait of the {tenant.one}'s jobs with GPUs
 -- rule:
--- Intervals in which the VC owns nothing are excluded. Shares above 1 occur if VCs may borrow GPUs, or if the quota is
--- out of date; they are not clipped. The note next to the result names the source of the VC's capacity. Averages run
+-- Intervals in which the {tenant.one} owns nothing are excluded. Shares above 1 occur if {tenant.many} may borrow GPUs, or if the quota is
+-- out of date; they are not clipped. The note next to the result names the source of the {tenant.one}'s capacity. Averages run
 -- from the first to the last moment of the trace, as in the published notebook. After the last submission jobs only
 -- drain, which lowers shares; until=last_submission leaves those intervals out, as the report's first screen does.
 -- Waits: each known period in the queue of jobs with GPUs, including zeros.

@@ -39,7 +39,7 @@ def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffe
     if found.why_no_effect is not None:
         return found.why_no_effect
     if isinstance(change, Rules):
-        changed, what = found.bench.times(found.settings._replace(rules=change)), change.words
+        changed, what = found.bench.times(found.settings._replace(rules=change)), change.words()
     else:
         changed, what = found.bench.times(found.settings, change), change
     return effect_of_times(found.name, what, "queue", jobs_of(found), changed)

@@ -13,7 +13,7 @@ from scipy.stats import hypergeom
 
 from tests.guidelines.planted import Log
 from tracekit.characterize import run_query
-from tracekit.characterize.suspects import (
+from tracekit.characterize.timelines.node_failures import (
     HourlyFailures,
     StratifiedFailures,
     adjust,

@@ -9,7 +9,7 @@ import pytest
 
 import tracekit
 from tests.command import run
-from tracekit.characterize import answer_query, list_queries, run_query
+from tracekit.characterize import answer_query, find_query, list_queries, run_query
 from tracekit.errors import QueryError, UsageError
 from tracekit.tenant import DIMENSIONS, VC, Tenant, tenant_of
 
@@ -76,8 +76,8 @@ def test_quotas_of_the_ingested_unit_say_nothing_of_another(trace: Trace, golden
     assert stated["old"][0]["capacity_gpus"] == 8
     # A partition with the name of a VC does not inherit its quota: what it held at most stands for it.
     by = answer_query(trace.by("partition"), "utilization/vc")
-    assert by.frame.rows_by_key("vc", named=True)["p"][0]["capacity_gpus"] == 2
-    assert by.frame.rows_by_key("vc", named=True)["old"][0]["capacity_gpus"] == 1
+    assert by.frame.rows_by_key("partition", named=True)["p"][0]["capacity_gpus"] == 2
+    assert by.frame.rows_by_key("partition", named=True)["old"][0]["capacity_gpus"] == 1
     golden(by.notes)
 
 
@@ -153,24 +153,36 @@ def test_waits_of_the_slurm_sample_recomputed(sample_trace: Callable[[str], Trac
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "account", "vc"),
     [
-        ("Does a VC wait?", "Does an account wait?"),
-        ("A VC waits. VCs share nodes; VCs wait.", "An account waits. Accounts share nodes; accounts wait."),
-        ("the VC's quota, in which virtual clusters", "the account's quota, in which accounts"),
-        ("VCs of one name", "Accounts of one name"),
-        ("jain_fairness_vc of vcB2m, NVC and VCX", "jain_fairness_vc of vcB2m, NVC and VCX"),
+        ("Does {tenant.a} wait?", "Does an account wait?", "Does a VC wait?"),
+        ("{tenant.Many} share nodes; {tenant.many} wait.", "Accounts share nodes; accounts wait.", None),
+        ("{tenant.A}'s quota, in {tenant.spelled_many}", "An account's quota, in accounts", None),
+        ("by {tenant.spelled}", "by account", "by virtual cluster"),
+        ("a VC {auto, tenant} of {one}", "a VC {auto, tenant} of {one}", "a VC {auto, tenant} of {one}"),
     ],
 )
-def test_texts_in_the_word_of_the_site(text: str, words: str) -> None:
-    assert Tenant("account", "account", "accounts").words(text) == words
-    assert VC.words(text) == text
+def test_marks_become_the_word_of_the_site(text: str, account: str, vc: str | None) -> None:
+    assert Tenant("account", "account", "accounts").fill(text) == account
+    assert vc is None or VC.fill(text) == vc
 
 
-def test_names_of_the_log_keep_what_they_are_called() -> None:
-    document = {"note": "a VC waits", "rows": [{"vc": "VC"}], "more": ["VCs"]}
-    worded = Tenant("partition", "partition", "partitions").document(document)
-    assert worded == {"note": "a partition waits", "rows": [{"vc": "VC"}], "more": ["Partitions"]}
+def test_questions_have_no_marks_left_and_name_the_column() -> None:
+    partition = Tenant("partition", "partition", "partitions")
+    for query in (*list_queries(), *(query.of(partition) for query in list_queries())):
+        texts = (query.title, query.question, query.rule, query.sql, *(c.meaning for c in query.columns))
+        assert not any("{tenant" in text for text in (*texts, *(p.meaning for p in query.params))), query.name
+    waits = find_query("queuing/queue_delay")
+    assert [waits.columns[0].name, waits.of(partition).columns[0].name] == ["vc", "partition"]
+    assert waits.of(partition).question.startswith("How long do attempts queue in each partition")
+    assert waits.of(partition).of(partition) == waits.of(partition)
+
+
+def test_the_parts_of_a_page_keep_the_tenant_next_to_its_own_column(trace: Trace) -> None:
+    frame = run_query(trace, "overview/parts", by="user")
+    mine = frame.filter(~pl.col("by_user"), pl.col("kind") == "waits")
+    assert set(mine["vc"]) == {"u", "v"}
+    assert mine["user"].null_count() == mine.height
 
 
 @pytest.mark.parametrize(

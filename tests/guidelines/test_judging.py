@@ -30,6 +30,7 @@ from tracekit.guidelines.interface import (
 from tracekit.guidelines.intervals import over_days, ratio, share_of
 from tracekit.guidelines.run import guidelines, judge
 from tracekit.progress import Progress
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,7 +223,7 @@ def test_all_guidelines_are_there_and_each_is_complete() -> None:
         assert guideline.sources
         assert all(threshold.source for threshold in guideline.thresholds)
         numbers = {measure.key: "1" for measure in guideline.measures}
-        assert "{" not in guideline.finding.format(**numbers)
+        assert "{" not in guideline.of(VC).finding.format(**numbers)
 
 
 def test_every_policy_of_a_trial_exists() -> None:

@@ -16,8 +16,8 @@ from tests.ingest.both_ways import Pickled, assert_same
 from tests.ingest.telemetry.monitored import DAY
 from tracekit.errors import OutputError, TracekitError
 from tracekit.ingest import file_tasks, ingest_logs, layout
-from tracekit.tables import cutting
-from tracekit.tables.cutting import Part
+from tracekit.tables import writing
+from tracekit.tables.writing import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -125,8 +125,8 @@ def test_row_groups_do_not_tell_how_rows_came(sizes: list[int], most: int) -> No
     ends = list(itertools.accumulate(sizes, initial=0))
     batches = [whole.slice(a, b - a).combine_chunks().to_batches() for a, b in itertools.pairwise(ends)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cutting, "ROW_GROUP", most)
-        groups = list(cutting._groups(iter(itertools.chain.from_iterable(batches))))
+        patched.setattr(writing, "ROW_GROUP", most)
+        groups = list(writing._groups(iter(itertools.chain.from_iterable(batches))))
     assert [g.num_rows for g in groups[:-1]] == [most] * (len(groups) - 1)
     assert all(g.column("s").num_chunks == 1 for g in groups)
     assert pa.concat_tables(groups).equals(whole) if groups else whole.num_rows == 0

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.report.page_words import words_by_part
-from tracekit.report.data import trace_facts
-from tracekit.report.site_words import with_unit
 from tracekit.text import alike_durations, count, duration, percent, quantity, signed_percent
 
 if TYPE_CHECKING:
@@ -301,8 +299,7 @@ def test_every_number_of_a_sentence_is_of_the_rows_of_its_answer(drawn: tuple[Re
     report, _ = drawn
     wrong = {}
     for answer in (a for s in report["sections"] for a in s["answers"] if a["finding"] and a["rows"]):
-        facts = trace_facts(report["quality"], report["time"], report["tenant"])
-        names = _names(with_unit(answer, facts)["rows"])
+        names = _names(answer["rows"])
         found = _unexplained(str(answer["finding"]), _values_of(answer, report), names)
         # How many attempts stand behind samples is not of the rows, but of the telemetry.
         if found and not re.search(r"samples of|of \d+ attempts", str(answer["finding"])):

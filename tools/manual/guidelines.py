@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, codes, head, plain, sentence, table
 from tracekit.guidelines.interface import GUIDELINES, LossTrial
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from tracekit.guidelines.interface import Guideline, Threshold
@@ -20,7 +21,7 @@ its advice given. [Guidelines](../guidelines.md) explains the verdict and the ex
 
 def page() -> str:
     """Return the page as Markdown."""
-    own = [g for g in GUIDELINES.all().values() if g.find.__module__.startswith("tracekit.")]
+    own = [g.of(VC) for g in GUIDELINES.all().values() if g.find.__module__.startswith("tracekit.")]
     lines = head("Guidelines", "tracekit/guidelines/rules/", _INTRO)
     lines += table(("id", "title"), [(f"[{g.id}](#{g.id})", plain(g.title)) for g in own])
     for guideline in own:

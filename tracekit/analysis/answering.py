@@ -256,7 +256,7 @@ class Fitting:
                 return f"The trace cannot be fitted: {error.what}."
         else:
             model = self._model_of(self._process)
-        return with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)]), model
+        return with_commands(fitted_answers(model, self._trace.tenant), [fit_command(_REPLICATES, _SCORED)]), model
 
     def _start(self) -> None:
         """Run `tracekit fit` from this package, regardless of Python's search path."""
@@ -397,6 +397,8 @@ def answer_all(
     parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
     answers = [a for a in answers if a.name != PARTS]
     answers += [*billed.answers, *fits, *found.answers, *changed]
+    words = {"replay": asked.ingested_tenant, "fit": asked.ingested_tenant}
+    answers = [a.of(words.get(a.question.kind, asked.tenant)) for a in answers]
     answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]
     report: Report = build_report(
         asked,

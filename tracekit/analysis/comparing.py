@@ -135,4 +135,4 @@ def _compared(
         if error.__cause__ is not None:
             raise  # failed SQL
         return f"The periods cannot be compared: {error.what}."
-    return changed_answers(found)
+    return changed_answers(found, trace.tenant)

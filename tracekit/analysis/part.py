@@ -66,4 +66,4 @@ def _measured(trace: Trace, writer: TraceWriter, tables: set[str], memory_limit:
         for table in tables:
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files_sql(writer.files(table))})")
         # The meaning of times is a property of the source and the same for every part.
-        return measure_capabilities(con, tables, frame, retries=False) | whole
+        return measure_capabilities(con, tables, frame, trace.ingested_tenant, retries=False) | whole

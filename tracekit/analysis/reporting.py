@@ -25,7 +25,7 @@ from tracekit.analysis.one import (
     trace_at,
 )
 from tracekit.analysis.part import copy_part
-from tracekit.analysis.writing import table_of, write_analysis
+from tracekit.analysis.writing import write_analysis
 from tracekit.anonymous import HiddenTrace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
@@ -148,7 +148,7 @@ class TraceReport:
         """
         found = next((one for one in self._found.answers if one.name == name), None)
         if isinstance(found, Answer):
-            return table_of(found, self.data)
+            return found.frame
         if found is not None:
             raise QueryError(f"no answer: {' '.join(found.reasons).rstrip('.')}", where=name)
         names = [one.name for one in self._found.answers]

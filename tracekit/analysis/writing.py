@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import polars as pl
-
     from tracekit.analysis.answering import Answered
     from tracekit.fit.model import WorkloadModel
     from tracekit.progress import Progress
     from tracekit.report.structure import AnswerInfo, Report
-
-__all__ = ["ADVICE", "BILL", "PDF", "table_of", "write_analysis"]
 
 ADVICE = "guidelines.md"
 """The recommended changes, in full."""
@@ -88,7 +84,7 @@ def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fa
     for answer in found.answers:
         if not isinstance(answer, Answer):
             continue
-        made = faults.run(f"the files of {answer.name}", _write_table, folder, answer, found.report)
+        made = faults.run(f"the files of {answer.name}", _write_table, folder, answer)
         if isinstance(made, Fault):
             unwritten[answer.name] = made
             for name in answer.files:
@@ -96,11 +92,11 @@ def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fa
     return unwritten
 
 
-def _write_table(folder: Path, answer: Answer, report: Report) -> None:
+def _write_table(folder: Path, answer: Answer) -> None:
     from tracekit.report.files import write_tables
 
     with output_errors(folder):
-        write_tables(folder, answer.name, table_of(answer, report))
+        write_tables(folder, answer.name, answer.frame)
 
 
 def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None:
@@ -145,12 +141,3 @@ def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:
 
     sections = [{**s, "answers": [shown(a) for a in s["answers"]]} for s in report["sections"]]
     return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
-
-
-def table_of(answer: Answer, report: Report) -> pl.DataFrame:
-    """Return all rows of an answer, with the site's own word for tenants."""
-    from tracekit.tenant import Tenant
-
-    # Replays and fits keep the ingested tenant.
-    words = report["tenant"]["replays" if answer.question.kind in {"replay", "fit"} else "queries"]
-    return answer.named(Tenant(**words)).frame

@@ -120,7 +120,7 @@ class ClusterCalibration:
         name = "the log" if self.name == UNNAMED else f"{shorten(self.name, 40)}{share}"
         twin, log = alike_durations((whole["twin_mean_s"], whole["recorded_mean_s"]))
         lines = [
-            f"{name}: behaves like {self.settings.rules.words}"
+            f"{name}: behaves like {self.settings.rules.words()}"
             if self.waits
             else f"{name}: no job waits, so the log does not show how the scheduler orders jobs",
             (
@@ -140,7 +140,7 @@ class ClusterCalibration:
         rows = [
             {
                 "stage": t.stage,
-                "rules": t.settings.rules.words,
+                "rules": t.settings.rules.words(),
                 "policy": t.settings.rules.policy,
                 "capacity": t.settings.capacity,
                 "delays": t.settings.delays,

@@ -158,7 +158,7 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
     return Fidelity(
         found.name,
         policy or rules.policy,
-        rules.words if policy is None else policy,
+        rules.words() if policy is None else policy,
         graded,
         _quantiles(found, replayed, unseen),
         queue_of(found, replayed, unseen),

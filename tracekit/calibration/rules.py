@@ -9,16 +9,19 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tracekit.decode import Count, Range
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tracekit.tenant import Tenant
 
 Seconds = Annotated[float, Range(0, 1e9)]
 
 _ORDERS = {
     "arrival": "first in, first out",
     "priority": "the log's priorities",
-    "fair-share-vc": "the VC with the fewest GPUs goes next",
+    "fair-share-vc": "the {tenant.one} with the fewest GPUs goes next",
     "fair-share-user": "the user with the fewest GPUs goes next",
     "shortest": "the shortest job goes next",
     "smallest": "the job with the least GPU time goes next",
@@ -32,16 +35,16 @@ _BACKFILLS = {
 }
 _QUOTAS = {
     "none": "",
-    "partitions": "each VC has nodes of its own",
-    "limits": "each VC uses at most its quota, on any nodes",
-    "idle": "VCs may borrow unused quota",
-    "reclaim": "VCs may borrow unused quota, which its owners reclaim",
+    "partitions": "each {tenant.one} has nodes of its own",
+    "limits": "each {tenant.one} uses at most its quota, on any nodes",
+    "idle": "{tenant.many} may borrow unused quota",
+    "reclaim": "{tenant.many} may borrow unused quota, which its owners reclaim",
 }
 
 
 _PREEMPTIVE = {"attained": "las", "shortest-left": "srtf"}
 """Orders in which a job may preempt another, and their policies."""
-_QUEUES = {"vc": "VC", "partition": "partition"}
+_QUEUES = {"vc": "{tenant.one}", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
 """Quotas on nodes that all VCs share, and the `lend` value of the policy 'limits' for each."""
 
@@ -143,10 +146,10 @@ class Rules:
             given |= {"of": self.order.removeprefix("fair-share-"), "half_life": self.half_life_s}
         return ",".join((name, *(f"{key}={value}" for key, value in given.items())))
 
-    @property
-    def words(self) -> str:
-        """A description of the rules for display."""
-        return "; ".join((_ORDERS[self.order], self._passing(), *self._limits(), *self._places()))
+    def words(self, tenant: Tenant = VC) -> str:
+        """Return a description of the rules for display, in the site's words."""
+        parts = (_ORDERS[self.order], self._passing(), *self._limits(), *self._places())
+        return "; ".join(tenant.fill(part) for part in parts)
 
     def _passing(self) -> str:
         if self.backfill != "none":
@@ -156,7 +159,7 @@ class Rules:
         if self.queues != "one":
             return f"a job that cannot start holds up jobs of the same {_QUEUES[self.queues]}"
         if self.quotas in _POOLED or self.limits or self.order.startswith("fair-share"):
-            return "a job that cannot start holds up jobs of the same VC or user"
+            return "a job that cannot start holds up jobs of the same {tenant.one} or user"
         return "a job that cannot start holds up all later jobs"
 
     def _limits(self) -> Iterator[str]:
@@ -168,12 +171,15 @@ class Rules:
 
     @property
     def held_back_by(self) -> list[str]:
-        """Limits that hold jobs back in any order, for display; a VC's own nodes do not count, because they stay."""
+        """Limits that hold jobs back in any order, as templates for display.
+
+        A VC's own nodes do not count, because they stay.
+        """
         found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
         if self.limits.user_gpus:
             found.append(f"a user uses at most {self.limits.user_gpus:,} GPUs")
         if self.limits.vc_gpus:
-            found.append(f"a VC uses at most {self.limits.vc_gpus:,} GPUs")
+            found.append(f"{{tenant.a}} uses at most {self.limits.vc_gpus:,} GPUs")
         return found
 
     def _places(self) -> Iterator[str]:

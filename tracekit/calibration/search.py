@@ -304,7 +304,7 @@ class _Attempts:
         where = "" if bench is self._bench else " on an excerpt"
 
         def made(settings: Settings) -> dict[str, Any]:
-            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
+            self._progress.stage(f"trying {stage}{where}: {settings.rules.words()}")
             return _tried(bench, settings)
 
         # The jobs to learn from identify a run too, because an excerpt or a part of the log has different ones.

@@ -181,7 +181,7 @@ def twin_text(twin: Twin) -> str:
         f"name = {_value(twin.name)}",
     ]
     for name, one in twin.cluster.items():
-        lines += ["", f"[cluster.{_value(name)}]", f"# {one.rules.words}".replace("\n", " ")]
+        lines += ["", f"[cluster.{_value(name)}]", f"# {one.rules.words()}".replace("\n", " ")]
         shown = {k: v for k, v in asdict(one).items() if k not in {"delays", "scores"} and v is not None}
         lines += [f"{key} = {_value(value)}" for key, value in shown.items()]
         lines += ["", f"[cluster.{_value(name)}.delays]", f"holds = {_value(one.delays.holds)}"]

@@ -89,14 +89,14 @@ class TwinReplays:
 
     def of_log(self, twin: Twin) -> TwinOfLog:
         """Return this twin in the form that replay comparisons use; `twin` covers all clusters."""
-        rules = self.rules
+        rules, tenant = self.rules, self._trace.ingested_tenant
         return TwinOfLog(
             rules.policy,
-            rules.words,
+            rules.words(tenant),
             twin_text(replace(twin, cluster={self.found.name: self.found.twin})),
             partial(in_twin, rules=rules),
             self.found.why_no_effect,
-            lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
+            lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules, tenant),
         )
 
     def times_of(self, result: ReplayResult) -> JobTimes:
@@ -145,7 +145,7 @@ class TwinReplays:
         models = assumed.models if assumed else None
         try:
             if isinstance(change, Rules):
-                self._progress.stage(f"replaying: {change.words}")
+                self._progress.stage(f"replaying: {change.words()}")
                 return bench.times(settings._replace(rules=change), models=models)
             self._progress.stage(f"replaying {change or 'the twin'} under other assumptions")
             return bench.times(settings, change, models)
@@ -169,7 +169,7 @@ class TwinReplays:
             return "the log behaves like this already" if change == rules else change.fault()
         if named_policy(in_twin(change, rules)).label == named_policy(rules.policy).label:
             return f"the log behaves like {change} already"
-        return lifted_limits(change, rules)
+        return lifted_limits(change, rules, self._trace.ingested_tenant)
 
     def effect(self, change: str | Rules, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
         """Return how a change would affect the recorded times, or why that cannot be estimated.
@@ -182,7 +182,7 @@ class TwinReplays:
         jobs, changed = self.jobs(assumed), self.times(change, assumed)
         if isinstance(jobs, str) or isinstance(changed, str):
             return jobs if isinstance(jobs, str) else str(changed)
-        what = change.words if isinstance(change, Rules) else change
+        what = change.words() if isinstance(change, Rules) else change
         return effect_of_times(self.found.name, what, headline, jobs, changed)
 
 

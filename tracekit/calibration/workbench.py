@@ -19,6 +19,7 @@ from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
     Bools = NDArray[np.bool_]
@@ -57,7 +59,7 @@ def in_twin(policy: str, rules: Rules) -> str:
     return ",".join((policy, *(f"{key}={value}" for key, value in own.items() if key in known - given)))
 
 
-def lifted_limits(policy: str, rules: Rules) -> str | None:
+def lifted_limits(policy: str, rules: Rules, tenant: Tenant = VC) -> str | None:
     """Return why the effect of a policy's order cannot be estimated, if it would lift limits that apply in the twin.
 
     Return None if it lifts no limits; a policy with quotas of its own replaces the twin's quotas.
@@ -65,7 +67,7 @@ def lifted_limits(policy: str, rules: Rules) -> str | None:
     own = named_policy(policy).card.quotas and not rules.limits
     if own or not rules.held_back_by:
         return None
-    limits = "; ".join(rules.held_back_by)
+    limits = tenant.fill("; ".join(rules.held_back_by))
     return f"this policy would lift a limit in the log ({limits}), so the effect of its order alone cannot be estimated"
 
 

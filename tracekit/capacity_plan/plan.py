@@ -343,7 +343,7 @@ def _assumptions(
     means = f"{duration(whole['twin_mean_s'])} (in the log {duration(whole['recorded_mean_s'])})"
     there = f"; {counted(settled, 'nodes')} that joined late or left for good are always available" if settled else ""
     stated = {
-        "twin": f"{rules.words}; grade {found.score.grade}, mean wait {means}",
+        "twin": f"{rules.words()}; grade {found.score.grade}, mean wait {means}",
         "days": (
             f"each of {pool.days} days gets the submissions of {place} in the log, drawn with replacement, after "
             f"{counted(pool.lead, 'warm-up days')} that fill the cluster and are not measured"

@@ -176,7 +176,7 @@ class FreeNodes:
         return FreeNodes(self.node_gpus[kept], node, self.time[rows], self.free[rows], names)
 
     def of_node(self, number: int) -> Steps:
-        """Return the free GPUs of one node through time."""
+        """Return the free GPUs of a single node through time."""
         first, last = np.searchsorted(self.node, [number, number + 1])
         return Steps(
             self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]])
@@ -238,8 +238,8 @@ def free_nodes(
     capacity : str
         'observed' or 'listed': the source of a node's number of GPUs.
     half_steps : bool
-        Count time in half microseconds, and shift starts to half a microsecond after ends at the same moment, so that
-        the state between the two can be read.
+        Count time in half microseconds, and shift starts to half a microsecond after ends at the same moment, which
+        makes the state between the two readable.
     events : bool
         Whether nodes are full while node_events lists them as down, drained or in maintenance.
     """
@@ -310,7 +310,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Packing:
-    """When gangs of one size fit on the fewest nodes of a pool.
+    """The times at which gangs of one size fit on the fewest nodes of a pool.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class Packing:
 
     def __init__(self, pool: FreeNodes, gang: float) -> None:
         self._pool = pool
-        # Whole nodes, and one more with enough for the rest; a small gang has only the rest.
+        # A gang needs whole nodes, and one more node with room for the rest; a small gang needs only room for the rest.
         whole, rest = divmod(gang, pool.size) if gang > pool.size else (0, gang)
         self._whole, self._rest = int(whole), float(rest) if rest > 1e-9 else 0.0
         self._full = pool.with_at_least(pool.size) if self._whole else None
@@ -392,7 +392,7 @@ def _values_at(steps: Steps, times: Ints) -> Floats:
 
 
 def _next_true(steps: Steps, moments: Ints) -> Ints:
-    """Return, from each moment on, the first moment at which a condition holds; it changes at every step."""
+    """Return the first moment from each given moment on at which a condition is true; it changes at every step."""
     index = np.searchsorted(steps.times, moments, side="right")
     later = np.append(steps.times, _NEVER)[index]
     return np.where(steps.values[index] > 0, moments, later)

@@ -30,7 +30,7 @@ ALL = "all"
 """Name of a row over all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event without one."""
+"""The cause of an event that names none."""
 
 HOUR_US = 3_600_000_000
 
@@ -63,7 +63,7 @@ class NodeFaults:
     begin: int
     """The first time of the Trace [us since 1970]."""
     end: int
-    """The last one."""
+    """The last time of the Trace [us since 1970]."""
     notes: tuple[Note, ...]
     """Notes on data that was excluded or may be missing."""
 
@@ -78,7 +78,7 @@ class NodeFaults:
         return [ALL, *counts["cause"]]
 
     def outages(self, cause: str = ALL) -> pl.DataFrame:
-        """Return the failures for one cause or all causes, with overlapping and adjoining ones of a node combined.
+        """Return the failures for one cause or all causes; overlapping and adjoining failures of a node are combined.
 
         Returns
         -------
@@ -189,7 +189,7 @@ def _natural(name: str | None) -> list[tuple[int, int, str]]:
 
 
 def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
-    """Return the number of pairs of failures of two nodes of one group that began within `window` of each other.
+    """Return the number of failure pairs on two nodes of the same group that began within `window` of each other.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def _alike(times: Ints, label: Ints, window: int) -> int:
 
 
 def pairs_possible(node: Ints, group: Ints) -> int:
-    """Return the number of pairs of failures of two nodes of one group, at any times."""
+    """Return the number of failure pairs on two nodes of the same group, at any times."""
     within = group >= 0
     of_groups, of_nodes = (np.bincount(label[within]).astype(np.int64) for label in (group, node))
     return int((of_groups**2).sum() - (of_nodes**2).sum()) // 2

@@ -1,6 +1,6 @@
 """Notes on what a timeline excluded and where its numbers come from: a kind of note with its numbers.
 
-One table holds the sentences of all kinds. A sentence is built only when an answer is shown, so that notes of several
+One table has the sentences of all kinds. We build a sentence only when an answer is shown, because notes of several
 clusters can be added and tenants get the site's own word.
 """
 

@@ -91,14 +91,14 @@ class Steps:
 
 
 def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
-    """Return the total time for which a condition held before each moment [us].
+    """Return the total time before each moment in which a condition is true [us].
 
     Parameters
     ----------
     times : int64 array, shape (n,)
         Moments at which the condition may change [us], in increasing order.
     holds : bool array, shape (n,)
-        Whether the condition holds from each of these moments to the next; before the first it does not hold.
+        Whether the condition is true from each of these moments to the next; before the first it is false.
     moments : int64 array
         The moments up to which time counts.
     """
@@ -260,7 +260,7 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 
 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[Note]]:
-    """Return when each attempt ran and on how many GPUs, and notes on the excluded attempts.
+    """Return the interval and GPUs of each attempt, and notes on the excluded attempts.
 
     `source` is the SQL of `attempts_sql`. An attempt that still runs counts as long as the view open_attempts says. An
     attempt that ended at an unknown time, or before it started, is excluded.
@@ -467,7 +467,7 @@ def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
 
 
 def beside_use(quotas: float, most: float) -> str:
-    """Return how a sum of quotas that is not a capacity differs from use; '' if the two agree.
+    """Return a remark if a sum of quotas differs clearly from use, because it is then not a capacity; '' otherwise.
 
     Parameters
     ----------

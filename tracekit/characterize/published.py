@@ -94,13 +94,13 @@ class PublishedValue:
     confidence: str
     """A key of `published.CONFIDENCE`."""
     accuracy: str
-    """How precisely a figure could be read; empty for a printed number."""
+    """Precision with which the figure could be read; empty for a printed number."""
     population_note: str
     """Which jobs the source counts, if not those of the release."""
 
     @property
     def what(self) -> str:
-        """What the number counts, in words."""
+        """Description of what the number counts."""
         text = words(self.row, self.of, self.column, self.aggregate, self.weight)
         return f"{text} ({self.params.replace(';', ', ')})" if self.params else text
 

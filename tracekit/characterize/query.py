@@ -11,6 +11,7 @@ A file begins with its header, which consists of comment lines:
     -- needs: run_time, gpu_count              capabilities that the Trace must have
     -- merge: counted                         common tables that can be computed by day of telemetry and merged
     -- tenant: compared                        'split' if there is a row per tenant (default with a column vc),
+                                               'own' if vc also stays next to the column that is the tenant,
                                                'compared' if the answer depends on tenants otherwise, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
@@ -21,14 +22,15 @@ A file begins with its header, which consists of comment lines:
     -- rule:
     -- Free text up to the end of the comment: formula, what is included and excluded, source.
 
-`views`, only in the header of a shared view, names the views that it depends on.
+`views`, only in the header of a shared view, names the views that it depends on. Marks in texts such as {tenant.one}
+become the site's word (`Tenant.fill`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -38,12 +40,13 @@ from tracekit.answer import AnswerColumn, Interval, Param, Question
 from tracekit.errors import QueryError, nearest
 from tracekit.manifest import CAPABILITIES
 from tracekit.schema import COMMON_TABLES
-from tracekit.tenant import INGESTED
+from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tracekit.answer import Kind
+    from tracekit.tenant import Tenant
 
 
 @lru_cache(maxsize=1000)
@@ -62,7 +65,7 @@ class Query(Question):
 
     kind: Kind = "query"
     sql: str
-    """The whole file, so that line numbers are right."""
+    """The whole file, because errors give line numbers in it."""
     path: Path
     tables: tuple[str, ...] = ()
     """Tables that the Trace must have."""
@@ -71,9 +74,9 @@ class Query(Question):
     also: tuple[str, ...] = ()
     """Tables that are read if the Trace has them, and are empty otherwise."""
     one_of: tuple[str, ...] = ()
-    """Tables of which the Trace must have at least one; the others are empty."""
-    tenant: str | None = None
-    """How the answer depends on the tenant, if its columns do not show it: 'split', 'compared' or 'none'."""
+    """The Trace must have at least one of these tables; the others are empty."""
+    tenant: str = "none"
+    """How the answer depends on the tenant: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
@@ -88,9 +91,20 @@ class Query(Question):
     @property
     def takes_tenant(self) -> bool:
         """Whether the answer depends on the choice of tenant; nothing is known about a user's own SQL."""
-        if self.tenant is None:
-            return not self.shipped or any(column.name == INGESTED for column in self.columns)
-        return self.tenant != "none"
+        return not self.shipped or self.tenant != "none"
+
+    @property
+    def own_column(self) -> bool:
+        """Whether `vc` stays in the answer even if the answer also has the column that is the tenant."""
+        return self.tenant == "own"
+
+    def of(self, tenant: Tenant) -> Query:
+        """Return this query in the site's words; in the SQL, only comments and units change."""
+        query = _shipped(self.path, tenant) if self.shipped else self
+        if tenant.column == INGESTED:
+            return query
+        sql = f"-- Here jobs.vc is jobs.{tenant.column}.\n{query.sql}"
+        return replace(query, columns=query.columns_for(tenant), sql=sql)
 
     @classmethod
     def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
@@ -118,7 +132,7 @@ USER_PARTS = ()
 
 _NAMED = ("param", "column", "interval")
 _KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "merge", "rule", *_NAMED)
-_TENANT = ("split", "compared", "none")
+_TENANT = ("split", "own", "compared", "none")
 _LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
 _DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
 _INTERVAL = re.compile(r"(?P<method>proportion|median) of (?P<all>all )?(?P<count>\w+)")
@@ -248,6 +262,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         missing = [part for part in parts if part not in header.lines]
         if missing:
             raise header.error(f"the header lacks '{missing[0]}'", 1, f"it needs {', '.join(parts)}")
+    columns = {column.name for column in header.columns}
     return Query(
         name=name,
         title=header.texts.get("title", ""),
@@ -257,7 +272,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         also=header.words("also", COMMON_TABLES),
         one_of=header.words("one_of", COMMON_TABLES),
         needs=header.words("needs", CAPABILITIES),
-        tenant=next(iter(header.words("tenant", _TENANT)), None),
+        tenant=next(iter(header.words("tenant", _TENANT)), "split" if INGESTED in columns else "none"),
         views=header.words("views"),
         merge=header.words("merge"),
         params=tuple(header.params),
@@ -348,8 +363,9 @@ def read_sql(path: Path) -> str:
 
 
 @cache
-def _shipped(path: Path) -> Query:
-    return parse_query(read_sql(path), path, name=f"{path.parent.name}/{path.stem}", parts=QUERY_PARTS)
+def _shipped(path: Path, tenant: Tenant = VC) -> Query:
+    name = f"{path.parent.name}/{path.stem}"
+    return parse_query(tenant.fill(read_sql(path)), path, name=name, parts=QUERY_PARTS)
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:

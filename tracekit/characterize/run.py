@@ -86,7 +86,7 @@ def _typed(param: Param, value: object) -> Value:
 
 
 def _untyped(name: str, value: object) -> Value:
-    """Return `value` as a finite number if it is or spells one, otherwise as text."""
+    """Return `value` as a number if it is a finite number or the text of one; otherwise return it as text."""
     if isinstance(value, str):
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
@@ -181,7 +181,7 @@ def run_query(
         engine=engine,
         intervals=False,
     )
-    return answer.named(chosen.tenant).frame
+    return answer.frame
 
 
 def tenant_of_query(
@@ -220,7 +220,7 @@ def answer_query(
     engine: Engine | str | None = None,
     intervals: bool = True,
 ) -> Answer:
-    """Run a query on a Trace and return its answer, with notes and intervals.
+    """Run a query on a Trace and return its answer in the site's words, with notes and intervals.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def answer_query(
         in the folder of a Trace, because it came with that Trace. Set it to True to run SQL written by others, as a
         server does.
     time_limit_s : float, optional
-        Time limit [s]. In the sandbox the default is `LONGEST_S`, elsewhere there is no limit. A single function call
+        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A single function call
         that takes long on one row is stopped late.
     own_process : bool
         Whether this process answers only this question, as a command does. If so, a memory limit also limits the
@@ -306,7 +306,8 @@ def answer_query(
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     noted = dict.fromkeys(note.sentence(trace.tenant) for rows in found.values() for note in rows.notes)
     notes = (*noted, *chosen.notes(query), *trace.notes)
-    return Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
+    answer = Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
+    return answer.of(trace.tenant)
 
 
 def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:

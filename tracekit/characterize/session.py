@@ -9,10 +9,11 @@ In addition to the tables of the Trace, a query's connection has those of the fo
     trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
                                                             the list next to the log that gives them, NULL: none
     trace_tenant(ingested)                                  one row: whether vc is the source's own unit of division
-    gpu_parts(profile, share)                               the part of its GPU that each MIG profile is [0..1] one view
-    for each file in queries/views/ whose tables exist the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
-    the macros is_failed(status) and is_unsuccessful(status): whether the status is in that group of
-    `schema.STATUS_GROUPS`; NULL if it is missing or 'unknown'
+    gpu_parts(profile, share)                               the share of a GPU that each MIG profile has [0..1]
+    one view for each file in queries/views/                if the tables that the view reads exist
+    percentiles(x)                                          a macro: the quantiles 0, 0.01, ..., 1 as a list
+    is_failed(status), is_unsuccessful(status)              macros: whether the status is in that group of
+                                                            `schema.STATUS_GROUPS`; NULL if it is missing or 'unknown'
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import VIEW_PARTS, parse_query, read_sql, words_of
 from tracekit.errors import QueryError, nearest
 from tracekit.gpu_parts import SHARES_SQL, shares
-from tracekit.tenant import INGESTED
+from tracekit.tenant import INGESTED, VC
 from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
 
 @cache
 def _view(path: Path) -> Query:
-    return parse_query(read_sql(path), path, name=path.stem, parts=VIEW_PARTS)
+    return parse_query(VC.fill(read_sql(path)), path, name=path.stem, parts=VIEW_PARTS)
 
 
 class TraceDatabase:
@@ -257,7 +258,7 @@ class Session:
     engine : Engine, optional
         Engine that answers queries; DuckDB by default. `connect` always returns a DuckDB connection.
     alone : bool
-        Whether to use a separate DuckDB instance, so that it can be locked.
+        Whether to use a separate DuckDB instance, which can be locked.
     """
 
     def __init__(

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracekit.characterize.query import words_of
+from tracekit.characterize.query import find_query, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import duckdb
     import polars as pl
@@ -55,6 +55,30 @@ class TimelineTable:
     need more of the trace are passed in (`tracekit.characterize.engines.spark.by_cluster`)."""
     params: tuple[Param, ...] = ()
     """Parameters. A query may declare the same parameter with its own default."""
+
+    def no_rows(self) -> pl.DataFrame:
+        """Return a frame without rows, with types by unit; numbers are 64-bit floats by default."""
+        import polars as pl
+
+        whole = dict.fromkeys(("nodes", "number", "us"), pl.Int64())
+        types = {"text": pl.String(), "UTC": pl.Datetime("us"), "true or false": pl.Boolean(), **whole}
+        return pl.DataFrame(schema={column.name: types.get(column.unit, pl.Float64()) for column in self.columns})
+
+
+def timeline_of(
+    query: str, *, also_columns: Iterable[AnswerColumn] = (), without: Iterable[str] = (), **fields: Any
+) -> TimelineTable:
+    """Return a timeline whose columns and parameters are those of the query that shows it.
+
+    `without` names columns and parameters that only the SQL of the query has; `fields` are the other fields.
+    """
+    shown = find_query(query)
+    return TimelineTable(
+        columns=(*also_columns, *(column for column in shown.columns if column.name not in without)),
+        params=tuple(param for param in shown.params if param.name not in without),
+        rule=f"The query {query} shows these rows and explains how they are computed.",
+        **fields,
+    )
 
 
 _MODULES = {

@@ -33,7 +33,7 @@ def _show(trace: Trace) -> None:
     print_table(("source file", "bytes", "records", "kept", "rejected"), files)
     print_table(("table", "rows", "bytes"), [(n, t.rows, t.bytes) for n, t in manifest.tables.items()])
     able = [
-        (name, c.available, c.coverage, " to ".join(c.window) if c.window else None, trace.tenant.words(c.note))
+        (name, c.available, c.coverage, " to ".join(c.window) if c.window else None, c.note)
         for name, c in manifest.capabilities.items()
     ]
     window = "window (UTC)" if manifest.time_base == "absolute" else f"window ({manifest.time_base} times)"

@@ -137,9 +137,8 @@ def query(
             engine=runs,
             intervals=intervals,
         )
-        answer = found.named(chosen.tenant)
-        write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
-        print_notes((*source.notes, *answer.notes))
+        write_frame(_with_ends(found) if intervals else found.frame, form, file, force=force)
+        print_notes((*source.notes, *found.notes))
         if published:
             _show_published(chosen, asked, found, memory_limit, table=form == "table")
 

@@ -74,7 +74,7 @@ def _local(time: dt.datetime, zone: ZoneInfo) -> tuple[int, int]:
     return there.year, there.month
 
 
-# Round exact amounts so that they add up to the rounded total.
+# Round exact amounts that must add up to the rounded total.
 
 
 def rounded(amount: Fraction, digits: int) -> Decimal:
@@ -252,7 +252,6 @@ def make_bill(
     month: str | None = None,
     rule: str = "stated",
     session: Session | None = None,
-    memory_limit: str | None = None,
 ) -> Bill:
     """Return the cost of the GPU-hours of a Trace.
 
@@ -270,18 +269,14 @@ def make_bill(
         Which attempts count as failed: those with a failure status ('stated'), or also those of unknown end that were
         tried again ('retried').
     session : Session, optional
-        Databases and timelines shared with queries of the same Trace.
-    memory_limit : str, optional
-        Memory limit of DuckDB before it spills to disk, such as '2GB'.
+        Databases and timelines shared with queries of the same Trace, including the memory limit.
 
     Raises
     ------
-    UsageError
-        The memory limit is not a size.
     DamagedTraceError
         A table cannot be read.
     """
-    session = session or Session(trace, memory_limit)
+    session = session or Session(trace)
     with session.connect(_TABLES, _SQL) as con:
         ends = con.execute(
             "SELECT min(start_time - to_microseconds(CAST(round(coalesce(wait_s, 0) * 1000000) AS BIGINT))),"
@@ -379,7 +374,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
 
 
 def _apportioned(amounts: Sequence[Fraction | None], digits: int) -> list[Decimal | None]:
-    """Return amounts rounded so that they add up; unknown amounts stay unknown."""
+    """Return rounded amounts that add up to the rounded total; unknown amounts stay unknown."""
     parts = iter(apportion([amount for amount in amounts if amount is not None], digits))
     return [None if amount is None else next(parts) for amount in amounts]
 

@@ -1,4 +1,4 @@
-"""The dimensions by which GPU-hours of jobs can be broken down."""
+"""The job columns that can break down GPU-hours."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from tracekit.errors import UsageError, nearest
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["DIMENSIONS", "check_dimension", "first_known"]
-
 DIMENSIONS = ("user", "account", "partition", "qos", "gpu_model", "vc", "cluster")
-"""Columns of jobs by which GPU-hours can be broken down."""
+"""Job columns that can break down GPU-hours."""
 
 
 def known_dimensions(trace: Trace) -> tuple[str, ...]:
@@ -21,10 +19,8 @@ def known_dimensions(trace: Trace) -> tuple[str, ...]:
 
     if not trace.has("jobs"):
         return ()
-    found = (
-        trace.scan("jobs").select(pl.col(name).is_not_null().any() for name in DIMENSIONS).collect(engine="streaming")
-    )
-    known = {name for name in DIMENSIONS if found[name][0]}
+    known = {name for name, share in trace.known_dimensions().items() if share}
+    known |= {"cluster"} if trace.clusters else set()
     if trace.has("nodes") and trace.has("placements"):
         # The GPU model of a job can come from its nodes.
         models = trace.scan("nodes").select(pl.col("gpu_model").is_not_null().any()).collect(engine="streaming")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tracekit.gpu_hours.bill import Bill
     from tracekit.trace import Trace
 
-__all__ = ["Efficiency", "efficiency"]
-
 
 _LIST = "utilization/jobs_to_look_at"
 

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from tracekit.anonymous import HiddenTrace
     from tracekit.errors import UsageError
 
-__all__ = ["Price", "Prices", "prices_of", "read_prices"]
-
 _MOST = 1_000_000
-"""Maximum price; a higher one must be a typing error."""
+"""Maximum price; a higher price must be a typing error."""
 _DIGITS = 6
 """Maximum decimal places of a price."""
 _FIRST, _LAST = dt.datetime.min, dt.datetime.max
@@ -78,12 +76,12 @@ class Price:
 
     @property
     def names(self) -> int:
-        """How many of GPU model, partition and time the price names."""
+        """Number of restrictions that the price names, out of GPU model, partition and time."""
         timed = self.since != _FIRST or self.until != _LAST
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
     def fits(self, gpu_model: str | None, partition: str | None) -> bool:
-        """Return whether the price fits GPU-hours of a model, in lower case, in a partition."""
+        """Return whether the price applies to GPU-hours of a model (in lower case) in a partition."""
         return self.gpu_model in (None, gpu_model) and self.partition in (None, partition)
 
 
@@ -218,5 +216,5 @@ def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
 
 
 def _both(one: str | None, other: str | None) -> bool:
-    """Return whether both are named and differ, so that nothing fits both."""
+    """Return whether both are named and differ, in which case no GPU-hour fits both."""
     return one is not None and other is not None and one != other

@@ -15,7 +15,6 @@ from tracekit.calibration.workbench import UNNAMED
 from tracekit.faults import Fault, Faults
 from tracekit.replay.policy_words import spoken
 from tracekit.replay.results.recorded_times import TWIN
-from tracekit.tenant import INGESTED
 from tracekit.text import alike_durations, count, duration, percent, shorten
 from tracekit.version import __version__
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.effects import Effect, ExpectedChange, Losses, UntoldEffect
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.replay.results.effects import Support
-    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 
@@ -74,7 +72,7 @@ def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None
     guideline cannot be written, its entry says so and `faults` records it.
     """
     faults = Faults() if faults is None else faults
-    entries = [_written(j, trace, faults) for j in judged]
+    entries = [_written(j, faults) for j in judged]
     return {
         "format": FORMAT,
         "version": 1,
@@ -86,35 +84,23 @@ def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None
     }
 
 
-def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
-    entry = faults.run(f"the text of the guideline {judged.guideline.id}", _in_site_words, judged, trace)
+def _written(judged: Judgement, faults: Faults) -> dict[str, Any]:
+    entry = faults.run(f"the text of the guideline {judged.guideline.id}", _entry, judged)
     if isinstance(entry, Fault):
-        return _in_site_words(Judgement(judged.guideline, "cannot tell", (entry.remark,)), trace)
+        return _entry(Judgement(judged.guideline, "cannot tell", (entry.remark,)))
     return entry
 
 
-def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
-    """Return an entry that uses the site's word for tenants; text from replays uses the word from the ingest.
-
-    A value that JSON cannot represent raises an error here, so it costs one guideline and not the whole document.
-    """
-    units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested_tenant)
-    entry = _entry(judged, trace.tenant)
-    entry = {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
-    orjson.dumps(entry)
-    return entry
-
-
-def _entry(judged: Judgement, tenant: Tenant) -> dict[str, Any]:
+def _entry(judged: Judgement) -> dict[str, Any]:
     guideline, holds = judged.guideline, judged.verdict == "holds"
-    return {
+    entry = {
         "id": guideline.id,
         "title": guideline.title,
         "question": guideline.question,
         "verdict": judged.verdict,
         "why": list(judged.why),
         "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
-        "finding": None if judged.finding is None else _finding(guideline, judged.finding, tenant),
+        "finding": None if judged.finding is None else _finding(guideline, judged.finding),
         "advice": (_own_text(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
         "losses": None if judged.losses is None else _losses(judged.losses),
@@ -125,6 +111,9 @@ def _entry(judged: Judgement, tenant: Tenant) -> dict[str, Any]:
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
+    # A value that JSON cannot represent raises an error here, so it costs one guideline and not the whole document.
+    orjson.dumps(entry)
+    return entry
 
 
 def _own_text(finding: Finding | None, name: str) -> str:
@@ -147,7 +136,7 @@ def _threshold(guideline: Guideline, k: int, finding: Finding | None) -> dict[st
     }
 
 
-def _finding(guideline: Guideline, finding: Finding, tenant: Tenant) -> dict[str, Any]:
+def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
     numbers = [
         {
             "key": measure.key,
@@ -164,10 +153,7 @@ def _finding(guideline: Guideline, finding: Finding, tenant: Tenant) -> dict[str
         "text": (finding.text or guideline.finding).format(**words),
         "numbers": numbers,
         "rows_title": finding.rows_title or None,
-        "rows": [
-            {tenant.column if name == INGESTED else name: _cell(value) for name, value in row.items()}
-            for row in finding.rows[:_ROWS]
-        ],
+        "rows": [{name: _cell(value) for name, value in row.items()} for row in finding.rows[:_ROWS]],
         "rows_left_out": max(0, len(finding.rows) - _ROWS),
         "notes": [shorten(note, 600) for note in dict.fromkeys(finding.notes)],
     }

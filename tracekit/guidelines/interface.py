@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.losses import LossChange
     from tracekit.calibration.rules import Rules
     from tracekit.replay.assumptions.models import Models
+    from tracekit.tenant import Tenant
 
 __all__ = [
     "GUIDELINES",
@@ -221,6 +222,17 @@ class Guideline:
     trial: Trial | LossTrial | None = None
     no_trial: str = ""
     """Why a replay cannot try the advice; required if there is no trial."""
+
+    def of(self, tenant: Tenant) -> Guideline:
+        """Return this guideline in the site's words."""
+        fill = tenant.fill
+        return replace(
+            self,
+            question=fill(self.question),
+            measures=tuple(replace(m, what=fill(m.what), n_of=fill(m.n_of)) for m in self.measures),
+            finding=fill(self.finding),
+            advice=fill(self.advice),
+        )
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

@@ -167,7 +167,7 @@ def judge_all(
     faults = Faults() if faults is None else faults
     chosen = [GUIDELINES.find(name) for name in only] if only else list(GUIDELINES.all().values())
     judged = []
-    for guideline in sorted(chosen, key=lambda g: g.id):
+    for guideline in sorted((g.of(evidence.trace.tenant) for g in chosen), key=lambda g: g.id):
         if progress is not None:
             progress.stage(guideline.title)
         judged.append(judge(guideline, evidence, twins, faults))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.tenant import Tenant
 
 
 class _Measure(NamedTuple):
@@ -36,12 +37,12 @@ _MEASURES = {
     "run_time": _Measure(_JOBS, "how long jobs ran", _known("run_s IS NOT NULL")),
     "gpu_count": _Measure(_JOBS, "how many GPUs jobs asked for", _known("gpu_count IS NOT NULL")),
     "node_count": _Measure(_JOBS, "how many nodes jobs ran on", _known("node_count IS NOT NULL")),
-    "tenants": _Measure(_JOBS, "which VC a job belongs to", _known("vc IS NOT NULL")),
+    "tenants": _Measure(_JOBS, "which {tenant.one} a job belongs to", _known("vc IS NOT NULL")),
     "users": _Measure(_JOBS, "who submitted a job", _known('"user" IS NOT NULL')),
     "statuses": _Measure(_JOBS, "how jobs ended", _known("status IS NOT NULL AND status <> 'unknown'")),
     "gpu_model": _Measure(_JOBS, "which GPU model a job had or asked for", _known("gpu_model IS NOT NULL")),
     "nodes": _Measure(("nodes",), "which machines exist", _known("gpu_count IS NOT NULL")),
-    "capacity": _Measure(("capacity",), "GPUs of VCs through time", "1.0", *_TIMES),
+    "capacity": _Measure(("capacity",), "GPUs of {tenant.many} through time", "1.0", *_TIMES),
     "placement": _Measure(
         ("attempts", "placements"),
         "which machines an attempt ran on",
@@ -64,9 +65,9 @@ _MEASURES = {
 
 
 def measure_capabilities(
-    con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
+    con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, tenant: Tenant, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace.
+    """Return every capability of a Trace, with notes in the words of its tenant.
 
     Parameters
     ----------
@@ -76,6 +77,8 @@ def measure_capabilities(
         Names of its tables.
     frame : TimeFrame
         How its times are interpreted.
+    tenant : Tenant
+        The column that separates teams, and the site's word for it.
     retries : bool
         Whether the source records all attempts.
     """
@@ -86,7 +89,7 @@ def measure_capabilities(
         columns = ", ".join(part for m in of_table.values() for part in (m.share, m.first, m.last))
         row = con.execute(f"SELECT {columns} FROM {table}").fetchall()[0]
         read |= {name: row[3 * place : 3 * place + 3] for place, name in enumerate(of_table)}
-    found = {name: _capability(measure, read.get(name)) for name, measure in _MEASURES.items()}
+    found = {name: _capability(read.get(name), tenant.fill(measure.meaning)) for name, measure in _MEASURES.items()}
     recorded = "attempts" in tables and retries
     found["retries"] = Capability(
         recorded, note="" if recorded else "the source records no attempts; one is derived for each started job"
@@ -97,12 +100,12 @@ def measure_capabilities(
     return {name: found[name] for name in CAPABILITIES}
 
 
-def _capability(measure: _Measure, read: tuple[Any, ...] | None) -> Capability:
-    """Return a capability from its measured share and time window; `read` is None if a needed table is missing."""
+def _capability(read: tuple[Any, ...] | None, meaning: str) -> Capability:
+    """Return a capability from its measured share and window; `read` is None if a table that it needs is missing."""
     if read is None:
-        return Capability(available=False, note=f"the source does not record {measure.meaning}")
+        return Capability(available=False, note=f"the source does not record {meaning}")
     share, first, last = read
     if not share:
-        return Capability(available=False, coverage=0.0, note=f"the source does not record {measure.meaning}")
+        return Capability(available=False, coverage=0.0, note=f"the source does not record {meaning}")
     window = None if first is None or last is None else (first.isoformat(), last.isoformat())
-    return Capability(available=True, coverage=min(1.0, round(float(share), 6)), window=window, note=measure.meaning)
+    return Capability(available=True, coverage=min(1.0, round(float(share), 6)), window=window, note=meaning)

@@ -15,9 +15,9 @@ from tracekit.ingest.sink import join_errors, no_rows
 from tracekit.outputs import output_errors, real_path
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings
-from tracekit.tables.cutting import Part, cut_table, list_parts, write_parts
 from tracekit.tables.parquet import files_sql
 from tracekit.tables.partitions import JOB_TABLES, PARTITIONED_TABLES, SAMPLE_TABLES, is_large
+from tracekit.tables.writing import Part, cut_table, list_parts, write_parts
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 

@@ -19,10 +19,10 @@ from tracekit.errors import TraceError
 from tracekit.ingest.companion import LISTS
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.merge_jobs import JOB_TABLES
-from tracekit.tables.cutting import row_sql
 from tracekit.tables.parquet import files_sql
 from tracekit.tables.partitions import JOB_TABLES as CUT_WITH_JOBS
 from tracekit.tables.partitions import SAMPLE_TABLES, table_files
+from tracekit.tables.writing import row_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

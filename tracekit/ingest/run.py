@@ -33,6 +33,7 @@ from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings, merge_settings
 from tracekit.tables.parquet import files_sql
+from tracekit.tenant import tenant_of
 from tracekit.trace import is_trace
 from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
@@ -292,13 +293,13 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
 
 def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
     """Run the checks and measure the capabilities on the finished tables in parallel."""
-    tables = set(manifest.tables)
+    tables, tenant = set(manifest.tables), tenant_of(manifest.format, manifest.options)
     with sink.database() as database, database.connect() as con, database.connect() as other:
         for table in tables:
             files = files_sql(sink.writer.files(table))
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, hive_partitioning = false)")
         with ThreadPoolExecutor(1, thread_name_prefix="tracekit-measure") as thread:
-            measured = thread.submit(measure_capabilities, other, tables, frame, retries=sink.retries)
+            measured = thread.submit(measure_capabilities, other, tables, frame, tenant, retries=sink.retries)
             run_common_checks(con, tables, sink)
             count_rejected_hours(con, tables, sink)
             manifest.capabilities = measured.result()

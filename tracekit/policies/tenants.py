@@ -134,7 +134,7 @@ class FairShare(Policy):
 
     card: ClassVar[Card] = Card(
         name="fair-share",
-        title="the tenant (VC or user) with the fewest GPUs for its weight goes next",
+        title="the team or user with the fewest GPUs for its weight goes next",
         rule=(
             "Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among "
             "equals to the tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop the "
@@ -289,7 +289,7 @@ class Philly(Policy):
 
     card: ClassVar[Card] = Card(
         name="philly",
-        title="VCs may use idle GPUs beyond their quotas and must give them back (Philly)",
+        title="teams may use idle GPUs beyond their quotas and must give them back (Philly)",
         rule=(
             "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in submission order, "
             "and later jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When "
@@ -371,7 +371,7 @@ class Kueue(Policy):
 
     card: ClassVar[Card] = Card(
         name="kueue",
-        title="quotas of VCs that lend and borrow idle GPUs (Kueue)",
+        title="quotas that lend and borrow idle GPUs (Kueue)",
         rule=(
             "Every VC is a queue with its own quota; its jobs are ordered by priority, then submission. In a cycle "
             "each queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
@@ -491,7 +491,7 @@ class HiveD(Policy):
 
     card: ClassVar[Card] = Card(
         name="hived",
-        title="each VC has its own blocks of GPUs, according to its quota (HiveD)",
+        title="each team has its own blocks of GPUs, according to its quota (HiveD)",
         rule=(
             "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a share in proportion to "
             "its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the "

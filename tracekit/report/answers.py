@@ -11,9 +11,7 @@ from tracekit.faults import Fault, Faults
 from tracekit.report.commands import query_command
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
-from tracekit.report.site_words import unit_of
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.session import Session
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
-    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 _COMMAND_LIMIT = 2000
@@ -37,7 +34,8 @@ def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
     """Return the known numbers, by metric, of answers with one metric per row (overview/summary by default)."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
-    return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
+    # Tenants that are users have a metric of the same name, which follows the users.
+    return {row["metric"]: row["value"] for row in reversed(rows) if row["value"] is not None}
 
 
 def answer_info(
@@ -55,9 +53,7 @@ def answer_info(
     If writing the sentence fails, its text says so and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
-    unit = unit_of(answer.question.kind, facts)
-    named, rows = answer.named(unit), answer.rows(ROW_LIMIT)
-    question = answer.question
+    question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
     # Only query answers can be too long to write a sentence from all rows.
     said = faults.run(
@@ -67,26 +63,22 @@ def answer_info(
         "name": question.name,
         "group": question.group,
         "kind": question.kind,
-        "title": unit.words(question.title),
-        "question": question_of(question.name, unit.words(question.question), facts),
+        "title": question.title,
+        "question": question_of(question.name, question.question, facts),
         "paper": question.paper,
         "finding": f"The sentence could not be made: {said.reason}." if isinstance(said, Fault) else said,
-        "columns": column_infos(named, unit),
-        "rows": _worded(named.rows(ROW_LIMIT), named, unit),
+        "columns": column_infos(answer),
+        "rows": rows,
         "row_count": answer.frame.height,
         "params": [
-            {
-                "name": p.name,
-                "value": text.plain(answer.params.get(p.name, p.default)),
-                "meaning": unit.words(p.meaning),
-            }
+            {"name": p.name, "value": text.plain(answer.params.get(p.name, p.default)), "meaning": p.meaning}
             for p in question.params
         ],
-        "notes": [text.cut(unit.words(note), 1000) for note in [*answer.notes, *filter(None, [remark])]],
+        "notes": [text.cut(note, 1000) for note in [*answer.notes, *filter(None, [remark])]],
         "coverage": dict(answer.coverage),
         "intervals": _intervals(answer),
-        "definition": unit.words(question.rule),
-        "sql": unit.sql(query.sql) if query else "",
+        "definition": question.rule,
+        "sql": query.sql if query else "",
         "commands": [
             text.cut(line, _COMMAND_LIMIT)
             for line in ((query_command(answer, query, trace.tenant_column),) if query else answer.commands)
@@ -98,19 +90,11 @@ def answer_info(
     }
 
 
-def _worded(rows: list[Row], answer: Answer, unit: Tenant) -> list[Row]:
-    """Return replay rows with the site's word for a tenant, because these rows contain tracekit's own sentences."""
-    own = [c.name for c in answer.question.columns if c.unit == "sentence"]
-    if answer.question.kind != "replay" or not own or unit.one == VC.one:
-        return rows
-    return [{**row, **{name: unit.words(row[name]) for name in own if isinstance(row.get(name), str)}} for row in rows]
-
-
-def column_infos(answer: Answer, unit: Tenant = VC) -> list[ColumnInfo]:
+def column_infos(answer: Answer) -> list[ColumnInfo]:
     """Return the columns of an answer; columns that its question does not describe have only a name."""
     described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
     columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
-    return [{"name": name, "unit": of, "meaning": unit.words(meaning)} for name, of, meaning in columns]
+    return [{"name": name, "unit": of, "meaning": meaning} for name, of, meaning in columns]
 
 
 def _intervals(answer: Answer) -> list[IntervalInfo]:
@@ -139,7 +123,6 @@ def _about_jobs(question: Question) -> bool:
 
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
     """Return an unanswered question in the form of report.json."""
-    unit = unit_of(unanswered.question.kind, facts)
     reasons = unanswered.reasons
     # The reason given for a missing capability already explains why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
@@ -147,8 +130,8 @@ def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo
         shown = ["The trace has no jobs."]
     return {
         "name": unanswered.name,
-        "title": unit.words(unanswered.question.title),
-        "question": unit.words(unanswered.question.question),
-        "reasons": [text.cut(unit.words(r), 1000) for r in shown],
+        "title": unanswered.question.title,
+        "question": unanswered.question.question,
+        "reasons": [text.cut(r, 1000) for r in shown],
         "failed": unanswered.failed,
     }

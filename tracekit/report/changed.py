@@ -16,6 +16,7 @@ from tracekit.characterize.changes.periods import rule
 from tracekit.characterize.intervals import FEW
 from tracekit.report.answers import rows_of
 from tracekit.report.phrases import gpu_jobs
+from tracekit.tenant import VC
 from tracekit.text import alike_durations, count, counted, quantity, shorten, signed_percent
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row, Unanswered
     from tracekit.characterize.changes import Changes
     from tracekit.report.structure import ChangedRow, WhatChanged
+    from tracekit.tenant import Tenant
 
 
 _C = AnswerColumn
@@ -68,17 +70,18 @@ MEASURES = Question(
 BY_VC = Question(
     name="change/by_vc",
     kind="comparison",
-    title="What changed, by virtual cluster",
-    question="Which virtual clusters have changed since the earlier period?",
-    rule="Measures as in change/measures. Virtual clusters with fewer than 30 jobs on a side are left out. If more than"
-    f" 50 remain, the 50 with most jobs are shown. Virtual clusters with the same name are combined. {RULE}",
-    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
+    title="What changed, by {tenant.spelled}",
+    question="Which {tenant.spelled_many} have changed since the earlier period?",
+    rule="Measures as in change/measures. {tenant.Spelled_many} with fewer than 30 jobs on a side are left out. If more"
+    " than 50 remain, the 50 with most jobs are shown. {tenant.Spelled_many} with the same name are combined."
+    f" {RULE}",
+    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "{tenant.spelled}"), *_VALUES),
 )
 COMPARED = (MEASURES, BY_VC)
 """The questions that a report asks about two periods."""
 
 
-def changed_answers(found: Changes) -> list[Answer | Unanswered]:
+def changed_answers(found: Changes, tenant: Tenant = VC) -> list[Answer | Unanswered]:
     """Return the answers to `COMPARED`; virtual clusters are included only if any were compared."""
     by_vc = found.frame.filter(pl.col("of") == "vc").rename({"scope": "vc"})
     classes = found.frame.filter(pl.col("of") == "gpu_class")["scope"].unique().to_list()
@@ -94,8 +97,16 @@ def changed_answers(found: Changes) -> list[Answer | Unanswered]:
     if by_vc.height:
         answers.append(Answer(BY_VC, by_vc.select(c.name for c in BY_VC.columns), notes=found.notes[:1]))
     else:
-        answers.append(BY_VC.unanswered("No virtual cluster has 30 jobs in both periods."))
+        answers.append(BY_VC.unanswered(f"No {tenant.spelled} has 30 jobs in both periods."))
     return answers
+
+
+def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
+    """Return the rows of the answers to `COMPARED`; a row about a tenant has it in `tenant`, and no scope."""
+    found = answers.get(_BY_VC)
+    column = found.frame.columns[1] if found is not None else ""
+    by_vc = [{**row, "tenant": row[column], "scope": None} for row in rows_of(answers, _BY_VC)]
+    return [*rows_of(answers, _MEASURES), *by_vc]
 
 
 MOST = 6
@@ -132,7 +143,7 @@ def what_changed(answers: Mapping[str, Answer], unanswered: Sequence[Unanswered]
     if found is None:
         why = next((u.reasons[0] for u in unanswered if u.name == _MEASURES), None)
         return None if why is None else {**more, "text": why}
-    rows = [*rows_of(answers, _MEASURES), *rows_of(answers, _BY_VC)]
+    rows = changed_rows(answers)
     return {
         **more,
         "text": _words(rows, _CHANGED),
@@ -150,7 +161,7 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     first : str
         Name of the trace that the others are compared with.
     others : mapping of str to sequence of dict, or str
-        For each name, the rows of change/measures and change/by_vc, or the reason why there are none.
+        For each name, the `changed_rows`, or the reason why there are none.
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
@@ -305,5 +316,4 @@ def _values(values: Sequence[float | None], unit: str) -> list[str]:
 def _name(row: Row) -> str:
     if whole_log(row):
         return str(row["measure"])
-    part = row["vc"] if row.get("scope") is None else row["scope"]
-    return f"{row['measure']} of {shorten(str(part), 30)}"
+    return f"{row['measure']} of {shorten(str(row.get('tenant', row['scope'])), 30)}"

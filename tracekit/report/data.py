@@ -228,13 +228,13 @@ def build_report(
         "capacity": capacity,
         "gpu_totals": faults.run_or([], "the table of GPU numbers", gpu_totals, found, capacity, replay),
         "release": faults.run_or(None, "the published numbers", lambda: release_info(release_of(trace))),
-        "parts": faults.run_or(None, "the choice of parts", parts_info, parts, found.get(FIRST)),
+        "parts": faults.run_or(None, "the choice of parts", parts_info, parts, found.get(FIRST), facts.tenant),
         "sections": _sections(infos, facts),
         "unanswered": [unanswered_info(u, facts) for u in unanswered],
         "workload": workload,
-        "replay": facts.ingested.document(replay),
+        "replay": replay,
         "guidelines": guidelines,
-        "quality": facts.ingested.document(quality_info),
+        "quality": quality_info,
         "faults": fault_infos(faults),
     }
 

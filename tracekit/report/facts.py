@@ -10,6 +10,8 @@ from tracekit.tenant import VC, Tenant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.answer import Kind
+
 
 @dataclass(frozen=True)
 class TelemetryCoverage:
@@ -68,6 +70,10 @@ class TraceFacts:
     """Columns that distinguish the rows of utilization/efficiency."""
     last_submission: str | None = None
     """Time of the last submission (ISO); later rows show the logged jobs draining, not how full the cluster was."""
+
+    def tenant_of(self, kind: Kind) -> Tenant:
+        """Return the tenant of a kind of answer: replays and fits keep the tenant set at ingest."""
+        return self.ingested if kind in {"replay", "fit"} else self.tenant
 
     @property
     def clocked(self) -> bool:

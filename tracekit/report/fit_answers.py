@@ -31,11 +31,13 @@ from tracekit.report.fit_curves import (
 )
 from tracekit.report.phrases import gpu_jobs
 from tracekit.report.structure import WORKLOAD
+from tracekit.tenant import VC
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
     from tracekit.answer import Unanswered
     from tracekit.fit.model import WorkloadModel
+    from tracekit.tenant import Tenant
 
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -59,11 +61,11 @@ _PROCESS_RULE = (
     " compared with simulated Poisson processes that use the log's clock; their median is about 1, or less if the clock"
     " is so coarse that several batches fall into one step. p is the share of simulations that are at least as far off"
     " (for hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded whatever its BIC, and the"
-    " other process with the lower BIC is chosen. Sessions are another model: jobs of one user (of one VC if users are"
-    " unknown) that are submitted in quick succession. If the log has sessions, both they and the process are fitted to"
-    " the first half of the batches and compared with the second half. The distance is the mean difference in the"
-    " variation of gaps and of hourly counts (both as logarithms), in the correlation of successive hours, and in how"
-    " often the next batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n -"
+    " other process with the lower BIC is chosen. Sessions are another model: jobs of one user (of one {tenant.one} if"
+    " users are unknown) that are submitted in quick succession. If the log has sessions, both they and the process are"
+    " fitted to the first half of the batches and compared with the second half. The distance is the mean difference in"
+    " the variation of gaps and of hourly counts (both as logarithms), in the correlation of successive hours, and in"
+    " how often the next batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n -"
     " 2 log L, where k is the number of free parameters; BICs of rates cannot be compared with BICs of processes."
 )
 
@@ -186,7 +188,7 @@ def _trend(model: WorkloadModel) -> str:
     return text
 
 
-def process_answer(model: WorkloadModel) -> Answer | Unanswered:
+def process_answer(model: WorkloadModel, tenant: Tenant = VC) -> Answer | Unanswered:
     """Return the tests against Poisson, the candidate processes, and the parameters of the chosen process."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
@@ -227,7 +229,7 @@ def process_answer(model: WorkloadModel) -> Answer | Unanswered:
         measured = {"measure": f"BIC, of rates: {_KIND_WORDS[kind]}", "value": bic}
         verdict = "chosen" if chosen else None
         rows.append({"part": "rate", "name": kind, **measured, "decides": chosen, "verdict": verdict})
-    notes = _process_notes(arrivals["process"], parameters)
+    notes = _process_notes(arrivals["process"], parameters, tenant)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
         notes.append("compare a BIC only with BICs of the same kind: processes with processes, rates with rates")
     return PROCESS.answered(rows, notes)
@@ -289,11 +291,12 @@ def _of_sessions(sessions: dict[str, Any]) -> list[tuple[str, str, float]]:
     ]
 
 
-def _process_notes(process: str, parameters: dict[str, float]) -> list[str]:
+def _process_notes(process: str, parameters: dict[str, float], tenant: Tenant) -> list[str]:
     if process == "poisson":
         return []
     if process == "sessions":
-        return ["a session is a series of jobs that one user (or VC if users are unknown) submits in quick succession"]
+        who = f"one user (or {tenant.one} if users are unknown)"
+        return [f"a session is a series of jobs that {who} submits in quick succession"]
     meaning = (
         "MMPP stands for Markov-modulated Poisson process: the rate switches at random between two states, and within"
         " each state batches arrive independently of each other"
@@ -359,7 +362,7 @@ _FAMILY_RULE = (
     " A-D the Anderson-Darling statistic. p is the share of samples drawn from the family, and fitted again, that fit"
     " no better than an equally large sample of the log's jobs, which itself counts as one of them. Groups of fewer"
     " than 200 jobs are pooled. workload.json has all families with parameters, standard errors and log-likelihoods,"
-    " and the virtual clusters."
+    " and the {tenant.spelled_many}."
 )
 _MATCH_RULE = (
     "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs. Jobs with an unknown end (still running or"
@@ -411,9 +414,9 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
 """The questions that a report asks about a fitted model."""
 
 
-def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
+def fitted_answers(model: WorkloadModel, tenant: Tenant = VC) -> list[Answer | Unanswered]:
     """Return the answers to `FITTED`; if something could not be fitted, its question is unanswered with the reason."""
-    return [_family(model), _match(model), rate_answer(model), process_answer(model), scores_answer(model)]
+    return [_family(model), _match(model), rate_answer(model), process_answer(model, tenant), scores_answer(model)]
 
 
 def _groups(model: WorkloadModel) -> list[dict[str, Any]]:

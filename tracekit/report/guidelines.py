@@ -8,7 +8,7 @@ from tracekit import text
 from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import expected_text
 from tracekit.report.summary import undecided
-from tracekit.tenant import INGESTED, VC
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def _details(rows: list[Mapping[str, Any]], tenant: Tenant) -> dict[str, Any]:
     """Return the rows of a finding as a table."""
     names = list(rows[0]) if rows else []
     numbers = [any(isinstance(r[n], int | float) and not isinstance(r[n], bool) for r in rows) for n in names]
-    heads = [text.heading(n, None) if n != INGESTED else (tenant.head, "") for n in names]
+    heads = [text.heading(n, None) if n != tenant.column else (tenant.head, "") for n in names]
     return {
         "columns": [{"head": h, "unit": u, "number": k} for (h, u), k in zip(heads, numbers, strict=True)],
         "rows": [[text.quantity(row[n], None, n) for n in names] for row in rows],

@@ -19,7 +19,6 @@ from tracekit.faults import Fault, Faults
 from tracekit.report.charts import Mark
 from tracekit.report.data import trace_facts
 from tracekit.report.sections.interface import charts
-from tracekit.report.site_words import with_unit
 from tracekit.report.theme import chart_config, colour_value, pale_value
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def charts_of(report: Report) -> dict[str, list[AltairChart]]:
 
 
 def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[AltairChart]:
-    drawn = charts(answer["name"], with_unit(answer, facts)["rows"], facts)
+    drawn = charts(answer["name"], answer["rows"], facts)
     return [in_altair(chart, answer["question"]) for chart in drawn]
 
 

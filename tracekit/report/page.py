@@ -22,7 +22,6 @@ from tracekit.report.guidelines import guidelines_view
 from tracekit.report.parts import filters_of_page, moments, narrows, parts_for_page
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import charts, glossary
-from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.spreads import DISTRIBUTION
 from tracekit.report.table_view import table_view
 from tracekit.report.telling import all_zero
@@ -83,7 +82,6 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
 
 def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
-    report = _with_units(report, facts)
     answers = [a for s in report["sections"] for a in s["answers"]]
     by_name = {a["name"]: a["rows"] for a in answers}
     made = {STRIP: faults.run("the strip through time", _strip, by_name, facts)}
@@ -178,18 +176,12 @@ def _view_or_fault(
 
     def view() -> dict[str, Any]:
         chosen = _chosen(answer, places, facts)
-        return _answer_view(answer, drawn, rows, chosen, unit_of(answer["kind"], facts), links=links)
+        return _answer_view(answer, drawn, rows, chosen, facts.tenant_of(answer["kind"]), links=links)
 
     found = faults.run(f"the numbers of {answer['name']}", view)
     if isinstance(found, Fault):
         return {**answer, "id": anchor(answer["name"]), "charts": [], "unmade": found}
     return {**found, "undrawn": undrawn, "unmade": None}
-
-
-def _with_units(report: Report, facts: TraceFacts) -> Report:
-    """Return a report with the tenant column renamed to `vc` in all answers, as charts, tables and filters expect."""
-    sections = [{**s, "answers": [with_unit(a, facts) for a in s["answers"]]} for s in report["sections"]]
-    return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
 
 
 _TABS = (

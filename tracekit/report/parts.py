@@ -12,10 +12,9 @@ import polars as pl
 from tracekit.report.axes import shown_time
 from tracekit.report.headline import AT_ONCE_S, FULL, HELD, LACKING, NO_GPU_JOBS, OF_PART, STATES, TAILS
 from tracekit.report.sections.interface import finding
-from tracekit.report.site_words import unit_of
 from tracekit.report.table_view import filters_of
 from tracekit.report.times import moment_words
-from tracekit.tenant import INGESTED
+from tracekit.tenant import INGESTED, VC
 from tracekit.text import cut
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, PartsInfo, PartSums, Report
+    from tracekit.tenant import Tenant
 
 
 PARTS = "overview/parts"
@@ -53,7 +53,7 @@ _SUMS: dict[str, pl.Expr] = {
 }
 
 
-def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo | None:
+def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenant = VC) -> PartsInfo | None:
     """Return the sums of `overview/parts` as embedded in a page; None if one of the answers is missing or empty.
 
     Names are replaced by numbers. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the
@@ -65,16 +65,20 @@ def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo 
         Answer to `PARTS`.
     through_time : Answer
         Answer to `overview/through_time`, which defines when spans begin and end.
+    tenant : Tenant
+        The tenant of the answers.
     """
     if answer is None or through_time is None:
         return None
     rows, spans = answer.frame, through_time.frame.filter(pl.col("period") == "span")
     if not rows.height or not spans.height:
         return None
-    names = {name: _most_first(rows, name) for name in (*DIMENSIONS, "user")}
+    columns = {name: name for name in (*DIMENSIONS, "user")}
+    columns[INGESTED] = INGESTED if INGESTED in rows.columns else tenant.column
+    names = {name: _most_first(rows, column) for name, column in columns.items()}
     coded = rows.with_columns(
         # -1 stands for values without a name and for jobs that ended after the last span.
-        *(_code(pl.col(name), known).alias(name) for name, known in names.items()),
+        *(_code(pl.col(columns[name]), known).alias(name) for name, known in names.items()),
         pl.col("span").fill_null(0).cast(pl.Int64) - 1,
     )
     kept = [name for name in DIMENSIONS if len(names[name]) > 1]
@@ -178,10 +182,13 @@ _OF_A_PART: Mapping[str, tuple[str, ...]] = {
 """Questions whose sentence also applies to a part, because it states a number instead of ranking the parts."""
 
 
-def narrows(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
-    """Return the filters that apply to an answer; replays may use a different tenant than the page."""
-    other = unit_of(answer["kind"], facts) != facts.tenant
-    return [name for name in filters_of(answer) if not (other and name == INGESTED)]
+def narrows(answer: AnswerInfo, facts: TraceFacts) -> dict[str, str]:
+    """Return the filters that apply to an answer, with their columns; replays may use a different tenant."""
+    tenant = facts.tenant_of(answer["kind"])
+    found = filters_of(answer, tenant)
+    if tenant != facts.tenant:
+        found.pop(INGESTED, None)
+    return found
 
 
 def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
@@ -190,8 +197,9 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     for name in ("cluster", "vc"):
         # Some values occur only in answers, such as values of jobs without GPUs.
         known = found.setdefault(name, [])
-        rows = (row for a in _answers(report) if name in narrows(a, facts) for row in a["rows"])
-        known += sorted({row[name] for row in rows if row[name] is not None}.difference(known))
+        columns = [(answer["rows"], narrows(answer, facts).get(name)) for answer in _answers(report)]
+        values = {row[column] for rows, column in columns if column is not None for row in rows}
+        known += sorted(values.difference([*known, None]))
     order = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
     return {name: found[name][:_CHOICES] for name in order if len(found.get(name, ())) > 1}
 
@@ -263,12 +271,12 @@ def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFac
     found: dict[str, dict[str, str]] = {}
     for answer in _answers(report):
         told = _OF_A_PART.get(answer["name"], ())
-        names = [name for name in narrows(answer, facts) if name in places and name in told]
-        if not names or answer["finding"] is None or answer["row_count"] > len(answer["rows"]):
+        columns = {name: c for name, c in narrows(answer, facts).items() if name in places and name in told}
+        if not columns or answer["finding"] is None or answer["row_count"] > len(answer["rows"]):
             continue
         groups: dict[str, list[Any]] = {}
         for row in answer["rows"]:
-            chosen = [f"{name} {places[name][row[name]]}" for name in names if row[name] in places[name]]
+            chosen = [f"{name} {places[name][row[c]]}" for name, c in columns.items() if row[c] in places[name]]
             for key in dict.fromkeys((*chosen, " ".join(chosen))):
                 if key:
                     groups.setdefault(key, []).append(row)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
     from tracekit.report.structure import PartInfo, ReplayInfo
+    from tracekit.tenant import Tenant
 
 
 # The twins of a log as answers of a report: how closely they match it, and what other policies would have done.
@@ -58,7 +59,7 @@ def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
         why = f"There is no twin of the log: {twins.reason}."
         return [question.unanswered(why) for question in (TWINS, QUEUE, EFFECTS)]
     left_out = [{"cluster": cut(name), "why_not": why} for name, why in twins.left_out.items()]
-    found = TWINS.answered([*(_twin(one) for one in twins.clusters), *left_out])
+    found = TWINS.answered([*(_twin(one, twins.trace.tenant) for one in twins.clusters), *left_out])
     queues = [
         queue_of(one.found, one.found.twin_s, one.found.unseen, _MOMENTS).select(
             pl.lit(one.found.name).alias("cluster"), "time", "recorded_gpus", twin_gpus="replayed_gpus"
@@ -68,13 +69,13 @@ def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
     return [found, Answer(QUEUE, pl.concat(queues)), _effects(twins)]
 
 
-def _twin(one: TwinReplays) -> dict[str, Any]:
+def _twin(one: TwinReplays, tenant: Tenant) -> dict[str, Any]:
     found, score = one.found, one.found.score
     keys = ("recorded_mean_s", "twin_mean_s", "ratio_low", "ratio_high", "agreeing_share", "unexplained_share")
     return {
         "cluster": found.name,
         "waiting_share": found.waiting_share,
-        "rules": found.settings.rules.words,
+        "rules": found.settings.rules.words(tenant),
         "grade": score.grade,
         "effects_told": found.why_no_effect is None,
         "scored_jobs": score.whole["jobs"],
@@ -245,7 +246,7 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
     info["notes"] += [f"the log ({RECORDED}): {value}" for value in recorded]
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     reason = f"there is no twin of the log: {twins.reason}; no effect is reported" if chosen is None else None
-    compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason)
+    compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason, tenant=twins.trace.tenant)
     again = [replay_command(twins.limit)] if chosen is None else twin_commands(twins, [chosen], replayed=True)
     *found, effects = twin_answers(twins)
     carried = [one for one in twins.clusters if one.found.why_no_effect is None]

@@ -120,14 +120,16 @@ def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", 
     )
 
 
-def curve(rows: Sequence[Row], *, title: str, of: str, heading: str) -> Chart:
+def curve(rows: Sequence[Row], vc: str, *, title: str, of: str, heading: str) -> Chart:
     """Return the cumulative distribution of durations.
 
     Parameters
     ----------
     rows : sequence of dict
-        One distribution per row: `cluster`, `vc`, and durations `p0_s` to `p100_s`. Only the rows with the fewest
+        One distribution per row: `cluster`, the tenant, and durations `p0_s` to `p100_s`. Only the rows with the fewest
         names are drawn: the row for everything or, if the page is filtered, the row for the selection.
+    vc : str
+        The tenant's column.
     title, of, heading : str
         Titles of the duration axis, of the share axis, and of the chart.
     """
@@ -136,7 +138,7 @@ def curve(rows: Sequence[Row], *, title: str, of: str, heading: str) -> Chart:
     x = durations("s", f"{title} (log scale)", values)
     marks = [
         {
-            **_whose(r),
+            **_whose(r, vc),
             **_marked(r[f"p{p}_s"], p, duration(r[f"p{p}_s"]), left=position(r[f"p{p}_s"], values) > 0.5),
         }
         for r in rows
@@ -149,7 +151,7 @@ def curve(rows: Sequence[Row], *, title: str, of: str, heading: str) -> Chart:
         channels={**_UPWARDS, "detail": [{"field": c, "type": "nominal"} for c in ("cluster", "vc")]},
     )
     return Chart(
-        [{**_whose(r), "s": [round(r[c], 1) for c in columns]} for r in rows],
+        [{**_whose(r, vc), "s": [round(r[c], 1) for c in columns]} for r in rows],
         x=x,
         y=share("share", of, whole=True),
         marks=[through, *_points(marks, x, FEWEST_NAMES)],
@@ -166,10 +168,10 @@ FEWEST_NAMES = (
 """Transforms that keep only the rows with the fewest names among those that pass the page's filters."""
 
 
-def _whose(row: Row) -> dict[str, Any]:
+def _whose(row: Row, vc: str) -> dict[str, Any]:
     """Return the cluster and tenant of a row, which the page's filters use, and how many of the two are set."""
     names = ("all", "cluster", "tenant").index(row["scope"])
-    return {"cluster": row["cluster"], "vc": row.get("vc"), "names": names}
+    return {"cluster": row["cluster"], "vc": row.get(vc), "names": names}
 
 
 def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, Any]:

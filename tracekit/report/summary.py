@@ -108,7 +108,8 @@ def _about(
         least = "at least " if capacity["word"] == "observed" else ""
         gpus = f"{least}{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
     where = " with ".join(part for part in (of("nodes", "node"), gpus) if part)
-    tenants = known.get("vcs")
+    counted_tenants = [row["value"] for row in rows_of(answers, "overview/summary") if row["metric"] == tenant.metric]
+    tenants = counted_tenants[-1] if counted_tenants else None
     unit = tenant.spelled if tenants == 1 else tenant.spelled_many
     shared = f"{count(tenants)} {unit}" if tenants else ""
     several = known.get("clusters") or 1

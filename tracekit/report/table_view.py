@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
-from tracekit.tenant import Tenant
+    from tracekit.tenant import Tenant
 
 FILTERS = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
 """Columns for which a page can have filters."""
@@ -27,9 +27,10 @@ SLIM = 64
 """Maximum width of a table that fits next to its chart on paper [characters]."""
 
 
-def filters_of(answer: AnswerInfo) -> list[str]:
-    """Return the columns of a result for which a page can have filters."""
-    return [c["name"] for c in answer["columns"] if c["name"] in FILTERS]
+def filters_of(answer: AnswerInfo, tenant: Tenant) -> dict[str, str]:
+    """Return the filters that a page can have for a result, each with its column; the tenant's filter is called vc."""
+    found = {INGESTED if c["name"] == tenant.column else c["name"]: c["name"] for c in answer["columns"]}
+    return {name: column for name, column in found.items() if name in FILTERS}
 
 
 def table_view(
@@ -57,33 +58,36 @@ def table_view(
     drawn : bool
         Whether charts show the rows; the points of a curve are then not printed as numbers too.
     tenant : Tenant
-        Tenant in the column `vc`.
+        The answer's tenant.
     links : bool
         Whether jobs, nodes and users link to their pages on the server.
     """
     places = choices or {}
-    filters = [name for name in filters_of(answer) if name in places]
+    filters = {name: column for name, column in filters_of(answer, tenant).items() if name in places}
     rows = answer["rows"][: limit + (later if filters else 0)]
     columns = _visible_columns(answer)
     own_units = any(c["unit"] == "see unit" for c in columns)
     heads = []
     for column in columns:
         head, unit = text.heading(column["name"], column["unit"])
-        head = tenant.head if column["name"] == INGESTED else head
+        head = tenant.head if column["name"] == tenant.column else head
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
         heads.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
     cells = [[_cell(row, c["name"], c["unit"], tenant, own_units=own_units) for c in columns] for row in rows]
     few = _add_intervals(answer, columns, rows, cells)
     if links:
-        _add_links(answer, columns, rows, cells, tenant)
+        _add_links(answer, columns, rows, cells)
     shown = min(len(rows), limit)
     printed = _printed(answer, columns, shown, drawn=drawn)
     return {
         "columns": heads,
         "rows": cells,
         "later": len(rows) - shown,
-        "filters": filters,
-        "marks": [{name: places[name][row[name]] for name in filters if row[name] in places[name]} for row in rows],
+        "filters": list(filters),
+        "marks": [
+            {name: places[name][row[column]] for name, column in filters.items() if row[column] in places[name]}
+            for row in rows
+        ],
         "more": answer["row_count"] - shown,
         "printed": printed,
         "unprinted": answer["row_count"] - printed,
@@ -98,13 +102,11 @@ def _add_links(
     columns: list[ColumnInfo],
     rows: list[Row],
     cells: list[list[dict[str, Any]]],
-    tenant: Tenant,
 ) -> None:
     """Turn jobs, nodes and users in a table into links."""
     by = next((p["value"] for p in answer["params"] if p["name"] == "by"), "")
-    columns_meant = {INGESTED: tenant.column, "key": by}
     for place, column in enumerate(columns):
-        kind = OPENED.get(columns_meant.get(column["name"], column["name"]))
+        kind = OPENED.get(str(by) if column["name"] == "key" else column["name"])
         if kind is not None:
             for row, line in zip(rows, cells, strict=True):
                 if (href := link_to(kind, row[column["name"]])) is not None:

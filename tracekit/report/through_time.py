@@ -81,7 +81,7 @@ def held_above_waiting(
     Parameters
     ----------
     rows : sequence of Row
-        Rows with `time`, `running_gpus` and `pending_gpus`, and with `cluster` and `vc` for the page's filters.
+        Rows with `time`, `running_gpus` and `pending_gpus`, and with the cluster and tenant for the page's filters.
     owned : str
         Label of `capacity_gpus`, which is drawn as a line if the label is given.
     height : int
@@ -89,7 +89,13 @@ def held_above_waiting(
     """
     owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
     columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
-    drawn = _rounded(rows, facts, columns, "cluster", "vc")
+    whose = {
+        name: column for name, column in (("cluster", "cluster"), ("vc", facts.tenant.column)) if column in rows[0]
+    }
+    drawn = [
+        {**{name: row[column] for name, column in whose.items()}, **one}
+        for row, one in zip(rows, _rounded(rows, facts, columns), strict=True)
+    ]
     alone = not any(row["waiting"] for row in drawn)
     above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
 

@@ -27,7 +27,6 @@ from tracekit.faults import Fault, Faults
 from tracekit.report.headline import FIRST, LACKING, NAMES, OF_PART, first_numbers, state
 from tracekit.report.page import chart_payload, chart_views, draw_fragment, draw_page, draw_plain_page
 from tracekit.report.sections.interface import charts
-from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.table_view import table_view
 from tracekit.report.through_time import sparkline
 from tracekit.serve.limits import BusyError, Desk
@@ -68,13 +67,11 @@ _OF_SAMPLES = "used_share"
 
 def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
     """Return what the page's script needs: the `html` to insert, its charts, and the part in words."""
-    facts = found.facts
-    info = with_unit(found.info, facts)
-    unit = unit_of(info["kind"], facts)
+    facts, info = found.facts, found.info
     made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
     name = f"asked/{info['name']}"  # differs from the id of the whole log's chart
-    shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=unit, links=True)
+    shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=facts.tenant_of(info["kind"]), links=True)
     more = shown["more"]
     label = " ".join(filter(None, [info["question"], info["finding"]]))
     about_machines = any(word in c["name"] for c in info["columns"] for word in _OF_MACHINES)

@@ -30,20 +30,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = [
-    "HINT",
-    "NO_YEAR",
-    "checksum",
-    "columns_sql",
-    "files_sql",
-    "filled_columns",
-    "footers_faults",
-    "read_through",
-    "require_footers",
-    "rows_stated",
-    "scan_table",
-]
-
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 NO_YEAR = "has a time outside the years 1 to 9999"
@@ -324,7 +310,7 @@ def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Seque
 
 
 def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
-    """Return how the columns differ from the table's, as a sentence without a full stop, or None if they match."""
+    """Return the differences from the table's columns, as a sentence without a full stop, or None if there are none."""
     spec = schema.common(table)
     names = spec.columns_of(version)
     have = dict(found)

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition
 
-__all__ = ["partition_fault", "partition_problems"]
-
 
 def partition_fault(folder: Path, partition: Partition, *, deep: bool = False) -> str | None:
-    """Return what is wrong with a partition's file, or None if it is intact; with `deep`, check its checksum too."""
+    """Return the fault of a partition's file, or None if it is intact; with `deep`, check its checksum too."""
     path, name = folder / partition.path, f"the partition {partition.path}"
     try:
         if not path.is_file():

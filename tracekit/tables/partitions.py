@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition, TableInfo
 
-__all__ = [
-    "AUTO_BYTES",
-    "AUTO_ROWS",
-    "JOB_TABLES",
-    "PARTITIONED_TABLES",
-    "SAMPLE_TABLES",
-    "in_order",
-    "is_large",
-    "key_sql",
-    "partition_path",
-    "require_paths",
-    "table_files",
-]
-
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures", "doubtful_times")
 """Tables whose rows belong to a job; in a Trace, either all or none of them are partitioned."""
 

@@ -98,10 +98,10 @@ def _column_rules(column: Column) -> list[TableRule]:
     return rules
 
 
-def label_of(spec: TableSchema, alias: str = "t") -> str:
-    """Return an SQL expression that identifies a row by its key, or else by its required columns."""
+def label_of(spec: TableSchema) -> str:
+    """Return an SQL expression that identifies a row of a table `t` by its key, or else by its required columns."""
     names = spec.primary_key or tuple(c.name for c in spec.columns if c.required)
-    parts = [f"'{name} ' || coalesce({alias}.\"{name}\"::VARCHAR, 'NULL')" for name in names]
+    parts = [f"'{name} ' || coalesce(t.\"{name}\"::VARCHAR, 'NULL')" for name in names]
     return " || ', ' || ".join(parts)
 
 

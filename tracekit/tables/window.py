@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition
 
-__all__ = ["EVERYTHING", "SIZE", "SIZES", "WHERE", "Window", "chosen_jobs", "utc"]
-
 SIZE = "size"
 """A selection key for jobs that is not a column: their size class."""
 
@@ -37,7 +35,7 @@ SIZES = {
 """SQL conditions of the job size classes, as in the view job_classes; a job of unknown size has no class."""
 
 WHERE = (*DIMENSIONS, SIZE)
-"""Keys by which jobs can be selected."""
+"""Keys that select jobs."""
 
 
 @dataclass(frozen=True)

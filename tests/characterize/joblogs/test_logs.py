@@ -77,7 +77,7 @@ def test_links_and_pipes_are_passed_over(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no such file or folder"):
         find_logs(tmp_path / "absent", LogNames())
-    with pytest.raises(SourceError, match="holds no files"):
+    with pytest.raises(SourceError, match="contains no files"):
         find_logs(tmp_path, LogNames())
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceError, match="neither a file nor a folder"):

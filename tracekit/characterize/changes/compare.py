@@ -169,7 +169,7 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
         notes += _order(before, after)
     notes += _left_out(before, after)
     if vcs_left:
-        notes.append(f"{vcs_left} virtual clusters with fewer jobs are excluded")
+        notes.append(f"{vcs_left} {after.tenant.spelled_many} with fewer jobs are excluded")
     return tuple(notes)
 
 
@@ -234,25 +234,13 @@ ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 
+_CHANGES = ("difference", "relative_change")
 _SCHEMA: dict[str, type[pl.DataType]] = {
-    "measure": pl.String,
-    "of": pl.String,
-    "scope": pl.String,
-    "unit": pl.String,
-    "before": pl.Float64,
-    "after": pl.Float64,
-    "difference": pl.Float64,
-    "difference_low": pl.Float64,
-    "difference_high": pl.Float64,
-    "relative_change": pl.Float64,
-    "relative_change_low": pl.Float64,
-    "relative_change_high": pl.Float64,
-    "n_before": pl.Int64,
-    "n_after": pl.Int64,
-    "days_before": pl.Int64,
-    "days_after": pl.Int64,
-    "p_value": pl.Float64,
-    "p_adjusted": pl.Float64,
+    **dict.fromkeys(("measure", "of", "scope", "unit"), pl.String),
+    **dict.fromkeys(("before", "after"), pl.Float64),
+    **dict.fromkeys((f"{change}{end}" for change in _CHANGES for end in ("", "_low", "_high")), pl.Float64),
+    **dict.fromkeys(("n_before", "n_after", "days_before", "days_after"), pl.Int64),
+    **dict.fromkeys(("p_value", "p_adjusted"), pl.Float64),
     "verdict": pl.String,
 }
 

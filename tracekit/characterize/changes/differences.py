@@ -66,7 +66,7 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
     days : int array
         All days of the period.
     used : int array
-        Days with a job or sample. Empty days are drawn too, but all as one, so many empty days cost no extra time.
+        Days with a job or sample. Empty days are drawn too, but all as one, so they cost no extra time.
     groups : sequence of bool arrays, one value for each of `days`
         Days that may replace each other.
     seed : sequence of int

@@ -14,10 +14,12 @@ import polars as pl
 
 from tracekit.characterize.session import Session
 from tracekit.errors import QueryError, UsageError
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 # The measures to compare.
@@ -60,11 +62,28 @@ class PeriodMeasure:
     where_seen: bool = False
     """Whether it is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether few sources record it, so that there is no note if neither period has it."""
+    """Whether few sources record it; then no note says that both periods lack it."""
 
 
 _STATUSES = ("arrivals", "statuses")
 _WAITS = ("arrivals", "queueing")
+
+
+def _of_status(name: str, top: str, status: str, *, by_vc: bool = False, where_seen: bool = False) -> PeriodMeasure:
+    """Return the share of jobs that ended with a status."""
+    return PeriodMeasure(
+        name,
+        "share",
+        "ratio",
+        top,
+        f"jobs with the status {status}",
+        "overview/status, jobs_share",
+        bottom="jobs",
+        needs=_STATUSES,
+        by_vc=by_vc,
+        where_seen=where_seen,
+    )
+
 
 MEASURES = (
     PeriodMeasure(
@@ -138,49 +157,21 @@ MEASURES = (
         needs=_WAITS,
         by_vc=True,
     ),
-    PeriodMeasure(
-        "jobs completed",
-        "share",
-        "ratio",
-        "completed",
-        "jobs with the status completed / all jobs, including running and waiting ones",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
-    ),
-    PeriodMeasure(
+    _of_status("jobs completed", "completed", "completed / all jobs, including running and waiting ones"),
+    _of_status(
         "jobs failed",
-        "share",
-        "ratio",
         "failed",
-        "jobs with the status failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
+        "failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
         by_vc=True,
     ),
-    PeriodMeasure(
+    _of_status(
         "jobs timed out",
-        "share",
-        "ratio",
         "timeout",
-        "jobs with the status timeout / all jobs; omitted if neither period has any",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
+        "timeout / all jobs; omitted if neither period has any",
         by_vc=True,
         where_seen=True,
     ),
-    PeriodMeasure(
-        "jobs cancelled",
-        "share",
-        "ratio",
-        "cancelled",
-        "jobs with the status cancelled / all jobs",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
-    ),
+    _of_status("jobs cancelled", "cancelled", "cancelled / all jobs"),
     PeriodMeasure(
         "GPU-hours in jobs that did not complete",
         "share",
@@ -332,6 +323,8 @@ class Period:
     """A sentence for each capability or table that the Trace lacks."""
     time_base: str = "absolute"
     timezone: str = "UTC"
+    tenant: Tenant = VC
+    """The tenant in the column `vc`."""
 
     @property
     def jobs(self) -> int:
@@ -416,6 +409,7 @@ def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None
         lacking=_lacking(trace),
         time_base=trace.manifest.time_base,
         timezone=trace.timezone,
+        tenant=trace.tenant,
     )
 
 

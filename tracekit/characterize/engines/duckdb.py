@@ -155,7 +155,7 @@ def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRe
 
 
 def _limited_frame(asked: Asked, limit: int | None) -> pl.DataFrame:
-    """Return the rows, read in batches, so that too large a result is rejected before it fills the memory."""
+    """Return the rows, read in batches: too large a result is rejected before it fills the memory."""
     import polars as pl
     import pyarrow as pa  # before the memory is limited
 

@@ -40,7 +40,7 @@ class Asked:
     limits: Limits = NO_LIMITS
     """The limits of the question."""
     own_process: bool = False
-    """Whether this process answers only this question, so that its memory may be limited."""
+    """Whether this process answers only this question; then its memory may be limited."""
 
 
 class Engine(ABC):

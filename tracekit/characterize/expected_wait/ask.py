@@ -32,15 +32,15 @@ class ExpectedWait:
     gpu_class: str | None
     """Size class; None if the log has no job sizes."""
     same: tuple[str, ...]
-    """Names of the attributes in which the jobs agree."""
+    """Names of the attributes that the similar jobs share."""
     given_up: tuple[str, ...]
-    """Names of the attributes that were given up because too few jobs share them."""
+    """Names of the attributes that were dropped because too few jobs share them."""
     jobs: int
     """Number of similar jobs among those that began to wait recently."""
     waiting: int
-    """How many of them still wait or left without a start; they count as waits of at least this length."""
+    """Number of these jobs that have not started; each counts as a wait of at least the time so far."""
     since: dt.datetime | None
-    """When the first similar job began to wait [UTC]."""
+    """Time at which the first similar job began to wait [UTC]."""
     asked: dt.datetime
     """The end of the log, for which the prediction is made [UTC]."""
     level: float
@@ -181,10 +181,10 @@ def expected_wait(
         "place": _known(jobs, "place", partition, "partition or VC"),
     }
     always = (_cluster(jobs, cluster), _class_of(gpus))
-    return _told(jobs, end, always, asked, level, tuple(note.sentence() for note in lost))
+    return _predicted(jobs, end, always, asked, level, tuple(note.sentence() for note in lost))
 
 
-def _told(
+def _predicted(
     jobs: pl.DataFrame,
     end: int,
     always: tuple[str | None, str | None],
@@ -215,11 +215,11 @@ def _told(
     )
     group = tested.groups.get(always, len(tested.groups))
     enough = like.height >= lately.least
-    told = tested.learner.tell(group, waits, 0) if enough else None
+    predicted = tested.learner.predict(group, waits, 0) if enough else None
 
     def quantile(share: float) -> float | None:
         """Return this quantile of the wait, corrected as the interval is [s]."""
-        lies_at = share if told is None else tested.learner.share_of(group, told, share)
+        lies_at = share if predicted is None else tested.learner.share_of(group, predicted, share)
         return _finite(waits.quantile(0, lies_at) / 1e6)
 
     checked = tested.rows.with_columns(jobs["cluster"]).tail(math.ceil(jobs.height / 2))
@@ -236,9 +236,9 @@ def _told(
         since=moment[1],
         asked=moment[0],
         level=level,
-        low_s=None if told is None else told.low_us / 1e6,
-        high_s=None if told is None else _finite(told.high_us / 1e6),
-        quantiles_s={p: None if told is None else quantile(p) for p in QUANTILES},
+        low_s=None if predicted is None else predicted.low_us / 1e6,
+        high_s=None if predicted is None else _finite(predicted.high_us / 1e6),
+        quantiles_s={p: None if predicted is None else quantile(p) for p in QUANTILES},
         at_once_share=_at_once(like) if enough else None,
         checked=checked.height,
         covered_share=None if missed is None else 1 - missed,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Waits:
     """The waits of the similar jobs, one row for each question.
 
-    The place of a wait is the number of the n jobs that waited at most as long. The quantile p lies at the place p (n +
-    1), as usual for predicting the next of n similar values. Between two waits it is interpolated.
+    The place of a wait is its rank: how many of the n jobs waited at most as long. The quantile p is at the place
+    p (n + 1), as is usual for predicting the next of n similar values, and is interpolated between two waits.
     """
 
     places: Floats
@@ -36,7 +36,7 @@ class Waits:
     count: Ints
     """n: the number of similar jobs."""
     waiting: Ints
-    """How many of the similar jobs still wait, or left without a start."""
+    """Number of similar jobs that still wait, or left the queue without a start."""
     longest: Floats
     """The longest time that any similar job has waited, started or not [us]."""
     reached: Floats
@@ -45,7 +45,7 @@ class Waits:
     def quantile(self, row: int, share: float) -> float:
         """Return the wait that this share of the jobs does not exceed [us]; infinite if unknown."""
         n = self.count[row]
-        # No wait beyond the longest is known, so the longest stands for all higher quantiles.
+        # No wait beyond the longest is known, so all higher quantiles equal the longest.
         place = min(share * (n + 1), n)
         if place <= 0:
             return 0.0
@@ -106,16 +106,16 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
     return Waits(place, value.astype(np.float64), count, count - ended.sum(axis=1), longest.astype(np.float64), reached)
 
 
-# The ends of the interval, which are corrected after every outcome.
+# Correct the ends of the interval after every outcome.
 #
 # Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): an end lies at a share of the earlier waits. This share
-# moves a little outwards after a miss and a little inwards otherwise, so that over time the rate of misses is the
-# allowed one, however the waits behave. Each end learns separately. An outcome is learned as soon as it is known and no
-# sooner: a wait within the interval when the job starts, a longer wait when the upper end has passed.
+# moves a little outwards after a miss and a little inwards otherwise. Over time the rate of misses becomes the allowed
+# rate, however the waits behave. Each end learns separately. We learn an outcome as soon as it is known: a wait inside
+# the interval when the job starts, a longer wait when the upper end has passed.
 
 GAIN = 0.05
-"""How far an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of many
-thousands; logs of a few hundred jobs need a larger step to learn in time."""
+"""Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
+many thousands; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
 """After this many outcomes the steps shrink with each further outcome, down to this part of the first step, so that a
 few misses in a row change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
@@ -135,7 +135,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Told:
+class Prediction:
     """A predicted interval."""
 
     low_us: float
@@ -169,7 +169,7 @@ class Learner:
     level: float
     gain: float = GAIN
     ends: dict[int, Ends] = field(default_factory=dict)
-    coming: list[tuple[int, int, int, Told, float, float]] = field(default_factory=list)
+    coming: list[tuple[int, int, int, Prediction, float, float]] = field(default_factory=list)
     """Pending outcomes: when known [us], a number to order equal times, group, interval, misses below and above."""
 
     def ends_of(self, group: int) -> Ends:
@@ -177,41 +177,43 @@ class Learner:
         miss = 1 - self.level
         return self.ends.setdefault(group, Ends(miss / 2, 1 - miss / 2, self.level))
 
-    def tell(self, group: int, waits: Waits, row: int) -> Told:
+    def predict(self, group: int, waits: Waits, row: int) -> Prediction:
         """Return the interval for one question; call `learn` for its moment first."""
         ends = self.ends_of(group)
         if waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
             # So many jobs start at once that no wait lies below, so all allowed misses may lie above.
-            return Told(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
+            return Prediction(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
         low = waits.quantile(row, ends.low)
         if math.isinf(low):
             low = float(waits.longest[row])
-        return Told(low, max(low, waits.quantile(row, ends.high)), ends.low, ends.high, from_zero=False)
+        return Prediction(low, max(low, waits.quantile(row, ends.high)), ends.low, ends.high, from_zero=False)
 
-    def share_of(self, group: int, told: Told, share: float) -> float:
+    def share_of(self, group: int, predicted: Prediction, share: float) -> float:
         """Return the share of the earlier waits for a quantile, moved as far as the neighbouring ends were.
 
         This keeps the quantiles consistent with the interval.
         """
         ends, miss = self.ends_of(group), 1 - self.level
         between, moved = [0.0, miss / 2, 1 - miss / 2, 1.0], [0.0, ends.low, ends.high, 1.0]
-        if told.from_zero:
+        if predicted.from_zero:
             between, moved = [0.0, self.level, 1.0], [0.0, ends.top, 1.0]
         return float(np.interp(share, between, np.maximum.accumulate(np.clip(moved, 0.0, 1.0))))
 
-    def expect(self, moment_us: int, number: int, group: int, told: Told, misses: tuple[float, float]) -> None:
+    def expect(
+        self, moment_us: int, number: int, group: int, predicted: Prediction, misses: tuple[float, float]
+    ) -> None:
         """Record an outcome that becomes known at a moment."""
-        heappush(self.coming, (moment_us, number, group, told, *misses))
+        heappush(self.coming, (moment_us, number, group, predicted, *misses))
 
     def learn(self, moment_us: int) -> None:
         """Learn from every outcome known by a moment."""
         miss = 1 - self.level
         while self.coming and self.coming[0][0] <= moment_us:
-            _, _, group, told, below, above = heappop(self.coming)
+            _, _, group, predicted, below, above = heappop(self.coming)
             ends = self.ends_of(group)
             ends.learned += 1
             gain = self.gain * min(max(_QUICK / ends.learned, _LEAST), 1.0)
-            if told.from_zero:
+            if predicted.from_zero:
                 ends.top += gain * (above - miss)
             else:
                 ends.low += gain * (miss / 2 - below)
@@ -255,23 +257,23 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     groups = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     group = [groups[key] for key in keys]
     alike = likeness(jobs, lately)
-    told_rows = np.flatnonzero(alike.step >= 0)
+    answerable = np.flatnonzero(alike.step >= 0)
     low, high, below, above = (np.full(n, np.nan) for _ in range(4))
     learner = Learner(level, gain)
-    for begin in range(0, len(told_rows), _AT_ONCE):
-        asked = told_rows[begin : begin + _AT_ONCE]
+    for begin in range(0, len(answerable), _AT_ONCE):
+        asked = answerable[begin : begin + _AT_ONCE]
         waits = waits_of(alike.rows(asked, lately.most), since[asked], since, until, started)
         for row, job in enumerate(asked.tolist()):
             learner.learn(since[job])
-            told = learner.tell(group[job], waits, row)
-            low[job], high[job] = told.low_us, told.high_us
+            predicted = learner.predict(group[job], waits, row)
+            low[job], high[job] = predicted.low_us, predicted.high_us
             wait = float(until[job] - since[job])
-            if not started[job] and wait <= told.high_us:
+            if not started[job] and wait <= predicted.high_us:
                 continue  # it may have waited longer
-            misses = told.misses(wait, waits.shares(row, wait))
+            misses = predicted.misses(wait, waits.shares(row, wait))
             below[job], above[job] = misses
-            known = since[job] + math.ceil(told.high_us) if wait > told.high_us else until[job]
-            learner.expect(int(known), job, group[job], told, misses)
+            known = since[job] + math.ceil(predicted.high_us) if wait > predicted.high_us else until[job]
+            learner.expect(int(known), job, group[job], predicted, misses)
     rows = jobs.select("job_id", "gpu_class", "class_order").with_columns(
         step=pl.Series(alike.step),
         like_jobs=pl.Series(np.where(alike.step >= 0, alike.end - alike.first, 0)),

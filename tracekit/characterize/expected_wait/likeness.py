@@ -1,4 +1,4 @@
-"""The waits of the jobs of a log, and the earlier jobs similar to each: equal in all or some of their requests."""
+"""The waits of a log's jobs, and the earlier jobs similar to each job: with equal requests, or most of them equal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Lately:
-    """Which of the similar jobs are used."""
+    """Limits on the similar jobs to use."""
 
     least: int = 20
     """Minimum number of similar jobs for a prediction."""
@@ -106,11 +106,11 @@ class Likeness:
     orders: tuple[Ints, ...]
     """Row numbers, sorted by the shared attributes and then by the begin of the wait; one order per step."""
     step: Ints
-    """How many of STEPS were given up for each job; -1: too few similar jobs."""
+    """Number of STEPS that were given up for each job; -1 if too few jobs are similar."""
     first: Ints
-    """Where the job's range begins in the order of its step."""
+    """Start of the job's range in the order of its step."""
     end: Ints
-    """Where the range ends, exclusive."""
+    """End of the range, exclusive."""
 
     def rows(self, jobs: Ints, most: int) -> Ints:
         """Return the row numbers of the jobs similar to each of `jobs`, one row each, padded with -1."""

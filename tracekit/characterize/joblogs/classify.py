@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 # Find the best rule that matches in a block of lines, and its first or last matching line.
 #
-# For each signature we know texts such that every matching line contains at least one (see below). Polars searches for
-# all texts in one pass. Only lines that contain a text are matched, and only against the signatures that may match
-# them.
+# For each signature we know some texts, and every matching line contains at least one of them (see below). Polars
+# searches for all texts in one pass. Only lines that contain a text are matched, and only against the signatures that
+# may match them.
 
-# Find literal texts such that every match of a regular expression contains at least one.
+# Find literal texts for a regular expression: every match contains at least one of them.
 #
 # Logs are first searched for a few texts; the expressions are then matched only against lines that contain a text.
 # Syntax that the parser does not understand gives no text, never a wrong one.
@@ -60,7 +60,7 @@ _TOKEN = re.compile(
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    r"""Return texts, in lower case, such that every match of `pattern` contains at least one.
+    r"""Return texts in lower case; every match of `pattern` contains at least one of them.
 
     Returns
     -------
@@ -134,7 +134,7 @@ class RuleMatch(NamedTuple):
     """Position of the rule in the book, from 0."""
     signature: str
     begin: int
-    """Where the line begins in the block [bytes]."""
+    """Position of the line in the block [bytes]."""
     line: bytes
     """The line, or the piece of an overlong line, that matched, without colours."""
 
@@ -214,7 +214,7 @@ class Searcher:
         pieces: pa.Array,
         never: tuple[str, ...],
     ) -> RuleMatch | None:
-        """Return the first line that matches the rule; the last one for a rule for the end of a log.
+        """Return the first line that matches the rule, or the last line if the rule is for the end of a log.
 
         Lines that match one of the expressions in `never` are not hits.
         """
@@ -252,7 +252,7 @@ class _Lines:
         return len(self.begins) - 1
 
     def holding(self, texts: list[str]) -> tuple[Ints, set[str]]:
-        """Return the lines that contain one of some lower-case texts, and the texts found."""
+        """Return the lines that contain any of the lower-case texts, and the texts that occur."""
         if not texts:
             return np.empty(0, dtype=np.int64), set()
         buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self._folded)]
@@ -319,7 +319,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class LogFinding:
-    """The finding of one log."""
+    """What the rules find in a log."""
 
     hit: Hit | None
     ends_well: bool
@@ -409,7 +409,7 @@ class _Scan:
         self.line_feeds = 0
 
     def block(self, data: memoryview) -> None:
-        """Take complete lines."""
+        """Search complete lines."""
         block = np.frombuffer(data, dtype=np.uint8)
         found = self._searcher.best(block, self._below)
         if found is not None:

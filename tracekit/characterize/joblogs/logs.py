@@ -47,7 +47,7 @@ _PATTERNS = (
     # JOB
     rf"(?:^|/){_JOB}$",
 )
-"""Patterns of log names; with a Trace, the first pattern that gives one of its jobs is used."""
+"""Patterns of log names. With a Trace, we use the first pattern that gives one of its jobs."""
 
 _ATTEMPT_FIRST = 8
 """The pattern that reads a number after '_' or '.' as the attempt; it is tried before the plain name."""
@@ -159,7 +159,7 @@ def find_logs(source: Path, names: LogNames) -> LogSet:
     found = LogSet([])
     _walk(source, f"{real_path(source).name}/", names, found)
     if not found.files and not found.passed_over:
-        raise SourceError("holds no files", where=source)
+        raise SourceError("contains no files", where=source)
     return found
 
 

@@ -11,19 +11,21 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import UsageError, nearest
+from tracekit.decode import Range, abbreviated
+from tracekit.errors import nearest
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.array_types import Bools
+    from tracekit.decode import Place
 
 
 def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Bools:
@@ -43,7 +45,7 @@ def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Boo
 
 @lru_cache(maxsize=1000)
 def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Join the expressions into as few as RE2 accepts."""
+    """Join the expressions into as few expressions as RE2 accepts."""
     if not patterns:
         return ()
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
@@ -63,10 +65,6 @@ CATEGORIES = ("infrastructure", "engine", "user")
 _BUILT_IN = Path(__file__).with_name("rules.toml")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SIGNS = ("ignore", "ends_well", "parting", "failure_signs")
-_TOP_KEYS = {"place", "rule", *_SIGNS}
-_TEXTS = ("reason", "title", "category", "advice", "source")
-_LISTS = ("signatures", "unless", "status")
-_RULE_KEYS = {*_TEXTS, *_LISTS, "within_last_kib"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Reason:
     category: str | None
     """One of CATEGORIES; None for `NO_SIGNATURE`."""
     advice: str = ""
-    """What to do about it, and whether to try again."""
+    """Advice: how to fix the problem, and whether to try again."""
     source: str = ""
     """Origin of the reason: 'philly' for the published taxonomy, 'tracekit' for ours."""
 
@@ -88,7 +86,7 @@ NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a
 
 @dataclass(frozen=True)
 class LogRule:
-    """Signatures of one reason, which are tried together."""
+    """Signatures of one reason, tried together."""
 
     reason: Reason
     signatures: tuple[str, ...]
@@ -138,93 +136,81 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
         A file cannot be read or is not TOML, or a rule in it cannot be used; the error names the line of the rule.
     """
     known: dict[str, Reason] = {NO_SIGNATURE.name: NO_SIGNATURE}
-    own = _RulesFile(_BUILT_IN, known) if built_in else None
-    given = [_RulesFile(Path(file), known) for file in files]
-    before = [f for f in given if not f.after]
-    books = [*before, *([own] if own else []), *(f for f in given if f.after)]
+    own = [_read(_BUILT_IN, known)] if built_in else []
+    given = [_read(Path(file), known) for file in files]
+    after = [one for one in given if one[0].place == "after"]
+    books = [*(one for one in given if one[0].place == "before"), *own, *after]
     return RuleBook(
-        tuple(rule for f in books for rule in f.rules),
-        **{key: tuple(text for f in books for text in f.signs[key]) for key in _SIGNS},
+        tuple(rule for _, rules in books for rule in rules),
+        **{key: tuple(text for file, _ in books for text in getattr(file, key)) for key in _SIGNS},
     )
 
 
+@dataclass(frozen=True)
+class _Rule:
+    reason: str
+    title: str = ""
+    category: Literal["infrastructure", "engine", "user"] | None = None
+    advice: str = ""
+    source: str = ""
+    signatures: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    within_last_kib: Annotated[int, Range(1, 2**43)] | None = None
+    status: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _RulesFile:
-    """One rules file, checked."""
+    place: Literal["before", "after"] = "before"
+    rule: tuple[_Rule, ...] = ()
+    ignore: tuple[str, ...] = ()
+    ends_well: tuple[str, ...] = ()
+    parting: tuple[str, ...] = ()
+    failure_signs: tuple[str, ...] = ()
 
-    def __init__(self, path: Path, known: dict[str, Reason]) -> None:
-        self._text = TomlText(path, "rules")
-        raw = self._text.data
-        self._line: int | None = None
-        self._only_known(raw, _TOP_KEYS)
-        place = raw.get("place", "before")
-        if place not in ("before", "after"):
-            raise self._wrong("place", f"'{place}' is not a place", "choose one of: before, after")
-        self.after = place == "after"
-        self.signs = {key: self._patterns(raw, key) for key in _SIGNS}
-        entries = raw.get("rule", [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise self._wrong("rule", "must be a list of tables", "begin each with [[rule]]")
-        self.rules = [self._rule(number, entry, known) for number, entry in enumerate(entries)]
 
-    def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> LogRule:
-        self._line = self._text.line(("rule", number))
-        self._only_known(entry, _RULE_KEYS)
-        for key in _TEXTS:
-            if not isinstance(entry.get(key, ""), str):
-                raise self._wrong(key, "must be a string")
-        reason = self._reason(entry, known)
-        signatures = self._patterns(entry, "signatures")
-        status = self._list(entry, "status")
-        if not signatures and not status:
-            raise self._wrong("signatures", "is missing or empty", "give a list of regular expressions")
-        near = entry.get("within_last_kib")
-        if near is not None and (type(near) is not int or near < 1):
-            raise self._wrong("within_last_kib", f"{near!r} is not a whole number from 1")
-        return LogRule(reason, signatures, self._patterns(entry, "unless"), near, status)
+def _read(path: Path, known: dict[str, Reason]) -> tuple[_RulesFile, list[LogRule]]:
+    """Return a rules file and its rules; reasons that it introduces are added to `known`."""
+    text = TomlText(path, "rules")
+    file = text.decode(_RulesFile)
+    _require_patterns(text, (), file, _SIGNS)
+    return file, [_rule(text, ("rule", number), rule, known) for number, rule in enumerate(file.rule)]
 
-    def _reason(self, entry: dict[str, Any], known: dict[str, Reason]) -> Reason:
-        name = entry.get("reason", "")
-        if not _NAME.fullmatch(name):
-            raise self._wrong("reason", f"{name!r} is not a name", "use lower-case letters, digits and _")
-        if name == NO_SIGNATURE.name:
-            raise self._wrong("reason", f"'{name}' is the reason if no rule matches", "choose another name")
-        earlier = known.get(name)
-        if earlier is not None:
-            for key in ("title", "category"):
-                if key in entry and entry[key] != getattr(earlier, key):
-                    raise self._wrong(
-                        key, f"'{name}' already has the {key} '{getattr(earlier, key)}'", f"leave out {key}"
-                    )
-            return earlier
-        category = entry.get("category")
-        if category not in CATEGORIES:
-            what = "is missing" if category is None else f"'{category}' is not a category"
-            raise self._wrong("category", what, nearest(category or "", CATEGORIES))
-        title = entry.get("title") or name.replace("_", " ").capitalize()
-        known[name] = Reason(name, title, category, entry.get("advice", ""), entry.get("source", ""))
-        return known[name]
 
-    def _list(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:
-        texts = entry.get(key, [])
-        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            raise self._wrong(key, "must be a list of strings")
-        return tuple(texts)
+def _rule(text: TomlText, place: Place, rule: _Rule, known: dict[str, Reason]) -> LogRule:
+    reason = _reason(text, place, rule, known)
+    _require_patterns(text, place, rule, ("signatures", "unless"))
+    if not rule.signatures and not rule.status:
+        raise text.error((*place, "signatures"), "is missing or empty", "give a list of regular expressions")
+    return LogRule(reason, rule.signatures, rule.unless, rule.within_last_kib, rule.status)
 
-    def _patterns(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:
-        patterns = self._list(entry, key)
-        fault = _first_fault(patterns)
+
+def _reason(text: TomlText, place: Place, rule: _Rule, known: dict[str, Reason]) -> Reason:
+    name = rule.reason
+    if not _NAME.fullmatch(name):
+        hint = "use lower-case letters, digits and _"
+        raise text.error((*place, "reason"), f"{abbreviated(name)} is not a name", hint)
+    if name == NO_SIGNATURE.name:
+        what = f"'{name}' is the reason if no rule matches"
+        raise text.error((*place, "reason"), what, "choose another name")
+    if (earlier := known.get(name)) is not None:
+        for key in ("title", "category"):
+            if (getattr(rule, key) or getattr(earlier, key)) != getattr(earlier, key):
+                what = f"'{name}' already has the {key} '{getattr(earlier, key)}'"
+                raise text.error((*place, key), what, f"leave out {key}")
+        return earlier
+    if rule.category is None:
+        raise text.error((*place, "category"), "is missing", nearest("", CATEGORIES))
+    title = rule.title or name.replace("_", " ").capitalize()
+    known[name] = Reason(name, title, rule.category, rule.advice, rule.source)
+    return known[name]
+
+
+def _require_patterns(text: TomlText, place: Place, table: _Rule | _RulesFile, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        fault = _first_fault(getattr(table, key))
         if fault is not None:
-            raise self._wrong(key, f"'{fault[0]}' cannot be used: {fault[1]}")
-        return patterns
-
-    def _only_known(self, entry: dict[str, Any], keys: set[str]) -> None:
-        for key in entry:
-            if key not in keys:
-                raise self._wrong(key, "is not a key of a rules file", nearest(key, keys))
-
-    def _wrong(self, key: str, what: str, hint: str | None = None) -> UsageError:
-        line = self._text.line((key,)) if self._line is None else self._line
-        return UsageError(f"{key}: {what}", where=self._text.path, line=line, hint=hint)
+            raise text.error((*place, key), f"{abbreviated(fault[0])} cannot be used: {fault[1]}")
 
 
 def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:

@@ -25,7 +25,7 @@ from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tracekit.characterize.joblogs.classify import LogFinding
@@ -36,7 +36,7 @@ _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 
 def evidence_file(out: Path) -> Path:
-    """Return the file next to `out` that holds the evidence line of each reason.
+    """Return the file next to `out` with the evidence line of each reason.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class TrialLogs:
     attempt: int | None = None
     end: dt.datetime | None = None
     status: str | None = None
-    """The status in the Trace; None if it is unknown or there is no Trace."""
+    """The status in the Trace; None if unknown or without a Trace."""
     files: list[LogFile] = field(default_factory=list)
 
     @property
@@ -194,15 +194,20 @@ class TrialLogs:
 
 def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
     """Return the trials named by logs, and the number of logs that name no trial."""
-    found: dict[Owner, TrialLogs] = {}
-    nameless = 0
+    return _grouped(files, lambda owner: TrialLogs(owner.job_id, owner.attempt))
+
+
+def _grouped(files: Iterable[LogFile], trial_of: Callable[[Owner], TrialLogs | None]) -> tuple[list[TrialLogs], int]:
+    """Return the trials of logs, each from its likeliest owner with a trial, and the number of logs without a trial."""
+    found: dict[tuple[str, int | None], TrialLogs] = {}
+    without = 0
     for file in files:
-        if not file.owners:
-            nameless += 1
-            continue
-        owner = file.owners[0]
-        found.setdefault(owner, TrialLogs(owner.job_id, owner.attempt)).files.append(file)
-    return list(found.values()), nameless
+        trial = next((trial for trial in map(trial_of, file.owners) if trial is not None), None)
+        if trial is None:
+            without += 1
+        else:
+            found.setdefault((trial.job_id, trial.attempt), trial).files.append(file)
+    return list(found.values()), without
 
 
 class KnownJobs:
@@ -226,15 +231,7 @@ class KnownJobs:
 
         A log whose name has no attempt number belongs to the last attempt.
         """
-        found: dict[tuple[str, int | None], TrialLogs] = {}
-        unknown = 0
-        for file in files:
-            trial = next((t for t in map(self._trial, file.owners) if t is not None), None)
-            if trial is None:
-                unknown += 1
-            else:
-                found.setdefault((trial.job_id, trial.attempt), trial).files.append(file)
-        return list(found.values()), unknown
+        return _grouped(files, self._trial)
 
     def failed_without_log(self, trials: Iterable[TrialLogs]) -> int:
         """Return the number of failed jobs of the Trace without a log."""
@@ -278,7 +275,7 @@ class Failure:
 
 
 class ReasonCount(NamedTuple):
-    """How often a reason was found."""
+    """The frequency of a reason."""
 
     reason: Reason
     trials: int

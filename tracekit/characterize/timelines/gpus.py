@@ -110,7 +110,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
     edges = grid_us(con, float(params["step_s"]), len(groups))
     stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
     if not len(edges):
-        return TimelineRows(_EMPTY, (*notes, *lost, quota))
+        return TimelineRows(GPU_TIMELINE.no_rows(), (*notes, *lost, quota))
     number = len(groups)
     submitting = _submitting(con, edges)
     allowed = np.stack([steps.means(edges) for steps in stated])
@@ -172,17 +172,6 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[N
     return found, noted("wait unknown", lost)
 
 
-_NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus", "cluster_gpus")
-_EMPTY = pl.DataFrame(
-    schema={
-        "time": pl.Datetime("us"),
-        "cluster": pl.String(),
-        "vc": pl.String(),
-        **dict.fromkeys(_NUMBERS, pl.Float64()),
-        "submitting": pl.Boolean(),
-    }
-)
-
 GPU_TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
@@ -221,7 +210,7 @@ def _free_gpus(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float 
     clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
     moments = grid_us(con, float(params["step_s"]), len(clusters))
     moments = moments[moments <= schema.LAST_US]
-    parts = [_SHAPE]
+    parts = [FREE_GPUS.no_rows()]
     for cluster, nodes in clusters.items():
         free, whole, whole_gpus, gang = nodes.at_moments(moments)
         parts.append(
@@ -238,17 +227,6 @@ def _free_gpus(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float 
         )
     return TimelineRows(pl.concat(parts), tuple(notes))
 
-
-_SHAPE = pl.DataFrame(
-    schema={
-        "time": pl.Datetime("us"),
-        "cluster": pl.String(),
-        "free_gpus": pl.Float64(),
-        "whole_free_nodes": pl.Int64(),
-        "whole_free_gpus": pl.Float64(),
-        "largest_gang": pl.Float64(),
-    }
-)
 
 FREE_GPUS = TimelineTable(
     name="free_gpus",

@@ -1,4 +1,4 @@
-"""How much later each spread gang could have started on the fewest nodes that fit it."""
+"""The delay after which each spread gang could have started on the fewest nodes that fit it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     clusters, notes = free_nodes(con, str(params["capacity"]))
     # A node of several clusters is assigned to only one of them.
     where = {name: (cluster, k) for cluster, pool in clusters.items() for k, name in enumerate(pool.names)}
-    parts = [_SHAPE]
+    parts = [LOCALITY_WAITS.no_rows()]
     unknown = 0
     for key, gangs in pl.DataFrame(con.sql(_SPREAD)).partition_by(_POOL, as_dict=True).items():
         pool = _pool(clusters, where, members[key]["node_id"].to_list())
@@ -96,19 +96,6 @@ def _of_size(pool: FreeNodes, gang: float, attempts: pl.DataFrame, known: dict[s
         found=place.is_not_null(),
     )
 
-
-_SHAPE = pl.DataFrame(
-    schema={
-        "job_id": pl.String(),
-        "attempt": pl.Int64(),
-        "gpu_count": pl.Float64(),
-        "node_count": pl.Int64(),
-        "fewest_nodes": pl.Int64(),
-        "run_us": pl.Int64(),
-        "extra_wait_us": pl.Int64(),
-        "found": pl.Boolean(),
-    }
-)
 
 LOCALITY_WAITS = TimelineTable(
     name="locality_waits",

@@ -1,24 +1,465 @@
-"""Find nodes with more failures than chance explains."""
+"""Find suspect nodes: nodes with more failures than chance explains, even if we leave out their worst user.
+
+A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
+are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
+Otherwise bad nodes would hide each other, and their own failures would raise the number expected of them. If no node is
+bad, only the first round decides how often a node is named. If bad nodes are among the nodes used for comparison, a
+good node looks better than it is.
+
+Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
+user's broken script fail, on whatever nodes they run. One cause must not count as many failures, and a node must not be
+blamed for the users whose jobs it ran. Hence two rules, which do not depend on how an attempt ended:
+
+- A session is a sequence of a user's attempts, each of which begins within an hour of the one before; it ends with the
+  UTC day. A trial is the first attempt of a session on a node. A job has one trial per node, its first there. If the
+  start is unknown, each job is its own session.
+- Trials are compared within a stratum: the same cluster, tenant, size class and user, and the same job group (name and
+  group) if that has ten trials. A user's smaller groups are combined, and so are the users of a tenant with fewer than
+  ten trials. In such a combination a job group, or a user, has one trial per node.
+
+Trials of a stratum may still end in the same way because of a common cause, such as one job on two nodes. A node has at
+most one of these trials, so its number of failures varies less than with independent trials, and the test errs towards
+naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959). Correlated
+units within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
 
-from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.notes import Note, noted
-from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects, trials_of_nodes
-from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timeline import TimelineRows, timeline_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
 
-    from tracekit.array_types import Ints
-    from tracekit.characterize.suspects import Failures
+    from tracekit.array_types import Bools, Floats, Ints
+
+# Select the trials of nodes.
+
+
+SESSION_GAP_S = 3600
+"""Maximum time between two successive starts of a user within a session [s]; our choice."""
+
+LEAST_TRIALS = 10
+"""Minimum number of trials of a user or a job group for its own stratum; our choice."""
+
+_TRIALS = f"""
+WITH of_jobs AS (
+    SELECT * FROM node_attempt
+    WHERE failed IS NOT NULL AND run_s IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY node_id, job_id ORDER BY attempt) = 1
+),
+
+gaps AS (
+    SELECT
+        *,
+        "name" IS NOT NULL OR "group" IS NOT NULL AS grouped,
+        coalesce(
+            start_time - lag(start_time) OVER (PARTITION BY "user" ORDER BY start_time, job_id, node_id)
+            > INTERVAL {SESSION_GAP_S} SECOND,
+            TRUE
+        ) AS began
+    FROM of_jobs
+),
+
+sessions AS (
+    SELECT *, sum(CAST(began AS INTEGER)) OVER (PARTITION BY "user" ORDER BY start_time, job_id, node_id) AS session
+    FROM gaps
+),
+
+of_sessions AS (
+    SELECT * FROM sessions
+    QUALIFY row_number() OVER (
+        PARTITION BY
+            node_id, "user", session, CAST(start_time AS DATE), CASE WHEN start_time IS NULL THEN job_id END
+        ORDER BY start_time, job_id
+    ) = 1
+),
+
+by_group AS (
+    SELECT
+        *,
+        grouped
+        AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", "name", "group") >= {LEAST_TRIALS} AS own_group
+    FROM of_sessions
+),
+
+by_user AS (
+    SELECT
+        *,
+        NOT own_group
+        AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", own_group) >= {LEAST_TRIALS} AS own_user
+    FROM (
+        SELECT * FROM by_group
+        QUALIFY own_group OR NOT grouped OR row_number() OVER (
+            PARTITION BY node_id, cluster, vc, kind, "user", "name", "group" ORDER BY start_time, job_id
+        ) = 1
+    )
+),
+
+counted AS (
+    SELECT
+        *,
+        dense_rank() OVER (
+            ORDER BY
+                cluster, vc, kind, own_group, own_user,
+                CASE WHEN own_group OR own_user THEN "user" END, own_group OR own_user AND "user" IS NULL,
+                CASE WHEN own_group THEN "name" END, CASE WHEN own_group THEN "group" END
+        ) - 1 AS stratum
+    FROM by_user
+    QUALIFY own_group OR own_user
+        OR row_number() OVER (
+            PARTITION BY node_id, cluster, vc, kind, "user", own_group, own_user ORDER BY start_time, job_id
+        ) = 1
+)
+
+SELECT node_id, stratum, "user", count(*) AS tried, count(*) FILTER (WHERE failed) AS failed
+FROM counted
+GROUP BY node_id, stratum, "user"
+ORDER BY node_id, stratum, "user" NULLS FIRST
+"""
+
+_ATTEMPTS = """
+SELECT node_id, {stratum} AS stratum, "user", count(*) AS tried, count(*) FILTER (WHERE failed) AS failed
+FROM node_attempt
+WHERE failed IS NOT NULL AND run_s IS NOT NULL
+GROUP BY node_id, stratum, "user"
+ORDER BY node_id, stratum, "user" NULLS FIRST
+"""
+
+
+def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFrame:
+    """Return the trials of each node: node_id, stratum, user, tried, failed; one row for each node, stratum and user.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        A connection with the table node_attempt: node_id, job_id, attempt, cluster, vc, user, name, group, kind (order
+        of the size class), start_time, run_s, failed.
+    exposure : str
+        'trials': as defined above. 'sized_attempts': every attempt is a trial, and each size class a stratum. Otherwise
+        every attempt is a trial, and all trials are in one stratum.
+    """
+    attempts = _ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")
+    frame: pl.DataFrame = pl.DataFrame(con.sql(_TRIALS if exposure == "trials" else attempts))
+    return frame
+
+
+# Test whether a node has more failures than chance explains.
+
+
+def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> float:
+    """Return the chance of at least `found` failures in a node's trials if all trials of a stratum had equal risk.
+
+    Given that F of the N trials of a stratum failed, the failures among n of them are hypergeometric(N, F, n) under any
+    common risk. The node's failures are the sum over the strata, which are independent. With a single stratum this is
+    Fisher's exact test against all other nodes; with several strata it is the exact form of Mantel and Haenszel's test.
+    Source: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
+
+    Parameters
+    ----------
+    found : int
+        Failures of the node, over all strata.
+    drawn, failed, tried : array of int, shape (strata,)
+        Trials of the node n, and failures F and trials N of all nodes, including the node itself.
+
+    Returns
+    -------
+    float
+        One-sided p-value [0..1].
+
+    Examples
+    --------
+    >>> round(excess_among_trials(2, np.array([2]), np.array([2]), np.array([4])), 9)
+    0.166666667
+    """
+    told = (drawn > 0) & (failed > 0)
+    certain = told & ((failed == tried) | (drawn == tried))
+    # If all trials failed, or all belong to the node, the outcome is certain.
+    found -= int(np.where(drawn == tried, failed, drawn)[certain].sum())
+    told &= ~certain
+    drawn, failed, tried = drawn[told], failed[told], tried[told]
+    single = drawn == 1
+    chances, least = np.ones(1), 0
+    for risk in (failed[single] / tried[single]).tolist():
+        # A trial fails or not: the same as numpy.convolve with two numbers, but several times faster.
+        longer = np.zeros(len(chances) + 1)
+        longer[:-1] = chances * (1 - risk)
+        longer[1:] += chances * risk
+        chances = longer
+    for all_of, marked, own in zip(
+        tried[~single].tolist(), failed[~single].tolist(), drawn[~single].tolist(), strict=True
+    ):
+        part, low = _hypergeometric(all_of, marked, own)
+        chances, least = np.convolve(chances, part), least + low
+    return float(min(chances[found - least :].sum(), 1.0)) if found > least else 1.0
+
+
+def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
+    """Return the probabilities of the number of marked items among those drawn, and the first such number."""
+    from scipy.special import gammaln
+
+    share = marked / total
+    mean = drawn * share
+    # By Bernstein's inequality, numbers farther out have probabilities below 1e-40. They do not change any relevant
+    # p-value and would slow down the sums over strata. scipy.stats also computes these probabilities, but takes seconds
+    # for a large node.
+    reach = 20 * (mean * (1 - share)) ** 0.5 + 100
+    low = max(0, drawn + marked - total, int(mean - reach))
+    high = min(drawn, marked, int(mean + reach))
+    found = np.arange(low, high + 1)
+    logs = -(
+        gammaln(found + 1)
+        + gammaln(marked - found + 1)
+        + gammaln(drawn - found + 1)
+        + gammaln(total - marked - drawn + found + 1)
+    )
+    chances: Floats = np.exp(logs - logs.max())
+    return chances / chances.sum(), low
+
+
+def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Floats) -> Floats:
+    """Return, for each node, the chance of at least its number of failures if every node-hour had the same risk.
+
+    Given F failures on all nodes, the failures of a node with the share w of the hours are binomial(F, w), if failures
+    are Poisson at any common rate. Source: Przyborowski and Wilenski, Biometrika 31 (1940).
+
+    Parameters
+    ----------
+    found : array of int
+        Failures of each node.
+    hours : array of float
+        Exposure of each node [h], not negative.
+    all_found, all_hours : array
+        Failures and exposure of all nodes that each node is compared with, including itself.
+
+    Returns
+    -------
+    array of float
+        P-values [0..1]; NaN without hours.
+
+    Examples
+    --------
+    >>> both = np.array([2, 2]), np.array([10.0, 10.0])
+    >>> excess_over_time(np.array([2, 0]), np.array([5.0, 5.0]), *both).round(9).tolist()
+    [0.25, 1.0]
+    """
+    from scipy.special import betainc
+
+    share = hours / np.where(all_hours > 0, all_hours, np.nan)
+    # The chance of at least k of n is the incomplete beta function I_w(k, n - k + 1).
+    least = np.maximum(found, 1)
+    values = np.where(found > 0, betainc(least, all_found - least + 1, share), np.where(np.isnan(share), np.nan, 1.0))
+    return np.clip(values, 0.0, 1.0)
+
+
+def adjust(p_values: Floats) -> Floats:
+    """Return p-values adjusted for multiple testing by Holm's step-down method.
+
+    If nodes with an adjusted value of at most a are named, the chance of naming any good node is at most a, whatever
+    the dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+
+    Examples
+    --------
+    >>> adjust(np.array([0.01, 0.5, 0.02])).tolist()
+    [0.03, 0.5, 0.04]
+    """
+    order = np.argsort(p_values, kind="stable")
+    steps = p_values[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+LEVEL = 0.05
+"""Chance of naming any node if all nodes are equally good [0..1]."""
+_ROUNDS = 10
+"""Maximum number of rounds in which suspects are removed and all nodes are tested again; each costs as much as the
+first."""
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """The result for each node; all arrays have one value per node, NaN if unknown."""
+
+    expected: Floats
+    """Failures expected at the risk of the nodes that are not suspect."""
+    p_values: Floats
+    adjusted: Floats
+    """The p-values adjusted for multiple testing by Holm's method."""
+    without_one_user: Floats
+    """The same without the user with the most failures there; NaN if `adjusted` is above 0.05 or no user is known."""
+    suspect: Bools
+
+
+class Failures(Protocol):
+    """The failures of nodes, and the failures expected if a node is as good as the good nodes."""
+
+    nodes: int
+
+    def expected(self, good: Bools) -> Floats:
+        """Return the failures expected of each node at the risk of the good nodes."""
+
+    def p_values(self, good: Bools) -> Floats:
+        """Return, for each node, the chance of at least its failures at the risk of the good nodes."""
+
+    def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
+        """Return the same for some nodes, without the user with the most failures there; NaN if no user is known."""
+
+
+def find_suspects(failures: Failures) -> Suspects:
+    """Return which nodes are suspect, and the test result for each node.
+
+    A node is suspect if its adjusted p-value is at most 0.05, both with all users and, if users are known, without the
+    user with the most failures there.
+    """
+    suspect = np.zeros(failures.nodes, dtype=bool)
+    for _ in range(_ROUNDS):
+        p_values = failures.p_values(~suspect)
+        adjusted = adjust(p_values)
+        alone = p_values.copy()
+        excess = np.flatnonzero(adjusted <= LEVEL)
+        alone[excess] = failures.without_one_user(excess, ~suspect)
+        unnamed = np.isnan(alone)
+        readjusted = adjust(np.where(unnamed, p_values, alone))
+        without = np.full(failures.nodes, np.nan)
+        without[excess] = np.where(unnamed, np.nan, readjusted)[excess]
+        further = (adjusted <= LEVEL) & (readjusted <= LEVEL) & ~suspect
+        if not further.any():
+            break
+        suspect |= further
+    return Suspects(failures.expected(~suspect), p_values, adjusted, without, suspect)
+
+
+class StratifiedFailures:
+    """Failures among trials in strata: all trials of a stratum have the same risk, on any node.
+
+    Parameters
+    ----------
+    node : array of int, shape (rows,)
+        Number of the node of each row of `trials`, in increasing order.
+    trials : pl.DataFrame
+        The trials, from `trials_of_nodes`.
+    nodes : int
+        Number of nodes.
+    """
+
+    def __init__(self, node: Ints, trials: pl.DataFrame, nodes: int) -> None:
+        self.nodes = nodes
+        self._named = trials["user"].null_count() < trials.height
+        self._user = _codes(trials["user"])
+        self._row_node, self._row_stratum = node, _codes(trials["stratum"])
+        self._row_tried, self._row_failed = (trials[name].to_numpy().astype(np.int64) for name in ("tried", "failed"))
+        self._strata = int(self._row_stratum.max(initial=-1)) + 1
+        self._cuts = np.searchsorted(node, np.arange(nodes + 1))
+        order = np.argsort(self._user, kind="stable")
+        self._rows_of_user = np.split(order, np.flatnonzero(np.diff(self._user[order])) + 1)
+
+    def expected(self, good: Bools) -> Floats:
+        """Return the sum over the strata of F * n / N, with F and N of the good nodes.
+
+        If no good node has trials in a stratum, the node's own failures are used as the expected number.
+        """
+        tried, failed = self._totals(np.flatnonzero(good[self._row_node]))
+        compared = tried[self._row_stratum] > 0
+        risk = failed[self._row_stratum] / np.maximum(tried[self._row_stratum], 1)
+        of_rows = np.where(compared, self._row_tried * risk, self._row_failed)
+        sums: Floats = np.bincount(self._row_node, weights=of_rows, minlength=self.nodes).astype(np.float64)
+        return sums
+
+    def p_values(self, good: Bools) -> Floats:
+        """Return the exact chances (see `excess_among_trials`); nodes that are not good are compared with good ones."""
+        totals = self._totals(np.flatnonzero(good[self._row_node]))
+        return np.array([self._p_value(self._rows(node), totals, own=bool(good[node])) for node in range(self.nodes)])
+
+    def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
+        """Return the same without all trials of the user with the most failures on the node in question.
+
+        Among equals, the user with more trials is removed. Trials of unknown users count as those of one user.
+        """
+        p_values = np.full(len(nodes), np.nan)
+        if not self._named:
+            return p_values
+        totals = self._totals(np.flatnonzero(good[self._row_node]))
+        for k, node in enumerate(nodes.tolist()):
+            rows = self._rows(node)
+            failed, tried = (
+                np.bincount(self._user[rows], weights=values[rows]) for values in (self._row_failed, self._row_tried)
+            )
+            user = int(np.lexsort((tried, failed))[-1])
+            theirs = self._rows_of_user[user]
+            removed = self._totals(theirs[good[self._row_node[theirs]]])
+            left = totals[0] - removed[0], totals[1] - removed[1]
+            p_values[k] = self._p_value(rows[self._user[rows] != user], left, own=bool(good[node]))
+        return p_values
+
+    def _rows(self, node: int) -> Ints:
+        return np.arange(self._cuts[node], self._cuts[node + 1])
+
+    def _totals(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the trials and the failures of each stratum in these rows."""
+        strata = self._row_stratum[rows]
+        tried, failed = (
+            np.bincount(strata, weights=values[rows], minlength=self._strata).astype(np.int64)
+            for values in (self._row_tried, self._row_failed)
+        )
+        return tried, failed
+
+    def _p_value(self, rows: Ints, totals: tuple[Ints, Ints], *, own: bool) -> float:
+        """Return the p-value of the trials in these rows against `totals`, which include them if `own` is true."""
+        strata, index = np.unique(self._row_stratum[rows], return_inverse=True)
+        drawn, failed = (
+            np.bincount(index, weights=values[rows], minlength=len(strata)).astype(np.int64)
+            for values in (self._row_tried, self._row_failed)
+        )
+        all_tried, all_failed = (total[strata] for total in totals)
+        if not own:
+            all_tried, all_failed = all_tried + drawn, all_failed + failed
+        return excess_among_trials(int(failed.sum()), drawn, all_failed, all_tried)
+
+
+class HourlyFailures:
+    """Failures per node-hour: every node-hour has the same risk.
+
+    Parameters
+    ----------
+    failed : array of int
+        Number of failures of each node.
+    hours : array of float
+        Exposure of each node [h].
+    """
+
+    def __init__(self, failed: Ints, hours: Floats) -> None:
+        self.nodes = len(failed)
+        self._failed, self._hours = failed, hours
+
+    def expected(self, good: Bools) -> Floats:
+        """Return F * h / H, with F and H of the good nodes; NaN if these have no hours."""
+        hours = self._hours[good].sum()
+        return self._hours * (self._failed[good].sum() / hours) if hours > 0 else np.full(self.nodes, np.nan)
+
+    def p_values(self, good: Bools) -> Floats:
+        """Return the binomial chances (see `excess_over_time`); NaN without hours."""
+        failed = self._failed[good].sum() + np.where(good, 0, self._failed)
+        return excess_over_time(
+            self._failed, self._hours, failed, self._hours[good].sum() + np.where(good, 0, self._hours)
+        )
+
+    def without_one_user(self, nodes: Ints, good: Bools) -> Floats:  # noqa: ARG002 -- hours are not recorded by user
+        """Return NaN, because hours are not recorded by user."""
+        return np.full(len(nodes), np.nan)
+
+
+def _codes(values: pl.Series) -> Ints:
+    """Return a code for each value, from 0 without gaps, equal for equal values; NULL counts as a value."""
+    return np.unique(values.rank("dense").fill_null(0).to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -88,75 +529,11 @@ def _sums(node: Ints, values: pl.Series, nodes: int) -> Ints:
     return np.bincount(node, weights=values.to_numpy(), minlength=nodes).astype(np.int64)
 
 
-NODE_FAILURES = TimelineTable(
+NODE_FAILURES = timeline_of(
+    "failures/by_node",
     name="node_failures",
     title="Failed attempts of each node, compared with equal risk",
     tables=("jobs", "attempts", "placements"),
     views=("attempt_outcomes",),
-    params=(
-        Param(
-            "rule",
-            "stated",
-            "attempts with a failure status; retried adds attempts of unknown end that were tried again",
-            ("stated", "retried"),
-        ),
-        Param(
-            "failures",
-            "all",
-            "every failed attempt, or only those that the source blames on the node",
-            ("all", "node_fail"),
-        ),
-        Param(
-            "exposure",
-            "trials",
-            "what a node's risk grows with: trials as in the rule, its attempts of each size class, all its attempts,"
-            " or their hours",
-            ("trials", "sized_attempts", "attempts", "node_hours"),
-        ),
-    ),
-    columns=(
-        AnswerColumn("node_id", "text", "the machine"),
-        AnswerColumn("attempts", "attempts", "attempts on this node whose end and run time are known"),
-        AnswerColumn("failed_attempts", "attempts", "of these, attempts that failed"),
-        AnswerColumn("timed_out_attempts", "attempts", "of the failed attempts, those with status timeout"),
-        AnswerColumn("failed_share", "share", "failed_attempts / attempts"),
-        AnswerColumn("node_hours", "hours", "total run time of these attempts"),
-        AnswerColumn("mean_hours_between_failures", "hours", "node_hours / failed_attempts; NULL without a failure"),
-        AnswerColumn("trials", "trials", "what is tested: trials as defined in the rule, or the attempts"),
-        AnswerColumn("failed_trials", "trials", "of these, attempts that failed"),
-        AnswerColumn(
-            "expected_failed_trials", "trials", "failures expected at the risk of the nodes that are not suspect"
-        ),
-        AnswerColumn("p_value", "0..1", "chance of at least this many failed trials at that risk"),
-        AnswerColumn("adjusted_p_value", "0..1", "the same, adjusted for the number of nodes tested"),
-        AnswerColumn(
-            "adjusted_p_value_without_one_user",
-            "0..1",
-            "the same without the user with the most failures there; NULL if adjusted_p_value is above 0.05, if no"
-            " user is known, and by the hour",
-        ),
-        AnswerColumn("suspect", "true or false", "whether both are at most 0.05, as far as they are known"),
-    ),
-    rule="""\
-An attempt on several nodes counts on each of them, because no source says which node failed. Attempts with an unknown
-end or run time are excluded; a note counts them. Failed is failed, timeout, node_fail or out_of_memory (view
-attempt_outcomes). Each cause counts once: a trial is the first attempt on the node in a user's session, and a job has
-one trial per node, its first there. In a session each attempt begins within an hour of the one before; it ends with the
-UTC day. Only similar trials are compared: trials of one stratum have the same cluster, tenant, size class and user, and
-the same job group (name and group) if that has ten trials. A user's smaller groups are combined, and so are the users
-of a tenant with fewer than ten trials; in such a combination a group, or a user, has one trial per node. Which attempts
-are trials, and in which stratum, does not depend on how they ended. Equal risk means that all trials of one stratum
-have the same chance to fail, wherever they run. The expected number is the sum over the strata of F * n / N, for a node
-with n trials, if the nodes that are not suspect have N trials and F of them failed. p_value is the chance of at least
-this many failures, one-sided and exact: a sum of hypergeometric numbers (Fisher; Mantel and Haenszel, 1959; Gart,
-1970). Suspect nodes are compared with those that are not suspect. adjusted_p_value is Holm's (1979). A node is suspect
-if it is at most 0.05, both with all users and without the user with the most failures there. Suspects are removed from
-the nodes used for comparison, and all nodes are tested again until no suspect is added (ten times at most). If all
-nodes are equally good, at most 5 of 100 traces name any node. This fails if jobs of several users fail for one reason
-on the same node again and again. exposure=sized_attempts takes each attempt as a trial and each size class as a
-stratum, and exposure=attempts takes all classes as one stratum: failures that come in clusters then make good nodes
-suspect. exposure=node_hours means equal risk in every hour: expected = F * h / H, p_value from binomial(F, h / H)
-(Przyborowski and Wilenski, 1940). Most failures come early in a run, so nodes with many short attempts look bad by the
-hour. failures=node_fail counts only failures that the source blames on the node.""",
     compute=_compute,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.answer import AnswerColumn, Param
+from tracekit.answer import AnswerColumn
 from tracekit.characterize.node_faults import (
     ALIKE,
     HOUR_US,
@@ -27,7 +27,7 @@ from tracekit.characterize.node_faults import (
     two_kinds,
     weibull,
 )
-from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timeline import TimelineRows, timeline_of
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
     from tracekit.characterize.node_faults import Intervals, NodeFaults
+    from tracekit.characterize.timeline import TimelineTable
 
-_OF_NODE_EVENTS = partial(TimelineTable, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
+_OF_NODE_EVENTS = partial(timeline_of, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
 """Makes a timeline of failures with these tables and views; the other fields are given later."""
 
 _SEED = 1
@@ -52,43 +53,24 @@ MARGIN = 4.0
 """Minimum AIC difference for preferring another law to the exponential one. From 4 on the law with the higher AIC has
 considerably less support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
 
-_LAWS = (
-    AnswerColumn("cause", "text", "'all', or the cause; unknown if none was given"),
-    AnswerColumn("nodes", "nodes", "nodes observed"),
-    AnswerColumn("failed_nodes", "nodes", "of these, nodes that failed"),
-    AnswerColumn("failures", "failures", "failures after time in which the node worked"),
-    AnswerColumn("node_hours", "hours", "total time in which nodes worked, including time that no failure ended"),
-    AnswerColumn("mean_h", "hours", "node_hours / failures; NULL without a failure"),
-    AnswerColumn("p10_h", "hours", "time after which one in ten had failed, by Kaplan-Meier; NULL if fewer did"),
-    AnswerColumn("p50_h", "hours", "the same for half of them"),
-    AnswerColumn("exponential_aic", "AIC", "AIC of one constant rate; NULL here and below with fewer than 20 failures"),
-    AnswerColumn("weibull_aic", "AIC", "AIC of a rate that falls or rises since the node came back"),
-    AnswerColumn("weibull_shape", "1", "below 1 the rate falls, above 1 it rises"),
-    AnswerColumn("weibull_shape_low", "1", "low end of its 95 % interval, by the profile likelihood"),
-    AnswerColumn("weibull_shape_high", "1", "high end of its 95 % interval"),
-    AnswerColumn("gamma_aic", "AIC", "AIC of nodes whose constant rates are gamma distributed"),
-    AnswerColumn("rate_spread", "1", "standard deviation of these rates / their mean; 0 if nodes do not differ"),
-    AnswerColumn("two_kinds_aic", "AIC", "AIC of good and bad nodes, each with a constant rate"),
-    AnswerColumn("bad_share", "share", "bad nodes / nodes"),
-    AnswerColumn("bad_mean_h", "hours", "mean time between failures of a bad node"),
-    AnswerColumn("good_mean_h", "hours", "mean time between failures of a good node; NULL if good nodes never fail"),
-    AnswerColumn("preferred", "text", "exponential, weibull, gamma or two_kinds"),
-)
-
 
 def _times_between(con: duckdb.DuckDBPyConnection, _: Mapping[str, int | float | str]) -> TimelineRows:
     faults = read_faults(con)
     causes = faults.causes() if faults.nodes.height else []
     rows = [
-        {"cause": cause, "nodes": faults.nodes.height} | _laws(intervals_between(faults, cause)) for cause in causes
+        {"place": place, "cause": cause, "nodes": faults.nodes.height} | _laws(intervals_between(faults, cause))
+        for place, cause in enumerate(causes)
     ]
-    frame = _frame(rows, _LAWS, whole=("nodes", "failed_nodes", "failures"))
-    return TimelineRows(frame.with_row_index("place"), faults.notes)
+    frame = _frame(rows, TIMES_BETWEEN_FAILURES, whole=("place", "nodes", "failed_nodes", "failures"))
+    return TimelineRows(frame, faults.notes)
 
 
-def _frame(rows: list[dict[str, Any]], columns: tuple[AnswerColumn, ...], whole: Collection[str]) -> pl.DataFrame:
-    """Return rows as a frame; numbers are 64-bit floats, except in columns of counts."""
-    kinds = {c.name: pl.String if c.unit == "text" else pl.Int64 if c.name in whole else pl.Float64 for c in columns}
+def _frame(rows: list[dict[str, Any]], timeline: TimelineTable, whole: Collection[str]) -> pl.DataFrame:
+    """Return the rows of a timeline as a frame; numbers are 64-bit floats, except in columns of counts."""
+    kinds = {
+        column.name: pl.String if column.unit == "text" else pl.Int64 if column.name in whole else pl.Float64
+        for column in timeline.columns
+    }
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
@@ -130,13 +112,10 @@ def _laws(found: Intervals) -> dict[str, Any]:
 
 
 TIMES_BETWEEN_FAILURES = _OF_NODE_EVENTS(
+    "failures/time_between",
     name="times_between_failures",
     title="Distributions of the time between failures of nodes",
-    columns=(_PLACE, *_LAWS),
-    rule="""\
-A failure is an event whose state is down, or drained for a cause that is a fault, so not maintenance and not unknown.
-Failures of a node that overlap or adjoin count as one. Each cause has its own process on every node. Its clock starts
-with the log, or when the node is back from the last failure by that cause, and stops at the end of the log.""",
+    also_columns=(_PLACE,),
     compute=_times_between,
 )
 
@@ -185,43 +164,11 @@ def _shrunk(number: Ints, hours: Floats, times: float) -> tuple[Floats, Floats, 
 
 
 NODE_RATES = _OF_NODE_EVENTS(
+    "failures/lemon_nodes",
     name="node_rates",
     title="How often each node fails, shrunk towards the cluster's rate",
-    params=(Param("times", 2, "a lemon exceeds this many times the cluster's failure rate"),),
-    columns=(
-        AnswerColumn("node_id", "text", "the node"),
-        AnswerColumn("cluster", "text", "its cluster"),
-        AnswerColumn("rack", "text", "its rack; NULL when unknown"),
-        AnswerColumn("failures", "failures", "failures after time in which the node worked"),
-        AnswerColumn("worked_h", "hours", "that time"),
-        AnswerColumn("expected_failures", "failures", "worked_h * the cluster's rate"),
-        AnswerColumn("failures_per_1000_d", "1/1000 d", "failures / worked_h; NULL if the node never worked"),
-        AnswerColumn("shrunk_per_1000_d", "1/1000 d", "mean of the node's rate, given the record of all nodes"),
-        AnswerColumn("shrunk_low", "1/1000 d", "low end of the 95 % interval of that rate"),
-        AnswerColumn("shrunk_high", "1/1000 d", "high end of the interval"),
-        AnswerColumn("probability", "0..1", "probability that the node's rate is above `times` times the cluster's"),
-    ),
-    rule="""\
-Failures and the time between them are those of times_between_failures, over all causes. The rates of nodes are taken as
-gamma distributed, with shape a and mean m by maximum likelihood over all nodes. Given k failures in T hours, the rate
-of a node is gamma distributed with shape a + k and mean (a + k) / (a / m + T): empirical Bayes (Robbins, 1956). The
-cluster's rate is all failures / all hours.""",
+    without=("lemon", "least"),
     compute=_node_rates,
-)
-
-_TOGETHER = (
-    AnswerColumn("cause", "text", "'all', or the cause; unknown if none was given"),
-    AnswerColumn("nodes_of", "text", "which two nodes make a pair: any two, two of one cluster, or two of one rack"),
-    AnswerColumn(
-        "chance", "text", "what the pairs are compared with: times (moved at random) or racks (reassigned at random)"
-    ),
-    AnswerColumn("failures", "failures", "failures of nodes that can form such a pair"),
-    AnswerColumn("pairs", "pairs", "failures of two such nodes that began within the window of each other"),
-    AnswerColumn("expected_pairs", "pairs", "pairs expected by chance"),
-    AnswerColumn("p_value", "0..1", "chance of at least this many pairs"),
-    AnswerColumn("groups", "groups", "times at which two or more such nodes failed together"),
-    AnswerColumn("largest_group", "nodes", "nodes of the largest group; 0 if there is none"),
-    AnswerColumn("grouped_failures", "failures", "failures in them"),
 )
 
 
@@ -237,7 +184,7 @@ def _at_once(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         for row in _together(faults, place, cause, labels, (round(minutes * 60_000), shuffles))
     ]
     counts = ("place", "failures", "pairs", "groups", "largest_group", "grouped_failures")
-    return TimelineRows(_frame(rows, (_PLACE, *_TOGETHER), whole=counts), faults.notes)
+    return TimelineRows(_frame(rows, FAULTS_AT_ONCE, whole=counts), faults.notes)
 
 
 def _labels(nodes: pl.DataFrame) -> dict[str, Ints]:
@@ -308,32 +255,12 @@ def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int
 
 
 FAULTS_AT_ONCE = _OF_NODE_EVENTS(
+    "failures/at_once",
     name="faults_at_once",
     title="Failures of several nodes that happen together",
-    params=(
-        Param("window_min", 60, "longest time between the starts of two failures that count as together, in minutes"),
-        Param("shuffles", 199, "random worlds used for the p-value"),
-    ),
-    columns=(_PLACE, *_TOGETHER),
-    rule="""\
-Failures are those of times_between_failures. With chance=times, expected_pairs is the number of pairs of failures of
-two nodes times 2 * w - w^2, with w = window / length of the log: the chance that two independent times are at most the
-window apart. For the p-value, the failures of each node are moved by a random offset. With chance=racks, expected_pairs
-is the number of pairs of any two nodes with a known rack times the share of node pairs that are in one rack. For the
-p-value, racks are reassigned at random among these nodes.""",
+    also_columns=(_PLACE,),
+    without=("ratio",),
     compute=_at_once,
-)
-
-_HITS = (
-    AnswerColumn("nodes", "nodes", "nodes of the set: 1, 2, 4 and so on"),
-    AnswerColumn("gpus", "GPUs", "GPUs of these nodes, mean over the sets; NULL if those of a node are unknown"),
-    AnswerColumn("sets", "sets", "number of sets of this size"),
-    AnswerColumn("failures", "failures", "failures per set in the log, mean"),
-    AnswerColumn("hit_share", "share", "share of moments after which a node of the set fails within the time"),
-    AnswerColumn("independent_share", "share", "the same if the nodes of the set failed independently of each other"),
-    AnswerColumn("alike_share", "share", "the same if all nodes of the log failed at one rate and independently"),
-    AnswerColumn("nodes_per_hit", "nodes", "nodes of the set that fail within the time, if any does"),
-    AnswerColumn("independent_nodes_per_hit", "nodes", "the same if they failed independently of each other"),
 )
 
 
@@ -343,7 +270,7 @@ def _gang_hits(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float 
         raise QueryError("within_h must be above 0, and sets 1 or more")
     faults = read_faults(con)
     rows = _hits(faults, within, most, str(params["placed"]))
-    return TimelineRows(_frame(rows, _HITS, whole=("nodes", "sets")), faults.notes)
+    return TimelineRows(_frame(rows, GANG_HITS, whole=("nodes", "sets")), faults.notes)
 
 
 def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dict[str, Any]]:
@@ -389,7 +316,7 @@ def _orders(count: int, most: int, placed: str) -> list[Ints]:
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins equally many sets, so that sets of one node equal those of placed=neighbours.
+    # Each node begins equally many sets, so sets of one node equal those of placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps
@@ -401,21 +328,8 @@ def _known(value: float) -> float | None:
 
 
 GANG_HITS = _OF_NODE_EVENTS(
+    "failures/by_gang",
     name="gang_hits",
     title="How likely a multi-node job is hit by a failure",
-    params=(
-        Param("within_h", 24, "how long the job runs, in hours"),
-        Param(
-            "placed",
-            "neighbours",
-            "sets of neighbouring nodes, by cluster, rack and name, or random sets",
-            ("neighbours", "random"),
-        ),
-        Param("sets", 400, "largest number of sets of each size"),
-    ),
-    columns=_HITS,
-    rule="""\
-Failures are those of times_between_failures. hit_share considers the moments at least the time before the end of the
-log: it is the share after which a failure on a node of the set begins within the time, as the mean over the sets.""",
     compute=_gang_hits,
 )

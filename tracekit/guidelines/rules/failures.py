@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.suspects import LEVEL
+from tracekit.characterize.timelines.node_failures import LEVEL
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,

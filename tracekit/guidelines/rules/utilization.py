@@ -36,7 +36,7 @@ WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 
 
 def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
-    """Return one row per job: job_id, user, vc, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
+    """Return one row per job: job_id, user, the tenant, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
     The rows are those of utilization/idle_jobs without its limits. Jobs with an unknown date or at most `more_than`
     GPUs are excluded. The second value is the share that the returned jobs have in the GPU-hours of all jobs with a
@@ -220,7 +220,8 @@ def _find_reclaim_idle(evidence: Evidence) -> Finding:
     jobs = measured.with_columns(idle=(pl.col("mean_pct") <= IDLE_PCT) & (pl.col("run_s") >= _LEAST_RUN_S))
     sums = jobs.select("day", "gpu_hours", wasted=pl.when("idle").then("wasted_gpu_h").otherwise(0.0))
     idle = jobs.filter("idle").sort("wasted_gpu_h", "job_id", descending=[True, False])
-    rows = idle.head(_IDLE_SHOWN).select("job_id", "user", "vc", "gpu_count", "run_s", "mean_pct", "wasted_gpu_h")
+    owners = dict.fromkeys(("user", evidence.trace.tenant.column))
+    rows = idle.head(_IDLE_SHOWN).select("job_id", *owners, "gpu_count", "run_s", "mean_pct", "wasted_gpu_h")
     return Finding(
         {
             "idle_share": over_days(sums, ratio("wasted", "gpu_hours"), n=len(jobs)),

@@ -78,7 +78,8 @@ def _find_backfill(evidence: Evidence) -> Finding:
         notes=(
             (
                 "The placeable part of a wait is the part that queuing/delay_causes explains neither by quota nor by "
-                "fragmentation: enough GPUs were free on the fewest nodes, and the VC was within its quota."
+                f"fragmentation: enough GPUs were free on the fewest nodes, and the {evidence.trace.tenant.one} was "
+                "within its quota."
             ),
             *answer.notes,
         ),
@@ -104,7 +105,7 @@ BACKFILL = Guideline(
         Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
     ),
     finding=(
-        "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's VC; "
+        "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's {tenant.one}; "
         "{limit_share} of jobs have a time limit."
     ),
     find=_find_backfill,
@@ -236,19 +237,20 @@ ORDER_BY_SERVICE = Guideline(
 
 
 def _find_lend_quota(evidence: Evidence) -> Finding:
+    tenant = evidence.trace.tenant
     answer = evidence.query("utilization/vc", quota="capacity", until="last_submission")
-    known = answer.frame.filter(pl.col("vc").is_not_null() & (pl.col("capacity_gpus") > 0)).drop_nulls(
+    known = answer.frame.filter(pl.col(tenant.column).is_not_null() & (pl.col("capacity_gpus") > 0)).drop_nulls(
         "allocated_share_mean"
     )
     if len(known) < 2:
-        raise LackingError("The trace has the quotas of fewer than two VCs.")
+        raise LackingError(f"The trace has the quotas of fewer than two {tenant.many}.")
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
     # Borrowed GPUs do not reduce another VC's idle quota.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
-    rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")
+    rows = known.select("cluster", tenant.column, "capacity_gpus", "allocated_share_mean", "queue_p50_s")
     return Finding(
         {
             "quota_wait_share": over_days(sums, ratio("fair_share_s", "wait_s"), n=len(frame)),
@@ -256,8 +258,8 @@ def _find_lend_quota(evidence: Evidence) -> Finding:
             "unused_share": Number(float(known.select(unused).item()) / owned, len(known)),
         },
         notes=(*answer.notes, *waited.notes),
-        rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
-        rows_title="Use of each VC's quota, highest first",
+        rows=tuple(rows.sort("allocated_share_mean", tenant.column, descending=[True, False]).iter_rows(named=True)),
+        rows_title=f"Use of each {tenant.one}'s quota, highest first",
     )
 
 
@@ -276,11 +278,13 @@ def _lent(quotas: str, words: str) -> RuleChange:
 LEND_QUOTA = Guideline(
     id="lend-quota",
     title="Lend idle quota, and rebalance quotas",
-    question="Do jobs wait because their VC is at its quota while other VCs leave theirs idle?",
+    question="Do jobs wait because their {tenant.one} is at its quota while other {tenant.many} leave theirs idle?",
     measures=(
-        Measure("quota_wait_share", "share of waiting time while the VC was at its own quota", "share", "waits"),
+        Measure(
+            "quota_wait_share", "share of waiting time while the {tenant.one} was at its own quota", "share", "waits"
+        ),
         Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("unused_share", "share of all quotas that is unused", "share", "VCs"),
+        Measure("unused_share", "share of all quotas that is unused", "share", "{tenant.many}"),
     ),
     thresholds=(
         Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
@@ -288,13 +292,13 @@ LEND_QUOTA = Guideline(
         Threshold("unused_share", "at least", 0.1, "ours: below this, there is little to lend"),
     ),
     finding=(
-        "In {quota_wait_share} of the waiting time, the job's VC was at its own quota, while {unused_share} of "
-        "all quotas was unused."
+        "In {quota_wait_share} of the waiting time, the job's {tenant.one} was at its own quota, while {unused_share} "
+        "of all quotas was unused."
     ),
     find=_find_lend_quota,
     advice=(
-        "Let VCs borrow quota that others leave idle, and return it by preemption or as jobs end. If a VC uses "
-        "little for weeks, move some of its quota to VCs that wait."
+        "Let {tenant.many} borrow quota that others leave idle, and return it by preemption or as jobs end. If "
+        "{tenant.a} uses little for weeks, move some of its quota to {tenant.many} that wait."
     ),
     cost="Jobs on borrowed GPUs may be preempted and must be able to start again.",
     risk="An owner waits for its own quota until borrowers leave; without preemption this may take days.",

@@ -258,7 +258,7 @@ def _starts(*columns: Ints) -> Longs:
 
 def _named(cluster: Cluster, domain: int) -> str:
     name = cluster.domains[domain]
-    return f"the VC '{name}'" if name else "the cluster"
+    return f"the pool '{name}'" if name else "the cluster"
 
 
 def _accept(

@@ -277,14 +277,14 @@ def _scope(row: dict[str, str]) -> str:
         return "the cluster"
     if row["scope"] == "model":
         return f"the GPU model '{row['name']}'"
-    return f"the pool '{row['name']}'" if row["name"] else "the pool without a VC"
+    return f"the pool '{row['name']}'" if row["name"] else "the pool without a name"
 
 
 def _gang(row: dict[str, Any]) -> str:
     what = f"{row['jobs']:,} with {counted(row['gpus'], 'GPUs')}"
     what += f" of model '{row['gpu_model']}'" if row["gpu_model"] is not None else ""
     if row["pool"] is None:
-        what += " whose VC has no nodes"
+        what += " whose pool has no nodes"
     elif row["pool"]:
         what += f" in '{row['pool']}'"
     return f"{what} (such as {row['example']})"

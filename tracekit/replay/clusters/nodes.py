@@ -113,7 +113,7 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
         domains=[""],
         change_node=place[cluster.change_node],
         lent=None if cluster.lent is None else cluster.lent[order],
-        origin=f"{cluster.origin}; the VCs share all nodes, because the policy lends quotas",
+        origin=f"{cluster.origin}; all nodes are shared, because the policy lends quotas",
         lendable=False,
     )
 

@@ -238,7 +238,7 @@ def cluster_of_trace(
             for column, vc in enumerate(grown.tenants)
             for node in _nodes_of_quota(vc, grown.times, grown.gpus[:, column])
         ]
-        origin = f"{NODE_GPUS}-GPU nodes of each VC from its quota"
+        origin = f"{NODE_GPUS}-GPU nodes of each {trace.ingested_tenant.one} from its quota"
         if partitioned is None:
             origin += ", which the source calls a partition"
         made = _with_quotas(nodes, grown, trace, name, origin, factor)
@@ -253,9 +253,10 @@ def cluster_of_trace(
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
     if total.of_quotas:
+        one, many = trace.ingested_tenant.one, trace.ingested_tenant.many
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
-            f"{NODE_GPUS}-GPU nodes for the sum of the VC quotas, shared by all VCs; quotas are not"
+            f"{NODE_GPUS}-GPU nodes for the sum of the {one} quotas, shared by all {many}; quotas are not"
             f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
@@ -314,7 +315,8 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs that finished jobs held at one time{', by VC' if partitioned else ''}; {sizes}"
+    by = f", by {trace.ingested_tenant.one}" if partitioned else ""
+    origin = f"observed: the most GPUs that finished jobs held at one time{by}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -479,5 +481,8 @@ def _with_quotas(
         weights = np.array([held.p95(vc) for vc in held.names], dtype=np.int64)
         shares = shares_of(weights, total).reshape(1, -1)
         quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
-        origin += "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
+        origin += (
+            f"; quotas estimated: 95th percentile over time of each {trace.ingested_tenant.one}'s GPUs, rescaled to the"
+            " GPUs of the cluster"
+        )
     return make_cluster(nodes, quotas, origin)

@@ -16,6 +16,7 @@ from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.tenant import VC
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
+    from tracekit.tenant import Tenant
 
 __all__ = ["LEAST", "alike", "compared_answers"]
 
@@ -56,6 +58,7 @@ def compared_answers(
     *,
     twin: TwinOfLog | None = None,
     reason: str | None = None,
+    tenant: Tenant = VC,
 ) -> list[Answer | Unanswered]:
     """Return the policies next to each other, by job size and by virtual cluster, and the assumptions of the replays.
 
@@ -71,6 +74,8 @@ def compared_answers(
         The twin, if the first result is the twin's own.
     reason : str, optional
         Without a twin: why no effect is supported.
+    tenant : Tenant
+        The tenant of the jobs.
     """
     texts = {r.policy: twin.policy if twin is not None and r.policy == TWIN else r.policy for r in results}
     quotas = {r.policy: _quotas(r, texts[r.policy], scenario) for r in results}
@@ -98,7 +103,7 @@ def compared_answers(
             notes=(*(f"{n}. {_CHANGE}" for n in base), *notes),
         ),
         _grouped(CLASSES, results, "by_gpu_class", {}, supported, notes=base),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, by_quotas, quotas, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, by_quotas, quotas, notes=base, tenant=tenant),
         ASSUMED.answered(_assumptions(results)),
     ]
 
@@ -159,6 +164,7 @@ def _grouped(
     quotas: Mapping[str, str | None] | None = None,
     *,
     notes: list[str],
+    tenant: Tenant = VC,
 ) -> Answer | Unanswered:
     results = list(results)
     first, *others = results
@@ -174,7 +180,7 @@ def _grouped(
         for group in result.summary[key]
     ]
     if key == "by_vc" and all(row["vc"] is None for row in rows):
-        return question.unanswered("The jobs have no virtual clusters.")
+        return question.unanswered(f"The jobs have no {tenant.spelled_many}.")
     return question.answered(rows, notes)
 
 

@@ -26,7 +26,7 @@ _POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' t
 _QUOTAS = _C(
     "quotas",
     "text",
-    "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU",
+    "kept: quotas of {tenant.spelled_many} decide which jobs may run; ignored: any of them may take any free GPU",
 )
 _JOBS = _C("jobs", "jobs", "jobs replayed")
 _MEANS = (
@@ -60,7 +60,7 @@ POLICIES = Question(
         _C("median_queue_s", "s", "median of queue times"),
         _C("gpu_utilization_share", "share", "allocated GPU time, of all GPU time until the last end"),
         _C("fragmentation_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("jain_fairness_vc", "share", "Jain's index of what virtual clusters got of their demand; 1 is equal"),
+        _C("jain_fairness_vc", "share", "Jain's index of what {tenant.spelled_many} got of their demand; 1 is equal"),
         _C("preemptions", "preemptions", "how often running jobs were stopped"),
         _C(
             "beyond_share",
@@ -95,11 +95,11 @@ CLASSES = Question(
 TENANTS = Question(
     name="replay/by_vc",
     kind="replay",
-    title="Policies by virtual cluster",
-    question="Would some virtual clusters lose so that others gain?",
+    title="Policies by {tenant.spelled}",
+    question="Would some {tenant.spelled_many} lose so that others gain?",
     rule=_RULE + _ORDER,
     columns=(
-        _C("vc", "text", "virtual cluster; empty for jobs without one"),
+        _C("vc", "text", "{tenant.spelled}; empty for jobs without one"),
         _POLICY,
         _QUOTAS,
         _JOBS,

@@ -47,7 +47,7 @@ def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how many tenant comparisons show a change, and name the largest changes."""
     where = f"by {facts.tenant.spelled}"
-    return _summary(rows, where, lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") or None
+    return _summary(rows, where, lambda r: f"{r['measure']} of {shorten(r[facts.tenant.column], 30)}") or None
 
 
 def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
@@ -92,9 +92,9 @@ def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     return charts + _charts(_changed(parts), "Changes by job size", left=_left(parts))
 
 
-def vc_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw the changes by tenant."""
-    named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
+    named = [{**r, "what": f"{r['measure']}, {r[facts.tenant.column]}"} for r in rows]
     return _charts(_changed(named), "", left=_left(named))
 
 

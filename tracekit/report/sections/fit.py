@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.charts import Chart
     from tracekit.report.sections.interface import TraceFacts
+    from tracekit.tenant import Tenant
 
 _ALL = "all"
 _LEVEL = 0.05
@@ -203,7 +204,7 @@ def rate_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     return [weekly_rates_chart(week_rows, title=title, known=known, note=note)]
 
 
-def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def process_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say whether jobs arrive in bursts, and which process the model uses."""
     by = {r.get("name"): r for r in rows}
     parts = ("process", "held out")
@@ -219,11 +220,11 @@ def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if name is not None:
             return (
                 f"Batches of jobs come {comes}: {texts[name]} {same}, {'more' if more else 'less'} than chance would"
-                f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
+                f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen, facts.ingested)}"
             )
     return (
         f"Batches of jobs seem to arrive independently of each other: {' and '.join(texts.values())} {same}, no more"
-        f" than by chance. {_drawn(by, chosen)}"
+        f" than by chance. {_drawn(by, chosen, facts.ingested)}"
     )
 
 
@@ -233,14 +234,14 @@ _VARIED = {
 }
 
 
-def _drawn(by: dict[str | None, Row], chosen: str) -> str:
+def _drawn(by: dict[str | None, Row], chosen: str, tenant: Tenant) -> str:
     """Return which process the model uses."""
     if chosen == "poisson":
         return "So the model uses independent arrivals."
     if chosen == "sessions":
         return (
-            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (of one VC if users are"
-            f" unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
+            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (of one {tenant.one} if"
+            f" users are unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
         )
     if chosen == "mmpp":
         calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))

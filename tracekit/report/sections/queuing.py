@@ -56,14 +56,14 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text[0].upper()}{text[1:]}." if text else None
 
 
-def distributions_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def distributions_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw curves of run times and waits, and the waits of each size."""
     charts = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
         # A curve of zeros would coincide with the edge of the chart.
         if any(r["scope"] == "all" and r["p100_s"] for r in own):
-            charts.append(curve(own, title=title, of=share, heading=heading))
+            charts.append(curve(own, facts.tenant.column, title=title, of=share, heading=heading))
     waits = [r for r in rows if r["measure"] == "wait" and r["scope"] == "size"]
     if len(waits) > 1 and any(r["p90_s"] for r in waits):
         charts.append(_waits_by_size(waits))
@@ -185,15 +185,18 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
         waits = counted(sum(r["waits"] for r in rows), "waits")
         return f"No attempt queued for longer than 0 s, in {waits} of all sizes."
-    where = _where(rows, facts.tenant)
+    vc, where = facts.tenant.column, _where(rows, facts.tenant)
     told = [where] if where else []
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
         among = f" among groups{among}" if among else ""
-        told.append(f"The longest tail{among}: {_of(worst)}, {_waited(worst)}{sample_size(worst['waits'])}.")
+        told.append(f"The longest tail{among}: {_of(worst, vc)}, {_waited(worst)}{sample_size(worst['waits'])}.")
     if not where and (most["p90_s"] > 0 or not told):  # skip that most do not wait if something better was said
-        told.insert(0, f"The largest group is {_of(most)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
+        told.insert(
+            0,
+            f"The largest group is {_of(most, vc)} ({counted(most['waits'], 'starts')}): {_waited(most)}.",
+        )
     return " ".join(filter(None, [*told, _by_size(rows)]))
 
 
@@ -218,17 +221,18 @@ def _tail(row: Row) -> str:
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
     """Name the tenant with most of the waiting time, if one stands out."""
-    vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
+    vc = tenant.column
+    vcs = [_pooled([r for r in rows if r[vc] == name], vc) for name in {r[vc] for r in rows}]
     known = [v for v in vcs if v is not None]
     # A report may contain only the first rows of a long result, which do not represent the whole.
     if len(known) < 2 or len(rows) >= ROW_LIMIT:
         return ""
     waits, waited = sum(v["waits"] for v in known), sum(v["waits"] * v["mean_s"] for v in known)
-    most = max(known, key=lambda v: (v["waits"] * v["mean_s"], str(v["vc"])))
+    most = max(known, key=lambda v: (v["waits"] * v["mean_s"], str(v[vc])))
     time, part = most["waits"] * most["mean_s"] / waited if waited else 0, most["waits"] / waits
     if time < _OUTSTANDING or time < 2 * part:
         return ""
-    who = f"Jobs without {tenant.a}" if most["vc"] is None else f"Jobs of {shorten(most['vc'], 30)}"
+    who = f"Jobs without {tenant.a}" if most[vc] is None else f"Jobs of {shorten(most[vc], 30)}"
     return f"{who} account for {percent(time)} of the waiting time and {percent(part)} of the starts."
 
 
@@ -252,8 +256,8 @@ def _waited(row: Row) -> str:
     return f"{middle}, {tail}"
 
 
-def _of(row: Row) -> str:
-    where = f" in {shorten(row['vc'], 30)}" if row["vc"] is not None else ""
+def _of(row: Row, vc: str) -> str:
+    where = f" in {shorten(row[vc], 30)}" if row[vc] is not None else ""
     return f"{gpu_jobs(row['gpu_class'])}{where}"
 
 
@@ -262,26 +266,30 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
-    waits: dict[str | None, int] = {}
+    vc, waits = facts.tenant.column, dict[str | None, int]()
     for row in known:
-        waits[row["vc"]] = waits.get(row["vc"], 0) + row["waits"]
-    waited = [v for v in waits if any(r["p90_s"] or r["mean_s"] for r in known if r["vc"] == v)]
+        waits[row[vc]] = waits.get(row[vc], 0) + row["waits"]
+    waited = [v for v in waits if any(r["p90_s"] or r["mean_s"] for r in known if r[vc] == v)]
     chosen = sorted(waited, key=lambda v: (-waits[v], v or ""))[:TENANTS]
     named = labels([v for v in chosen if v is not None])
     none = "" if len(waits) == 1 else f"no {facts.tenant.one}"
-    shown = [r for r in known if r["vc"] in chosen]
+    shown = [r for r in known if r[vc] in chosen]
     classes = size_hues(shown)
     sizes = Hues("size", dict(classes.legend))
     within = axis_values(shown, ("p50_s", "p90_s", "mean_s"))
     charts = []
     for tenant in chosen:
-        own = [{**{c: r[c] for c in _WAITS}, "size": classes.words[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
+        own = [
+            {"vc": tenant, **{c: r[c] for c in _WAITS}, "size": classes.words[r["gpu_class"]]}
+            for r in shown
+            if r[vc] == tenant
+        ]
         title = none if tenant is None else named.get(tenant, "unknown")
         charts.append(replace(_waits(own, sizes, within), title=title))
     return [*charts[:-1], replace(charts[-1], note=_not_drawn(waits, waited, facts.tenant))] if charts else []
 
 
-_WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
+_WAITS = ("gpu_class", "waits", "p50_s", "mean_s", "p90_s")
 """Columns of the waits that are drawn."""
 
 

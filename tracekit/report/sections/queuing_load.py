@@ -100,12 +100,13 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if len(rows) >= ROW_LIMIT:
         # A report contains only the first rows of a long result, which do not represent the whole period.
         return "The table shows the means of the first intervals; its file has all of them."
-    means = _means(submitting(rows, facts))
-    most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
+    vc = facts.tenant.column
+    means = _means(submitting(rows, facts), vc)
+    most = max(means, key=lambda m: (m["running_gpus"], str(m[vc])))
     if not any(m["running_gpus"] or m["pending_gpus"] for m in means):
         return None
     text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
-    worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
+    worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m[vc]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
         return f"{text}; no job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
@@ -117,35 +118,37 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     )
 
 
-def _means(rows: list[Row]) -> list[Row]:
-    """Return each tenant's mean GPUs held and waited for."""
+def _means(rows: list[Row], vc: str) -> list[Row]:
+    """Return each tenant's mean GPUs held and waited for; `vc` is the tenant's column."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
-        own.setdefault((row["cluster"], row["vc"]), []).append(row)
+        own.setdefault((row["cluster"], row[vc]), []).append(row)
     return [
         {
             "cluster": cluster,
-            "vc": vc,
+            vc: tenant,
             "running_gpus": sum(r["running_gpus"] for r in part) / len(part),
             "pending_gpus": sum(r["pending_gpus"] for r in part) / len(part),
         }
-        for (cluster, vc), part in own.items()
+        for (cluster, tenant), part in own.items()
     ]
 
 
 def _who(row: Row, facts: TraceFacts) -> str:
-    return f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
+    tenant = row[facts.tenant.column]
+    return f"jobs without {facts.tenant.a}" if tenant is None else shorten(tenant, 30)
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw GPUs held and waited for over time, for the tenants that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
         return []
-    means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
+    vc = facts.tenant.column
+    means = sorted(_means(rows, vc), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m[vc])))
     left = len(means) - VCS
     drawn = []
     for mean in means[:VCS]:
-        own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
+        own = [r for r in rows if (r["cluster"], r[vc]) == (mean["cluster"], mean[vc])]
         last = left > 0 and mean is means[:VCS][-1]
         many = facts.tenant.many
         note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more." if last else ""

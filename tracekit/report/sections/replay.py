@@ -171,9 +171,9 @@ _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
 }
-_SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
+_SHARES = {"jain_fairness_vc": "fairness between {tenant.many}", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
-    "jain_fairness_vc": "Jain's index: at 100 % every VC got an equal part.",
+    "jain_fairness_vc": "Jain's index: at 100 % every {tenant.one} got an equal part.",
     "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
 }
 
@@ -351,7 +351,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw completion time, waiting and fairness by policy."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
-    shown = {key: facts.ingested.words(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
+    shown = {key: facts.ingested.fill(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
     columns = [f"{of}_{what}_s" for what in times for of in ("median", "avg", "p99")] + list(shown)
     if not columns:
         return []
@@ -456,7 +456,7 @@ def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Chart:
         by=series("what", columns.values(), 3),
         tips=[Tip("policy"), Tip("what"), Tip("share", "", ".1%")],
         title=f"{title[:1].upper()}{title[1:]}",
-        note=" ".join(facts.ingested.words(_SHARE_NOTES[key]) for key in columns),
+        note=" ".join(facts.ingested.fill(_SHARE_NOTES[key]) for key in columns),
     )
 
 

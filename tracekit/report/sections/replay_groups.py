@@ -104,7 +104,10 @@ def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _who_pays(known: list[Row], unit: Tenant) -> str:
     """Name the tenant that would lose most, separately for policies that ignore and that enforce quotas."""
-    not_told = unit.words(_VC_NOT_TOLD)
+    not_told = (
+        f"Which {unit.one} would gain or lose cannot be estimated, because the replays do not reproduce the log's waits"
+        " or wait longer."
+    )
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"}:
         start = f"Every policy here enforces the quotas of the {unit.many}. " if kinds == {"kept"} else ""
@@ -139,12 +142,6 @@ def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
     if longest["vc"] is None:
         text = text.replace("the jobs of the jobs", "the jobs")
     return f"{text}." if log is None else f"{text} ({duration(log)} in the log)."
-
-
-_VC_NOT_TOLD = (
-    "Which VC would gain or lose cannot be estimated, because the replays do not reproduce the log's waits or wait"
-    " longer."
-)
 
 
 def _comparable(rows: list[Row]) -> list[Row]:

@@ -195,7 +195,8 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _vc(row: Row, facts: TraceFacts, *, several: bool) -> str:
-    name = f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
+    vc = row[facts.tenant.column]
+    name = f"jobs without {facts.tenant.a}" if vc is None else shorten(vc, 30)
     return f"{name} in {shorten(row['cluster'], 30)}" if several and row["cluster"] is not None else name
 
 
@@ -205,10 +206,11 @@ def _waits(row: Row) -> str:
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw the mean share of its own GPUs that each tenant held, largest tenant first."""
+    vc = facts.tenant.column
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
-    chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
+    chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r[vc] or ""))[:VCS]
     several, one = len({r["cluster"] for r in known}) > 1, facts.tenant.one
-    names = [" ".join(w for w in (r["cluster"] if several else None, r["vc"] or f"no {one}") if w) for r in chosen]
+    names = [" ".join(w for w in (r["cluster"] if several else None, r[vc] or f"no {one}") if w) for r in chosen]
     short = labels(names)
     shown = [{**r, "tenant": short[name]} for r, name in zip(chosen, names, strict=True)]
     chart = bars(

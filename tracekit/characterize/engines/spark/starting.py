@@ -263,7 +263,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
 
 
 def _end(session: Any, processes: list[Any], folder: Path) -> None:
-    """Stop Spark, as far as it was started, so that this process can start it again."""
+    """Stop every part of Spark that has started; this process can then start it again."""
     from pyspark import SparkContext
 
     if session is not None:
