@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from tracekit.ingest.sink import Sink
 
 Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
@@ -35,6 +38,12 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
         *nodes,
         "status",
     )
+
+
+def write_jobs(jobs: pl.DataFrame, sink: Sink) -> None:
+    """Write jobs, and one attempt for each job that got resources (`attempt_count`)."""
+    sink.write("jobs", jobs)
+    sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def in_seconds(duration: Spans) -> Spans:

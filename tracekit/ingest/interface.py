@@ -56,6 +56,11 @@ class TimeFrame:
     note: str = ""
     """Why calendar dates or hours of the day cannot be trusted."""
 
+    @classmethod
+    def relative(cls, note: str) -> TimeFrame:
+        """Return the frame of times that count from the start of the source."""
+        return cls("relative", "UTC", hour_of_day=False, note=note)
+
 
 @dataclass(frozen=True)
 class FoundFiles:

@@ -285,10 +285,17 @@ class Sink:
         mask = found.fill_null(value=False)
         self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))
 
-    def check_flags(self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series) -> None:
-        """Add one check for each Boolean column of `flags` that has a meaning."""
-        for name, meaning in meanings.items():
-            self.check_rows(name, flags[name], meaning, ids)
+    def check_flags(
+        self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series, *, compared: bool = False
+    ) -> None:
+        """Add one check for each Boolean column of `flags` that has a meaning.
+
+        With `compared`, a NULL means that there is nothing to compare, and its row does not count as checked.
+        """
+        for column in flags:
+            if column.name in meanings:
+                of = column.count() if compared else None
+                self.check_rows(column.name, column, meanings[column.name], ids, of)
 
     def note(self, text: str) -> None:
         """Record a choice or an assumption, and show it to the user."""

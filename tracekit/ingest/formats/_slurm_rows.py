@@ -567,9 +567,7 @@ def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
         gres_by_number=pl.when(lists_gres).then("gres_by_number"),
         resized_runs="resized",
     )
-    for column in odd:
-        # NULL if there is nothing to compare.
-        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["JobID"], column.count())
+    sink.check_flags(odd, _MEANINGS, jobs["JobID"], compared=True)
 
 
 _MEANINGS = {

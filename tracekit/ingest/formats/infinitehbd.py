@@ -142,9 +142,7 @@ class InfiniteHbdFormat(Format):
         for file in found.get(_STATISTICS):
             _compare(file, faults, sink)
         sink.note("the source contains server faults but no jobs")
-        return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are days since the start of the trace, 2024-03-30"
-        )
+        return TimeFrame.relative("times are days since the start of the trace, 2024-03-30")
 
 
 def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
