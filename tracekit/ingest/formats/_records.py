@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
+    from tracekit.ingest.records import Record, TextLine
     from tracekit.ingest.sink import OpenedFile, Sink
 
     Reader = Callable[[OpenedFile, "Devices"], Iterator[list[Row]]]
@@ -103,6 +104,17 @@ def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
         opened.reject(line, fault.column, fault.reason, raw)
     else:
         lost.count(opened.sink)
+
+
+def rows_of(
+    opened: OpenedFile, records: Iterable[Record | TextLine], parse: Callable[[Any, LostValues], Iterable[Row]]
+) -> list[Row]:
+    """Return the rows that `parse` makes from each record, with the line of the record; a `Fault` rejects the record."""
+    rows: list[Row] = []
+    for line, raw, content, *_ in records:
+        with record(opened, line, raw) as lost:
+            rows += [row | {"line": line} for row in parse(content, lost)]
+    return rows
 
 
 class Devices:

@@ -38,7 +38,7 @@ import orjson
 
 from tracekit.ingest.cells import LAST_SECOND
 from tracekit.ingest.devices import GPU_RESOURCE, factor_of, is_gres_device
-from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, at, record, write_records
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, at, rows_of, write_records
 from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
@@ -218,10 +218,7 @@ class _Event(NamedTuple):
 def read_jobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of a file in blocks."""
     for items in json_items(opened, "jobs"):
-        rows = []
-        for item in items:
-            with record(opened, item.line, item.raw) as lost:
-                rows.append(_row(item.value, opened.sink.options, devices, lost) | {"line": item.line})
+        rows = rows_of(opened, items, lambda held, lost: [_row(held, opened.sink.options, devices, lost)])
         devices.count(len(rows))
         yield rows
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import schema
@@ -30,7 +31,7 @@ from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats import _lsf_cells as text_of
 from tracekit.ingest.formats._lsf_history import read_history
-from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, optional, record, text, write_records
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, optional, rows_of, text, write_records
 from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
@@ -66,22 +67,25 @@ _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     csv.field_size_limit(_FIELD_LIMIT)
+    seen: Counter[str] = Counter()
+
+    def rows_in(line: str, lost: LostValues) -> Iterator[Row]:
+        kind = _OTHERS.match(line)
+        if kind and kind[1] != "JOB_FINISH":
+            seen["other"] += 1
+            return
+        held = _fields(line)
+        yield _finished(held, devices, lost)
+        seen["short"] += "effectiveResReq" not in held
+
     for lines in text_lines(opened):
-        rows, others, short = [], 0, 0
-        for line in lines:
-            kind = _OTHERS.match(line.text)
-            if kind and kind[1] != "JOB_FINISH":
-                others += 1
-                continue
-            with record(opened, line.number, line.raw) as lost:
-                held = _fields(line.text)
-                rows.append(_finished(held, devices, lost) | {"line": line.number})
-                short += "effectiveResReq" not in held
+        seen.clear()
+        rows = rows_of(opened, lines, rows_in)
         devices.count(len(lines), whole=True)
         check = opened.sink.check
-        check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
+        check("other_records", seen["other"], len(lines), "records of types other than JOB_FINISH; ignored")
         check(
-            "short_records", short, len(lines),
+            "short_records", seen["short"], len(lines),
             "records whose last part (run limit and used resources) is missing or has an unknown layout",
         )  # fmt: skip
         yield text_of.of_cluster(rows, opened.sink.options)
@@ -254,17 +258,13 @@ def read_bjobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of a listing in blocks."""
     year = opened.sink.options["year"]
     for items in json_items(opened, "RECORDS"):
-        rows = []
-        for item in items:
-            # A dash means that there is no value.
-            held = {name: value for name, value in item.value.items() if value != "-"}
-            with record(opened, item.line, item.raw) as lost:
-                rows.append(_listed(held, year, devices, lost) | {"line": item.line})
+        rows = rows_of(opened, items, lambda held, lost: [_listed(held, year, devices, lost)])
         devices.count(len(rows), whole=True)
         yield text_of.of_cluster(rows, opened.sink.options)
 
 
-def _listed(held: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
+def _listed(stated: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
+    held = {name: value for name, value in stated.items() if value != "-"}  # a dash means that there is no value
     job, index = text(held, "JOBID"), text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
         raise Fault("JOBID", "is not a job id")

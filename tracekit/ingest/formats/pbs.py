@@ -37,7 +37,7 @@ from tracekit.ingest.formats._records import (
     Fault,
     RecordFormat,
     gpu_weights,
-    record,
+    rows_of,
     uncounted_devices,
     write_records,
 )
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.cells import LostValues
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile
 
 
@@ -331,36 +330,35 @@ def exit_status(code: int) -> str:
 def read_records(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     clock = _Clock(opened)
-    for lines in text_lines(opened):
-        yield clock.filled(_rows(lines, opened, devices))
-
-
-def _rows(lines: list[TextLine], opened: OpenedFile, devices: Devices) -> list[Row]:
-    rows: list[Row] = []
-    others = 0
+    others: list[str] = []
     arrays: list[str] = []
-    for line in lines:
-        with record(opened, line.number, line.raw) as lost:
-            parsed = _parsed(line.text)
-            match = _JOB_ID.fullmatch(parsed.job)
-            if parsed.kind not in OF_A_JOB:
-                others += 1
-            elif match is None:
-                raise Fault("job", "is not a job id like 123.server")
-            elif match[2] == "[]":
-                arrays.append(parsed.job)
-            else:
-                rows.append(_row(parsed, match, opened.sink.options, devices, lost) | {"line": line.number})
-    devices.count(len(lines), whole=True)
-    opened.sink.check(
-        "other_records", others, len(lines),
-        "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
-    )  # fmt: skip
-    opened.sink.check(
-        "array_records", len(arrays), len(lines),
-        "records of whole job arrays; only their members are jobs, so an array without members is missing", arrays,
-    )  # fmt: skip
-    return rows
+
+    def rows_in(text: str, lost: LostValues) -> Iterator[Row]:
+        line = _parsed(text)
+        match = _JOB_ID.fullmatch(line.job)
+        if line.kind not in OF_A_JOB:
+            others.append(line.job)
+        elif match is None:
+            raise Fault("job", "is not a job id like 123.server")
+        elif match[2] == "[]":
+            arrays.append(line.job)
+        else:
+            yield _row(line, match, opened.sink.options, devices, lost)
+
+    for lines in text_lines(opened):
+        others.clear()
+        arrays.clear()
+        rows = rows_of(opened, lines, rows_in)
+        devices.count(len(lines), whole=True)
+        opened.sink.check(
+            "other_records", len(others), len(lines),
+            "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
+        )  # fmt: skip
+        opened.sink.check(
+            "array_records", len(arrays), len(lines),
+            "records of whole job arrays; only their members are jobs, so an array without members is missing", arrays,
+        )  # fmt: skip
+        yield clock.filled(rows)
 
 
 def _parsed(text: str) -> _Line:
