@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.databases import sql_text
-from tracekit.ingest.derived import most_held
+from tracekit.ingest.derived import machines_in, seconds_between
 from tracekit.ingest.record_times import TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
@@ -191,10 +191,6 @@ def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, on
     )  # fmt: skip
 
 
-def _seconds(later: str, earlier: str) -> str:
-    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
-
-
 def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
     """Write the common tables; return the number of jobs with several attempts.
 
@@ -208,17 +204,19 @@ def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
     sink.writer.copy(
         "jobs",
         con,
-        f"""SELECT * EXCLUDE (last_end), last_end AS end_time, {_seconds("start_time", "submit_time")} AS queue_s,
-            {_seconds("last_end", "start_time")} AS run_s
+        f"""SELECT * EXCLUDE (last_end), last_end AS end_time,
+            {seconds_between("submit_time", "start_time")} AS queue_s,
+            {seconds_between("start_time", "last_end")} AS run_s
         FROM fact ORDER BY submit_time NULLS LAST, job_id""",
     )
+    since = "CASE WHEN r.attempt = 0 THEN f.submit_time ELSE p.end_time END"
     if _one(con, "SELECT count(*) FROM run"):
         sink.writer.copy(
             "attempts",
             con,
-            f"""SELECT r.job_id, r.attempt, r.start_time, r.end_time, {_seconds("r.end_time", "r.start_time")} AS run_s,
-                {_seconds("r.start_time", "CASE WHEN r.attempt = 0 THEN f.submit_time ELSE p.end_time END")} AS wait_s,
-                r.gpu_count, r.node_count, r.status
+            f"""SELECT r.job_id, r.attempt, r.start_time, r.end_time,
+                {seconds_between("r.start_time", "r.end_time")} AS run_s,
+                {seconds_between(since, "r.start_time")} AS wait_s, r.gpu_count, r.node_count, r.status
             FROM run r JOIN fact f USING (job_id)
             LEFT JOIN run p ON p.job_id = r.job_id AND p.attempt = r.attempt - 1
             ORDER BY f.submit_time NULLS LAST, r.job_id, r.attempt""",
@@ -255,13 +253,4 @@ def _write_places(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         """SELECT * EXCLUDE (cluster, gpu_model, submit_time) FROM placed
         ORDER BY submit_time NULLS LAST, job_id, attempt, task NULLS FIRST, instance NULLS FIRST, node_id""",
     )
-    sink.writer.copy(
-        "nodes",
-        con,
-        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
-        FROM (SELECT node_id, min(cluster) AS cluster,
-                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
-                          THEN min(gpu_model) END AS gpu_model
-              FROM placed GROUP BY node_id) p
-        LEFT JOIN ({most_held("placed", "start_time", "end_time")}) h USING (node_id) ORDER BY p.node_id""",
-    )
+    sink.writer.copy("nodes", con, machines_in("placed", "start_time", "end_time"))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerator
-from tracekit.ingest.formats._append import merge_records
 from tracekit.ingest.interface import Format
 from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.merge_jobs import merge_records
 from tracekit.ingest.record_times import RecordTimes
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
 def rows_of(
     opened: OpenedFile, records: Iterable[Record | TextLine], parse: Callable[[Any, LostValues], Iterable[Row]]
 ) -> list[Row]:
-    """Return the rows that `parse` makes from each record, with the line of the record; a `Fault` rejects the record."""
+    """Return the rows that `parse` makes from each record, with its line; a `Fault` rejects the record."""
     rows: list[Row] = []
     for line, raw, content, *_ in records:
         with record(opened, line, raw) as lost:

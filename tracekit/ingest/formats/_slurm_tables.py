@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tracekit.databases import sql_text
 from tracekit.errors import UsageError
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.derived import most_held
-from tracekit.ingest.formats._append import REUSED_AFTER, SUFFIX, generations
+from tracekit.ingest.derived import machines_in, most_held, seconds_between
+from tracekit.ingest.merge_jobs import REUSED_AFTER, SUFFIX, generations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -311,10 +311,6 @@ _PLACE_CHECKS = (
 # The common tables.
 
 
-def _seconds(later: str, earlier: str) -> str:
-    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
-
-
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     """Write every table that can be built from the rows of `SacctReader`; return the number of requeued jobs."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
@@ -348,7 +344,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         con,
         f"""SELECT job_id, cluster, vc, "user", name, "array" AS "group", status, word AS source_status,
             submit AS submit_time, "start" AS start_time, {known_end} AS end_time,
-            {_seconds('"start"', "origin")} AS queue_s, {_seconds(known_end, '"start"')} AS run_s,
+            {seconds_between("origin", '"start"')} AS queue_s, {seconds_between('"start"', known_end)} AS run_s,
             gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
             time_limit_s, account, "partition", qos, eligible AS eligible_time, reason AS wait_reason, started_by,
             suspended_s
@@ -362,8 +358,8 @@ def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         "attempts",
         con,
         f"""SELECT r.job_id, r.attempt, r."start" AS start_time, r."end" AS end_time,
-            {_seconds('r."end"', 'r."start"')} AS run_s,
-            {_seconds('r."start"', 'CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END')} AS wait_s,
+            {seconds_between('r."start"', 'r."end"')} AS run_s,
+            {seconds_between('CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END', 'r."start"')} AS wait_s,
             r.gpu_count, r.node_count,
             CASE WHEN r.word IN ('REQUEUED', 'RESIZING') AND r."end" IS NOT NULL THEN 'unknown' ELSE r.status END
                 AS status
@@ -393,16 +389,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         """SELECT job_id, attempt, task, node_id, gpu_count, "start" AS start_time, "end" AS end_time
         FROM placed ORDER BY submit_local, job_id, attempt, task NULLS FIRST, node_id""",
     )
-    sink.writer.copy(
-        "nodes",
-        con,
-        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
-        FROM (SELECT node_id, min(cluster) AS cluster,
-                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
-                          THEN min(gpu_model) END AS gpu_model
-              FROM placed GROUP BY node_id) p
-        LEFT JOIN ({most_held("placed", '"start"', '"end"')}) h USING (node_id) ORDER BY p.node_id""",
-    )
+    sink.writer.copy("nodes", con, machines_in("placed", '"start"', '"end"'))
 
 
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")

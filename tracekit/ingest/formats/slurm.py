@@ -35,13 +35,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
-from tracekit.ingest.formats._append import merge_runs
 from tracekit.ingest.formats._slurm_json import looks_like_json
 from tracekit.ingest.formats._slurm_rows import SacctReader
 from tracekit.ingest.formats._slurm_tables import check_gpus_from, write_tables
 from tracekit.ingest.formats._slurm_text import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
+from tracekit.ingest.merge_jobs import merge_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
