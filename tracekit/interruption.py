@@ -158,7 +158,7 @@ def _park() -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder even if threads may still be writing to it."""
-    # Rename it first, so that nothing more is added to it; the name still ends in the process's number.
+    # Rename it first, so nothing more is added to it; the name still ends in the process's number.
     stem, dash, number = path.name.rpartition("-")
     with contextlib.suppress(OSError):
         path = path.rename(path.with_name(f"{stem}{dash}0{number}"))

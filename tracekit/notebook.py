@@ -1,6 +1,6 @@
 """Display objects as a few lines of text, or in a notebook as a small table.
 
-Names from a log or a user are escaped and cut, so that they can neither run nor fill the screen.
+Names from a log or a user are escaped and cut, so they can neither run nor fill the screen.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class StagedFolder:
     force : bool
         Whether to replace an existing folder of the same kind.
     marker : str
-        File that identifies a folder of this kind, so that `force` never removes any other folder.
+        File that identifies a folder of this kind, so `force` never removes any other folder.
     kind : str
         Name of the kind in messages.
 
@@ -367,7 +367,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return the path with links resolved; a loop of links is kept, so that opening it raises the error."""
+    """Return the path with links resolved; a loop of links is kept, so opening it raises the error."""
     return place_of(path) if is_remote(path) else Path(os.path.realpath(path))
 
 

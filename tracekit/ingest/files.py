@@ -163,9 +163,9 @@ class SourceFile:
     opener: Callable[[], AbstractContextManager[ByteStream]]
     """Opens the content as an unbuffered stream."""
     note: str = ""
-    """Note for the user about the file's origin; '' if there is nothing to say."""
+    """Note for the user about the file's origin; '' if a note is not needed."""
     apart: bool = True
-    """Whether it is a separate file on disk that another process can read; otherwise it is in an archive."""
+    """Whether another process can read it as a file on disk; otherwise it is in an archive."""
 
     @property
     def name(self) -> str:
@@ -204,7 +204,7 @@ class SourceFile:
             return stream.read(size)
 
     def peek(self, size: int = 65_536) -> bytes | None:
-        """Return the first bytes of the content; None if it cannot be read, in which case its reader reports why."""
+        """Return the first bytes of the content; None if it cannot be read; its reader then reports why."""
         try:
             return self.head(size)
         except SourceError:
@@ -233,7 +233,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
-    """Raise one clear SourceError when reading `path` fails."""
+    """Raise one clear SourceError if reading `path` fails."""
     try:
         yield
     except TracekitError:

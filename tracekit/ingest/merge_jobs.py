@@ -230,8 +230,8 @@ SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
        row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
 FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
 
-# Measured use does not name its run. The rows of the latest record are used. Of the same step's rows in the other
-# record, as many are left out, newest first, as there are runs in both records.
+# Measured use does not name its run. The rows of the latest record are used. From the other record, the newest rows of
+# the same step are left out, one for each run that is in both records.
 _USAGE = """
 CREATE TABLE merged_job_usage AS
 WITH shared AS (

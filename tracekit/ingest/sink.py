@@ -33,7 +33,7 @@ EXAMPLES = 5
 """Maximum number of rows that a check names."""
 
 _JOIN_MEMORY = "1GB"
-"""Default memory for joins, chosen so that a log of any size is ingested within 2 GiB."""
+"""Default memory for joins; with it, a log of any size is ingested within 2 GiB."""
 
 
 @contextmanager
@@ -120,7 +120,7 @@ class Sink:
     rejected_gpu_s : float
         GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know it add to it.
     distinct_samples : bool
-        Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
+        Whether the reader has shown that no GPU sample repeats, so no search for repeats is needed.
     """
 
     def __init__(

@@ -286,7 +286,7 @@ def _store_errors(address: ObjectName) -> Iterator[None]:
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
-    """Return the store failure contained as text in another library's error, or None if there is none."""
+    """Return the store failure whose text another library's error contains; None without such a failure."""
     text = str(error)
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 

@@ -1,4 +1,4 @@
-"""Common code of the formats whose logs describe jobs in records read one by one: PBS, LSF, Flux and Kubernetes.
+"""Shared code of the formats that read job records one by one: PBS, LSF, Flux and Kubernetes.
 
 A record that cannot be used raises a `Fault`; an unreadable optional value becomes unknown and is counted
 (`LostValues`).
@@ -118,7 +118,7 @@ def rows_of(
 
 
 class Devices:
-    """Which devices count as GPUs, and which jobs hold unknown devices.
+    """Which devices count as GPUs, and which jobs use unknown devices.
 
     Parameters
     ----------
@@ -141,14 +141,14 @@ class Devices:
         self._whole: list[str] = []
 
     def add(self, holder: str, devices: Collection[str], *, whole: bool = False) -> None:
-        """Add the unknown devices of a job, and whether it holds `whole` nodes with an unknown number of GPUs."""
+        """Add the unknown devices of a job, and whether the job has `whole` nodes with an unknown number of GPUs."""
         if devices:
             self._holders.append((holder, "|".join(sorted(devices))))
         if whole:
             self._whole.append(holder)
 
     def count(self, of: int, *, whole: bool = False) -> None:
-        """Count what was added since the last call among `of` records; with `whole`, also the jobs with whole nodes."""
+        """Count the jobs added since the last call, out of `of` records; with `whole`, also those with whole nodes."""
         self._unknown.add(self._holders, of)
         if whole:
             self._sink.check(
@@ -163,7 +163,7 @@ class Devices:
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return how many GPUs resources count [GPUs], by lowercase name; resources that count none are left out.
+    """Return how many GPUs each resource counts as [GPUs], by lowercase name; other resources are left out.
 
     The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
     counts.
@@ -198,7 +198,7 @@ def items(value: Any, *path: str) -> list[dict[str, Any]]:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at a path; None if there is none.
+    """Return the text at a path; None if it is missing.
 
     Raises
     ------

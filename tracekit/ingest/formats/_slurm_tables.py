@@ -158,7 +158,7 @@ WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
         AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
 
 # The typical GPU count of a partition's nodes: the most frequent count among the nodes on which its jobs ran.
-# Single-node jobs, which need no assumption, show how many GPUs of a node were held at once.
+# Single-node jobs, which need no assumption, show how many GPUs of a node were in use at once.
 _TYPICAL = f"""
 CREATE TABLE typical AS
 WITH alone AS (
@@ -192,8 +192,8 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
 def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Set `gpu_count` [GPUs] for runs whose GPUs the database does not record, and count these runs.
 
-    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, if there is none,
-    the number of nodes times the partition's GPUs per node.
+    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, without a
+    request, the number of nodes times the partition's GPUs per node.
 
     Parameters
     ----------
@@ -254,11 +254,11 @@ _GPU_CHECKS = (
 )
 
 
-# Find on which nodes the runs of `sacct` held their GPUs.
+# Find how many GPUs each run of `sacct` had on each of its nodes.
 #
 # sacct lists the nodes of a run and its total GPUs, but not how they were divided: six on two nodes may be 4 + 2. The
 # GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled its
-# nodes, that is, each node gave all the GPUs that were ever held there. Otherwise they are unknown.
+# nodes, that is, used all GPUs that were ever in use on each node. Otherwise they are unknown.
 
 _SPREAD = """
 CREATE TABLE spread AS
@@ -275,7 +275,7 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
 
 _EVEN = "gpu_count IS NULL AND total % nodes = 0"
 
-# The most GPUs that a node ever gave: the number certainly held there at once, or the even share of a multi-node run.
+# The most GPUs ever in use on a node: the number certainly in use at once, or the even share of a multi-node run.
 _FILLED = f"""
 CREATE TABLE filled AS
 WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),

@@ -68,7 +68,7 @@ class SacctLayout:
 
 
 def check_delimiter(text: str) -> str:
-    """Return the delimiter given by the option; '' if there is none.
+    """Return the delimiter given by the option; '' if it is not set.
 
     Raises
     ------
@@ -463,7 +463,7 @@ def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
 def _join_fewest(
     lines: Sequence[BadRecord], pieces: Sequence[list[str] | None], layout: SacctLayout, odd: OddLines
 ) -> None:
-    """Join the fewest lines that make up all columns, wherever a record may begin, if no line is left over."""
+    """Join the fewest lines that make up all columns, from any line on, if no line is left over."""
     if None in pieces or len(lines) > _MOST_LINES:
         odd.alone += lines
         return

@@ -162,8 +162,8 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
 
 
 _MEANINGS = {
-    "ran_without_schedule": "pods whose phase shows that they ran, but without a scheduling time",
-    "scheduled_but_pending": "pods in phase Pending, but with a scheduling time",
+    "ran_without_schedule": "pods whose phase shows that they ran, but that have no scheduling time",
+    "scheduled_but_pending": "pods in phase Pending that have a scheduling time",
     "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
     "share_of_several_gpus": "pods that request a part of each of several GPUs, which the format does not allow",

@@ -283,7 +283,7 @@ class AlibabaPaiFormat(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that produce no rows without jobs, so that their records are counted."""
+    """Read the tables that produce no rows without jobs, to count their records."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):

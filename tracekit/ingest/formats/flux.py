@@ -12,7 +12,7 @@ value is JSON or the text printed by `flux job info ID KEY`. These commands writ
 The job archive of flux-accounting has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
 
 Event times (RFC 18 and 21; flux-framework.readthedocs.io) are in seconds since 1970. A job is submitted with `submit`,
-can be scheduled from `depend` on, holds its resources from `alloc` on, and ends with `finish` or, if that is missing,
+can be scheduled from `depend` on, has its resources from `alloc` on, and ends with `finish` or, if that is missing,
 with `free` or `clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout,
 anything else failed. Without an exception, the job is completed if the wait status of `finish` is 0, and failed
 otherwise. A job has one run.

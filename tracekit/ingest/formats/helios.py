@@ -145,8 +145,8 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose recorded duration is not end minus start; the times are used",
-    "queue_disagrees": "jobs whose recorded queue time is not start minus submission; the times are used",
+    "duration_disagrees": "jobs whose recorded duration differs from end minus start; the times are used",
+    "queue_disagrees": "jobs whose recorded queue time differs from start minus submission; the times are used",
     "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
     "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",

@@ -2,11 +2,11 @@
 
 lsb.acct (ibm.com/docs, lsb.acct): each line is a finished job, with fields in a fixed order and times in seconds since
 1970. Jobs that are waiting or running are missing. The manual lists options3 before runLimit, but records of known jobs
-have the run limit first, so we read that order. The use on each host takes six fields per host (the last is the number
-of pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like
-one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used
-without it and counted (short_records). exitInfo is the number of the reason why LSF ended a job, from the manual's
-table of termination reasons.
+have the run limit first, so we read that order. The usage of each host takes six fields (the last is the number of
+pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like one.
+Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used without
+it and counted (short_records). exitInfo is the number of the reason for which LSF ended a job, from the manual's table
+of termination reasons.
 
 bhist -l reads the event log, so it shows every run of a job; bacct -l shows only the last run. Their times, and those
 of bjobs, are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set
@@ -124,7 +124,7 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
 
 
 def _after_use(cells: list[str], at: int) -> dict[str, str]:
-    """Return the fields after the list of the use on each host; none if no layout of that list fits.
+    """Return the fields after the list of host usage; no fields if no layout of that list fits.
 
     According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
     pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can
@@ -144,7 +144,7 @@ def _after_use(cells: list[str], at: int) -> dict[str, str]:
 
 
 def _past_use(cells: list[str], at: int, fields: int) -> int:
-    """Return the end of the list of the use on each host; raise a ValueError if the list has another layout."""
+    """Return the end of the list of host usage; raise a ValueError if the list has another layout."""
     count = int(cells[at])
     end = at + 1
     if not 0 <= count <= len(cells):
@@ -185,7 +185,7 @@ def _amount(text: str) -> float | None:
 
 
 def _time(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a time [s]; 0 means that there is none."""
+    """Return a time [s]; None for 0, which means no time."""
     return _number(held, name) or None
 
 
@@ -264,7 +264,7 @@ def read_bjobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
 
 
 def _listed(stated: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
-    held = {name: value for name, value in stated.items() if value != "-"}  # a dash means that there is no value
+    held = {name: value for name, value in stated.items() if value != "-"}  # a dash means no value
     job, index = text(held, "JOBID"), text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
         raise Fault("JOBID", "is not a job id")

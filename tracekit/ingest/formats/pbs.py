@@ -6,7 +6,7 @@ types for reservations, licences and phases of a job, which are counted but not 
 since 1970. Only the deletion, the abort and the rerun of a job, and Torque's Q, have no time except the wall clock at
 the beginning of the line, whose zone is not recorded (option timezone).
 
-A job is put together from all its records, in whatever file: submission (ctime), eligible time (etime), and one run per
+A job is assembled from all its records, in any file: submission (ctime), eligible time (etime), and one run per
 start, which ends with its E record or with the R, C or A record that closed it. If another run followed and the end of
 a run was never recorded, the run has no end, and its nodes are left out.
 
@@ -153,7 +153,7 @@ def count(text: str) -> float:
 
 
 def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
-    """Return the GPUs counted by resources; None if no resource counts GPUs.
+    """Return the GPUs in a list of resources; None if no resource counts as GPUs.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
     factors : mapping
         As in `gpus_in`.
     model : str, optional
-        The chunk resource that names the GPU model; None for Torque, where a name stands for one node.
+        The chunk resource that names the GPU model; None for Torque, where a name means one node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -481,7 +481,7 @@ _ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCI
 
 
 def _has_whole_nodes(held: Mapping[str, str]) -> bool:
-    """Return whether a job has its nodes exclusively, by placement (OpenPBS) or by the access policy (Torque)."""
+    """Return whether a job has exclusive nodes, by its placement (OpenPBS) or access policy (Torque)."""
     asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
     return any(_ALONE.search(text) for text in asked)
 

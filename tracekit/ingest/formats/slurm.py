@@ -6,16 +6,16 @@ are the quotes that pandas and Excel put around cells. Times are the wall clock 
 without a zone, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`); the times of --json are instants. In the
 hour that a clock change doubles, Elapsed decides.
 
-Not in the Trace: who cancelled a job, when during a run it was suspended, and which GPUs of a node a job held. Steps
+Not in the Trace: who cancelled a job, when a run was suspended, and which GPUs of a node a job used. Steps
 are used only for measured use. The GPUs of a multi-node job on each of its nodes are known if it filled the nodes, had
 one GPU on each, or requested a number per node; otherwise they are unknown. `sacct` lists jobs that were in any state
 inside its time window, so the window cuts jobs on both sides, and jobs that never became eligible are missing. Without
 `--duplicates`, only the last run of a requeued job is listed, and its submission is the time of the requeue. A resized
-job has one attempt per size. Machines are those named by jobs, each with the most GPUs held there at once. Ids wrap
+job has one attempt per size. Machines are those named by jobs, each with the most GPUs in use there at once. Ids wrap
 around: a row submitted more than a day after every earlier row with its id ended is another job (`7#2`). Account,
 Partition and QOS have columns of their own, whichever of them is the tenant. Eligible of a job's first submission
 becomes its eligible_time, at which begin times, dependencies and holds end. Reason of the first run becomes its
-wait_reason; Slurm records limits and conditions there, and None if only priority or resources held the job back.
+wait_reason; Slurm records limits and conditions there, and None if the job waited only for priority or resources.
 started_by comes from Flags: SchedBackfill, otherwise SchedMain or SchedSubmit, which are both 'main'. A row with a
 delimiter or a line break in a name, comment or command is repaired if the columns around it allow only one way;
 otherwise the row is rejected. GRES 7696487 is gpu, because Slurm computes a resource's number from the letters of its
