@@ -92,7 +92,7 @@ def handle_signals() -> Iterator[None]:
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python immediately writes the signal's number there, whatever the main thread is doing.
+    # Python writes the signal's number there at once, even if the main thread is busy.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()

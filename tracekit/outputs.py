@@ -43,7 +43,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a full disk, a full user quota, or a file that may not grow."""
 _OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
-"""Pattern of operating system error numbers in library messages."""
+"""Pattern of operating system error numbers in the messages of libraries."""
 _SPILL_LIMIT = "max_temp_directory_size"
 """Setting that DuckDB names if the disk has no room for its intermediate results."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")

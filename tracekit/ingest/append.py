@@ -1,7 +1,7 @@
 """Add a newer export to a Trace: daily dumps build up a history.
 
-If a job, a machine, a quota or a sample is in both, the newer record replaces the older one in the same row of the
-table. Everything else is kept. The merged tables are written next to the Trace and replace it in one step. Appending
+If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same row of the
+table. All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending
 files that the Trace already contains changes nothing.
 """
 
@@ -221,7 +221,7 @@ class Earlier:
 
 
 def open_earlier(out: Path) -> Earlier | None:
-    """Return the Trace at `out` to append to, or None if there is none yet.
+    """Return the Trace at `out` to append to, or None if it does not exist yet.
 
     Raises
     ------

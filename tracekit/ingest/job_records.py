@@ -1,7 +1,7 @@
 """Build jobs from logs that write several records per job: queued, started, ended, run again.
 
-A reader turns each record into a row of RECORD. Rows with a start belong to the run that began then. If a run has
-several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
+A reader turns each record into a row of RECORD. Rows with a start belong to the run that began at that time. If a run
+has several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
 combines the rows into the tables below, and `write_job_tables` writes them as common tables:
 
     fact    one row a job, with the columns of `jobs` and `last_end`
@@ -65,8 +65,8 @@ RECORD = {
     "deleted": pl.Boolean(),
 }
 """Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
-began before `end_s`, or the job if it has no run, ended then. `deleted` means that somebody asked at `end_s` to end the
-job.
+began before `end_s`, or the job if it has no run, ended then. `deleted` means that somebody requested at `end_s` to end
+the job.
 """
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
@@ -146,7 +146,7 @@ SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
                WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
 FROM ended"""
 
-# If another run began and the end of a run was never recorded, it is unknown when that run released its nodes.
+# If the end of a run was never recorded and another run began, the time at which the run released its nodes is unknown.
 _PLACED = """
 CREATE TABLE place AS
 SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5
-"""Maximum number of rows that a check names."""
+"""Maximum number of examples that a check keeps."""
 
 _JOIN_MEMORY = "1GB"
 """Default memory for joins; with it, a log of any size is ingested within 2 GiB."""
@@ -71,7 +71,7 @@ class OpenedFile:
     account : FileAccount
         The file's entry in the manifest; `kept` is computed from the other two counts when the file is closed.
     sink : Sink
-        Receives what is read from the file.
+        Receives the rows and rejects of the file.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:

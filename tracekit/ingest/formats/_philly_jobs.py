@@ -331,7 +331,7 @@ def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
     """Return the attempts of the usable jobs, with `row`; both frames are ordered by `row`."""
     own = job[_places(job, attempt)]
-    # The attempts of a job are adjacent, so the previous attempt is in the row above.
+    # The attempts of a job are adjacent: the previous attempt is in the row above.
     previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1))
     last = pl.col("attempt") == pl.col("attempts") - 1
     return attempt.with_columns(own["job_id"], own["submitted"], own["attempts"], own["status"]).select(

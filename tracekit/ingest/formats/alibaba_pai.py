@@ -157,7 +157,7 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
-    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise hold the instances in
+    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise keep the instances in
     # memory instead of the measured uses, which are fewer.
     con.execute(
         """CREATE TABLE named AS

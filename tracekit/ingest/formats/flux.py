@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"\[?(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]?", re.ASCII)
 _MOST = 4_096
-"""Cores or devices of a node."""
+"""Maximum number of cores or devices of a node."""
 _DEEPEST = 20
 _NOT_DEVICES = frozenset({"core", "socket", "numa", "pu", "memory", "node", "slot", "rack", "cluster"})
 
@@ -261,7 +261,7 @@ def _resources(
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
-    # A job that ran may have got more than it requested, because the scheduler may allocate whole nodes.
+    # A job that ran may have more than it requested, because the scheduler may allocate whole nodes.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
@@ -355,7 +355,7 @@ def _seconds(text: str) -> float:
 
 
 def _word(value: Any) -> str | None:
-    """Return a name of reasonable length; None if the value is not a name."""
+    """Return a name, cut to a reasonable length; None if the value is not a name."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
     return str(value)[:1_000]

@@ -487,7 +487,7 @@ def _has_whole_nodes(held: Mapping[str, str]) -> bool:
 
 
 def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
-    """Return what the record type shows about the job's state; `clock` requests the line's wall clock as `end_s`."""
+    """Return the state of the job by the record type; `clock` names the column that gets the wall-clock time."""
     if line.kind == "Q":
         # Torque's record contains only the queue; the job was submitted when the record was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
@@ -502,7 +502,7 @@ def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> R
     closing: Row = {"closes": True, "clock": "end_s", "start_s": None}
     if line.kind == "A":
         return {"status": "failed", "source_status": "A", "run_status": "failed", **closing}
-    # R: the job is waiting again; C: it was held after a checkpoint.
+    # R: the job is waiting again. C: the job was put on hold after a checkpoint.
     again: Row = {"status": "pending", "source_status": line.kind, "run_status": "unknown"}
     return again if "start_s" in row and "end_s" in row else {**again, **closing}
 
