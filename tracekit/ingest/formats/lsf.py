@@ -320,6 +320,11 @@ def _indices(text: str) -> dict[str, set[int]]:
     return found
 
 
+def _require_year(text: str) -> None:
+    if text and not re.fullmatch(r"(19|20)\d\d", text, re.ASCII):
+        raise UsageError(f"'{text}' is not a year", where="--option year", hint="give a year such as 2024")
+
+
 class LsfFormat(RecordFormat):
     """Accounting and history of one cluster."""
 
@@ -339,32 +344,20 @@ class LsfFormat(RecordFormat):
     )  # fmt: skip
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("lsf", "name of the cluster"),
-        "timezone": Option("UTC", "IANA name of the zone in which bhist, bacct and bjobs printed their times"),
+        "timezone": Option(
+            "UTC", "IANA name of the zone in which bhist, bacct and bjobs printed their times", check=require_zone
+        ),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
-        "year": Option("", "year of printed times that have none; without it, such records are rejected"),
+        "year": Option(
+            "", "year of printed times that have none; without it, such records are rejected", check=_require_year
+        ),
         "vc": Option("queue", "the tenant unit", ("queue", "project")),
         "gpu_resource": GPU_RESOURCE,
     }
 
-    def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the options with defaults filled in.
-
-        Raises
-        ------
-        UsageError
-            An option or a value does not exist.
-        """
-        filled = super().fill_options(given)
-        if filled["year"] and not re.fullmatch(r"(19|20)\d\d", filled["year"], re.ASCII):
-            raise UsageError(
-                f"'{filled['year']}' is not a year", where="--option year", hint="give a year such as 2024"
-            )
-        return filled
-
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
-        require_zone(zone)
         printed = (zone, sink.options["doubled_hour"])
         readers = (("acct", read_acct, None), ("history", read_history, printed), ("bjobs", read_bjobs, printed))
         sources = ((file, read, wall) for kind, read, wall in readers for file in found.get(kind))

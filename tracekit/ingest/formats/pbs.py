@@ -595,7 +595,9 @@ class PbsFormat(RecordFormat):
         RawFile("accounting", "records of jobs, one file per day: server_priv/accounting/YYYYMMDD", "", _looks_right),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "timezone": Option("UTC", "IANA name of the zone of the wall-clock time at the beginning of each record"),
+        "timezone": Option(
+            "UTC", "IANA name of the zone of the wall-clock time at the beginning of each record", check=require_zone
+        ),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("queue", "the tenant unit", ("queue", "account", "project", "group")),
         "gpu_resource": GPU_RESOURCE,
@@ -605,7 +607,6 @@ class PbsFormat(RecordFormat):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
-        require_zone(zone)
         write_records(((file, read_records, None) for file in found.get("accounting")), sink)
         sink.retries = True
         read = zone_note(zone, stated="timezone" in sink.stated)

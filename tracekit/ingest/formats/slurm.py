@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     import duckdb
 
 
+def _require_shards(text: str) -> None:
+    if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
+        what = f"'{text}' is not a number of shards"
+        raise UsageError(what, where="--option shards_per_gpu", hint="give a number such as 4")
+
+
 class SlurmFormat(Format):
     """Exports of one or several clusters' accounting."""
 
@@ -66,7 +72,7 @@ class SlurmFormat(Format):
     no_gpus_cure = "AccountingStorageTRES=gres/gpu in slurm.conf, and AllocTRES in sacct --format"
     time_cure = "export it again with SLURM_TIME_FORMAT=standard sacct ..., or with %s instead of standard"
     options: ClassVar[Mapping[str, Option]] = {
-        "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
+        "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times", check=require_zone),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("account", "the tenant unit", ("account", "partition", "qos")),
         "queue_from": Option(
@@ -76,14 +82,19 @@ class SlurmFormat(Format):
         ),
         "fields": Option("", "columns of files without a header line, as given to sacct --format"),
         "delimiter": Option(
-            "", "column delimiter (sacct --delimiter), one character; detected from the header if empty"
+            "",
+            "column delimiter (sacct --delimiter), one character; detected from the header if empty",
+            check=check_delimiter,
         ),
         "gpus_from": Option(
             "listed",
             "GPUs of runs in GPU partitions whose AllocTRES lists none: listed leaves them unknown, partition uses "
             "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 sets the sizes",
+            check=check_gpus_from,
         ),
-        "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty if unknown"),
+        "shards_per_gpu": Option(
+            "", "shards into which gres/shard divides a GPU; empty if unknown", check=_require_shards
+        ),
         "gpu_resource": GPU_RESOURCE,
     }
 
@@ -96,14 +107,6 @@ class SlurmFormat(Format):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
-        require_zone(zone)
-        shards = sink.options["shards_per_gpu"]
-        if shards and not (shards.isascii() and shards.isdigit() and 0 < int(shards) <= 1_000_000):
-            raise UsageError(
-                f"'{shards}' is not a number of shards", where="--option shards_per_gpu", hint="give a number such as 4"
-            )
-        check_delimiter(sink.options["delimiter"])
-        check_gpus_from(sink.options["gpus_from"])
         reader = SacctReader(sink)
         rows = sink.stage("sacct", reader.rows(found.get("sacct")))
         requeued = 0
