@@ -49,7 +49,7 @@ class Brief:
         return "\n".join([self.title, *(f"  {what:<{width}}  {value}" for what, value in self.lines)])
 
     def html(self) -> str:
-        r"""Return the same as a table.
+        r"""Return the labels and values as an HTML table.
 
         Examples
         --------

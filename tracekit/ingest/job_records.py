@@ -4,10 +4,11 @@ A reader turns each record into a row of RECORD. Rows with a start belong to the
 has several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
 combines the rows into the tables below, and `write_job_tables` writes them as common tables:
 
-    fact    one row a job, with the columns of `jobs` and `last_end`
-    run     one row a run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
-    place   one row a node of a run: job_id, attempt, task, instance, node_id, gpu_index, gpu_count, and the run's times
-    usage   one row a run whose use was measured: job_id, task, instance, cpu_s, memory_gib
+    fact    one row per job, with the columns of `jobs` and `last_end`
+    run     one row per run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
+    place   one row per node of a run: job_id, attempt, task, instance, node_id, gpu_index, gpu_count, start_time,
+            end_time
+    usage   one row per run with measured use: job_id, task, instance, cpu_s, memory_gib
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ RECORD = {
     "deleted": pl.Boolean(),
 }
 """Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
-began before `end_s`, or the job if it has no run, ended then. `deleted` means that somebody requested at `end_s` to end
+began before `end_s`, or the job if it has no run, ended then. `deleted` means that a request at `end_s` asked to end
 the job.
 """
 

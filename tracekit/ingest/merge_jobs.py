@@ -259,7 +259,7 @@ SELECT * EXCLUDE (final_id, front, runs, behind, own_rows, newest) REPLACE (fina
 FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > least(own_rows, runs))"""
 
 
-# A task of a waiting array has no number of its own before it starts, and Traces of earlier versions have one row for
+# A task of a waiting array has no separate number before it starts, and Traces of earlier versions have one row for
 # all tasks. If the newer export lists the array, the tasks that it does not list as waiting are there under their own
 # numbers. The same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
 _SUPERSEDED = r"""

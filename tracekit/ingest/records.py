@@ -454,7 +454,7 @@ def _join_quoted_lines(
     """Return the first and last line of each record.
 
     A line with an odd number of quotes continues up to the next such line if this gives a record with the right number
-    of fields. Otherwise its quote is a stray one, and the line is a record of its own.
+    of fields. Otherwise its quote is a stray quote, and the line is a separate record.
     """
     count = len(newlines)
     alone = np.arange(count)

@@ -84,7 +84,7 @@ def ingest_logs(
     Raises
     ------
     SourceError
-        The source cannot be read, its format is unknown (UnknownFormatError), too much of it is unusable
+        The source cannot be read, its format is unknown (UnknownFormatError), too many of its records are unusable
         (TooManyRejectsError), or it cannot be appended to the Trace.
     OutputError
         `out` exists, lies inside the source, or cannot be written.

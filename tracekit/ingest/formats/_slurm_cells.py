@@ -480,8 +480,8 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 #
 # `JS1:` and Base64 of gzipped JSON: by node the processor time [s], the memory [bytes], and by GPU the utilization
 # [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` contain no data (github.com/PrincetonUniversity/jobstats,
-# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write anything
-# there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
+# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write any
+# text there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
 
 _MARK = "JS1:"
 _EMPTY = frozenset({"Short", "None"})

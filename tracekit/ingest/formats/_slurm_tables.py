@@ -53,13 +53,13 @@ WHERE word = 'REVOKED' AND start_local IS NULL;
 DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 
 _MOST_WAITING = 2_000_000
-"""Maximum number of waiting array tasks, over all arrays, that become jobs of their own."""
+"""Maximum number of waiting array tasks, over all arrays, that become separate jobs."""
 
 _WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
 _PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
 
-# The waiting tasks of an array share one row. Each becomes a job of its own; the last remaining task has the row's own
-# number.
+# The waiting tasks of an array share one row. Each becomes a separate job; the last remaining task has the number of
+# the row.
 _PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),

@@ -8,7 +8,7 @@ Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
 The pods of one job are its instances. The job of a pod is, in this order: the job named by a label
 (kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name, jobset.sigs.k8s.io/jobset-name); its owner, if that is a
 Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster; the gang named by
-scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a job of its own, in the group of
+scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a separate job, in the group of
 its owner, like the pods of a ReplicaSet. A job_id is NAMESPACE/NAME, followed by @ and the first letters of the uid if
 known, because names are reused. `vc` is the namespace and placements.instance the pod's name, so telemetry can be
 joined on both.

@@ -18,7 +18,7 @@ GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), otherwise from the re
 or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the option gpu_resource count too. Any other
 resource named like an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do exclusive nodes
 (place=excl, place=exclhost, naccesspolicy=singlejob) if no GPUs are mentioned. A vnode such as n1[0] is part of its
-host. Array members are jobs of their own, in the group of their array. The cluster is the server in a job's id; without
+host. Array members are separate jobs, in the group of their array. The cluster is the server in a job's id; without
 a server it is unknown, and the machines of such a job keep their plain names. A line may begin with the name of its
 file, as written by grep.
 """

@@ -13,7 +13,7 @@ inside its time window, so the window cuts jobs on both sides, and jobs that nev
 `--duplicates`, only the last run of a requeued job is listed, and its submission is the time of the requeue. A resized
 job has one attempt per size. Machines are those named by jobs, each with the most GPUs in use there at once. Ids wrap
 around: a row submitted more than a day after every earlier row with its id ended is another job (`7#2`). Account,
-Partition and QOS have columns of their own, whichever of them is the tenant. Eligible of a job's first submission
+Partition and QOS have separate columns, also the one that is the tenant. Eligible of a job's first submission
 becomes its eligible_time, at which begin times, dependencies and holds end. Reason of the first run becomes its
 wait_reason; Slurm records limits and conditions there, and None if the job waited only for priority or resources.
 started_by comes from Flags: SchedBackfill, otherwise SchedMain or SchedSubmit, which are both 'main'. A row with a
