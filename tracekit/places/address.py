@@ -17,8 +17,6 @@ from tracekit.places.stores import entries, look
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyarrow.fs import FileInfo
-
     _Base = Path
 else:
     _Base = type(Path())  # this system's path class, because Path itself cannot be subclassed before Python 3.12
@@ -244,8 +242,8 @@ class Address(_Base):
         _refuse(self)
 
 
-def _listed(folder: Address, entry: FileInfo) -> Address:
-    """Return the address of an entry of a folder's listing."""
+def _listed(folder: Address, entry: Any) -> Address:
+    """Return the address of an entry of a folder's listing, a `pyarrow.fs.FileInfo`."""
     return _with_size((*folder.parts, entry.base_name), entry.size if entry.is_file else None)
 
 
