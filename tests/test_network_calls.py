@@ -40,13 +40,12 @@ STORES = {
     "smart_open",
 }  # fmt: skip
 """Clients of object stores."""
-OTHERS = {"pooch", "pyspark", "socket", "socketserver", "subprocess", "uvicorn"}
+OTHERS = {"pyspark", "socket", "socketserver", "subprocess", "uvicorn"}
 
 IMPORTERS = {
     "exchange.py": {"http.client", "socket", "urllib.request"},
     "places/stores.py": {"pyarrow.fs"},
     "places/in_duckdb.py": {"fsspec"},  # a file system whose only reader is `places.reader`
-    "datasets/fetch.py": {"pooch"},  # checks and places what `datasets.download` loads
     "interruption.py": {"socket"},  # a pair of sockets in this process
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
     "runs/files.py": {"socket"},  # the name of this machine
@@ -245,12 +244,6 @@ def test_a_loop_that_asks_a_server_again_counts_its_attempts() -> None:
     assert calls("cycle", "repeat") == [call for call in calls("cycle", "repeat") if not call.module.startswith("data")]
     assert download._FRESH_STARTS == 1
     assert _complete._TOO_LARGE == 3
-
-
-def test_pooch_downloads_nothing_itself() -> None:
-    (call,) = calls("pooch.retrieve")
-    assert "downloader" in call.keywords
-    assert calls("pooch.create", "HTTPDownloader") == []
 
 
 def test_clients_of_stores_state_their_bounds() -> None:

@@ -87,7 +87,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name in {"export", "fit", "guidelines", "replay", "report"}:
-        # The package is callable, so that the name means the same before and after its modules are imported.
+        # The package is callable, so the name means the same before and after its modules are imported.
         return import_module(f"tracekit.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")

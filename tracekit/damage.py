@@ -67,7 +67,7 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
         Whether to validate the Traces, once each, also on a RuntimeWarning, such as NumPy's for infinite numbers. This
         applies to the whole process. Other warnings are ignored.
     """
-    # A nested block adds to the same list, so that the outer block also knows the Trace.
+    # A nested block adds to the same list, so the outer block also knows the Trace.
     traces = _opened.get()
     if traces is None:
         traces = _Opened()
@@ -124,7 +124,7 @@ def _failure_of_store(error: BaseException) -> TracekitError | None:
 
 
 def _raise_damage(traces: _Opened, error: BaseException) -> None:
-    """Raise the first problem of the first damaged Trace; return if there is none."""
+    """Raise the first problem of the first damaged Trace; return if all Traces are intact."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:

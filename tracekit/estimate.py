@@ -278,7 +278,7 @@ def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> 
             f"more{'; ' if fewer else ''}{fewer}"
         )
     if machine.memory is not None and memory > machine.memory:
-        spilled = "give --memory-limit, so that joins spill to disk" if need.tables > need.arrays else ""
+        spilled = "give --memory-limit, so joins spill to disk" if need.tables > need.arrays else ""
         do = ", or ".join(filter(None, (spilled, fewer))) or "use a machine with more memory, or select fewer jobs"
         found.append(f"the work needs about {size(memory)} of memory, more than the {size(machine.memory)} here: {do}")
     if machine.free_disk is not None and disk > machine.free_disk:

@@ -100,7 +100,7 @@ class Faults:
                 return make(*args, **kwargs)
         except _ENDS:
             raise
-        except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever one part raises, make the others
+        except (Exception, PanicException) as error:  # noqa: BLE001 -- an error in one part must not prevent the others
             return self._record(part, error)
 
     def run_or(self, default: _T, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -92,7 +92,7 @@ def handle_signals() -> Iterator[None]:
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python immediately writes the signal's number there, whatever the main thread is doing.
+    # Python writes the signal's number there at once, even if the main thread is busy.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
@@ -158,7 +158,7 @@ def _park() -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder even if threads may still be writing to it."""
-    # Rename it first, so that nothing more is added to it; the name still ends in the process's number.
+    # Rename it first, so nothing more is added to it; the name still ends in the process's number.
     stem, dash, number = path.name.rpartition("-")
     with contextlib.suppress(OSError):
         path = path.rename(path.with_name(f"{stem}{dash}0{number}"))

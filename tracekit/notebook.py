@@ -1,6 +1,6 @@
 """Display objects as a few lines of text, or in a notebook as a small table.
 
-Names from a log or a user are escaped and cut, so that they can neither run nor fill the screen.
+Names from a log or a user are escaped and cut, so they can neither run nor fill the screen.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Brief:
         return "\n".join([self.title, *(f"  {what:<{width}}  {value}" for what, value in self.lines)])
 
     def html(self) -> str:
-        r"""Return the same as a table.
+        r"""Return the labels and values as an HTML table.
 
         Examples
         --------

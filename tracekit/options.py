@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 REPEATED = frozenset({"gpu_resource"})
@@ -25,6 +25,8 @@ class Option:
     """Allowed values; empty if any value is allowed."""
     file: bool = False
     """Whether the value names a user's file; different names may have the same content."""
+    check: Callable[[str], object] | None = None
+    """Raises a UsageError for a value that is not allowed."""
 
 
 def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner: str) -> dict[str, str]:
@@ -53,7 +55,9 @@ def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner:
     for name, value in given.items():
         if name not in options:
             raise UsageError(f"{owner} has no option '{name}'", hint=nearest(name, options))
-        choices = options[name].choices
+        choices, check = options[name].choices, options[name].check
+        if check is not None:
+            check(value)
         if choices and value not in choices:
             raise UsageError(f"'{value}' is not a valid value of the option {name}", hint=nearest(value, choices))
         filled[name] = value

@@ -43,7 +43,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Errors of a full disk, a full user quota, or a file that may not grow."""
 _OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
-"""Pattern of operating system error numbers in library messages."""
+"""Pattern of operating system error numbers in the messages of libraries."""
 _SPILL_LIMIT = "max_temp_directory_size"
 """Setting that DuckDB names if the disk has no room for its intermediate results."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
@@ -149,7 +149,7 @@ class StagedFolder:
     force : bool
         Whether to replace an existing folder of the same kind.
     marker : str
-        File that identifies a folder of this kind, so that `force` never removes any other folder.
+        File that identifies a folder of this kind, so `force` never removes any other folder.
     kind : str
         Name of the kind in messages.
 
@@ -367,7 +367,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return the path with links resolved; a loop of links is kept, so that opening it raises the error."""
+    """Return the path with links resolved; a loop of links is kept, so opening it raises the error."""
     return place_of(path) if is_remote(path) else Path(os.path.realpath(path))
 
 

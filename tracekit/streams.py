@@ -79,7 +79,7 @@ class Marks:
             self._gap *= 2
 
     def before(self, position: int) -> tuple[int, int, _Decoder | None]:
-        """Return the last mark at or before `position`, or the beginning, without a decoder, if there is none."""
+        """Return the last mark at or before `position`; without a mark, the beginning and None."""
         after = bisect_right(self._kept, position, key=lambda mark: mark[0])
         return self._kept[after - 1] if after else (0, 0, None)
 
@@ -99,7 +99,7 @@ class Inflated(io.RawIOBase):
     limit : float
         Maximum decompressed size [bytes].
     marks : Marks, optional
-        Marks shared with other streams over the same bytes, so that seeking need not decompress from the beginning.
+        Marks shared with other streams over the same bytes, so seeking need not decompress from the beginning.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Format numbers and names for readers.
 
 Numbers have a precision that is useful to readers. Names from a log are made visible (control and direction characters
-are escaped) and shortened, so that no name can hide, reorder or flood the surrounding text.
+are escaped) and shortened, so no name can hide, reorder or flood the surrounding text.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def shorten(text: str, limit: int = NAME_LIMIT) -> str:
 
 
 def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
-    """Return a short, unique label for each name, so that no two names share a position on an axis.
+    """Return a short, unique label for each name, so no two names share a position on an axis.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def duration(seconds: float) -> str:
 
 
 def alike_durations(seconds: Sequence[float]) -> list[str]:
-    """Return durations in the unit of the longest, so that they are easy to compare.
+    """Return durations in the unit of the longest, so they are easy to compare.
 
     A duration below a tenth of that unit keeps its own unit.
 

@@ -362,7 +362,7 @@ class Trace:
         return rows
 
     def _whole(self, table: str) -> bool:
-        """Return whether all rows in a table's files are selected, so that none must be left out."""
+        """Return whether all rows in a table's files are selected: no row must be left out."""
         if not self.limits:
             return True
         return self.manifest.tables[table].partitions is not None and all(
@@ -370,7 +370,7 @@ class Trace:
         )
 
     def read_through(self) -> None:
-        """Decode every column of every row, so that later work cannot fail on a damaged part of a file.
+        """Decode every column of every row, so later work cannot fail on a damaged part of a file.
 
         Raises
         ------
@@ -487,7 +487,7 @@ class Trace:
         )
 
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
-        """Return the problems of this Trace, one sentence per problem; empty if there are none.
+        """Return the problems of this Trace, one sentence per problem; an intact Trace has no problems.
 
         Each table is compared with its schema and with the row count in the manifest. Rows are checked for ranges, time
         order, durations, keys and references (`tracekit.tables.problems`). The manifest is checked for the accounting

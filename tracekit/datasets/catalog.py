@@ -18,7 +18,7 @@ class RemoteFile:
     name: str
     """Name of the saved file, without folders."""
     urls: tuple[str, ...]
-    """URLs in the order to try; a URL that ends in * stands for the parts aa, ab, ... of a split file."""
+    """URLs in the order to try; a URL that ends in * means the parts aa, ab, ... of a split file."""
     bytes: int | None = None
     """Exact size, if known."""
     about_bytes: int | None = None

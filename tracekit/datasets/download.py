@@ -212,7 +212,7 @@ def _open(url: str, headers: dict[str, str], bounds: Bounds) -> Answer:
 
 
 def _remaining(response: Answer, held: int, total: int | None, validator: str | None) -> int:
-    """Return the size of the whole file; the server sends the part after `held` bytes.
+    """Return the size of the whole file; the server sends the bytes from position `held` on.
 
     A server may ignore If-Range, so the part must belong to the file that `validator` identifies.
     """

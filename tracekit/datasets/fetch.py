@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import logging
 import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.datasets.catalog import Dataset, RemoteFile
 
 
-# Fetch one file from the first of its URLs that has it; `download` loads it, and pooch checks and places it.
+# Fetch one file from the first of its URLs that has it, and check its SHA-256.
 
 
 def fetch_file(
@@ -82,76 +81,74 @@ def fetch_file(
 
 
 def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
-    import pooch
-
-    # Silence the library's log, because progress and errors report its steps here.
-    pooch.get_logger().setLevel(logging.CRITICAL)
-    downloader = _Downloader(file, staging, timeout, progress)
-    known = f"sha256:{file.sha256}" if file.sha256 else None
+    """Download a URL, or all parts of a URL that ends in *, to its name in `staging`, and check its SHA-256."""
+    whole = staging / file.name
+    if whole.exists() and _is_right(whole, file):
+        return  # complete, but an earlier run ended before it moved the file into place
     for again in (False, True):
-        try:
-            pooch.retrieve(url, known, fname=file.name, path=staging, downloader=downloader)
-        except ValueError as error:
-            # The bytes of an earlier request may be wrong, so download again from zero, once.
-            if again or not downloader.resumed:
-                why = ", twice: the server resumes with the wrong bytes" if downloader.resumed else ""
-                raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}") from error
-            downloader.resumed = False
-        else:
-            return
-
-
-@dataclass
-class _Downloader:
-    """The downloader that pooch calls; pooch checks the checksum."""
-
-    file: RemoteFile
-    staging: Path
-    timeout: float
-    progress: Progress
-    resumed: bool = False
-    """Whether the last download contains bytes of an earlier request."""
-
-    def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
-        """Download a URL, or all parts of a URL that ends in *, to `output_file`."""
-        self.progress.stage(f"fetching {self.file.name}", total=self.file.bytes or self.file.about_bytes)
+        progress.stage(f"fetching {file.name}", total=file.bytes or file.about_bytes)
+        found = list(_partials(url, file, staging, timeout, progress))
+        partials, resumed = [partial for partial, _ in found], any(old for _, old in found)
+        joined = staging / f"{file.name}.whole"
         if url.endswith("*"):
-            partials = list(self._parts(url[:-1]))
-            with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch passes a string
+            with joined.open("wb") as target:
                 for partial in partials:
                     with partial.path.open("rb") as part:
-                        shutil.copyfileobj(part, whole, 1 << 20)
+                        shutil.copyfileobj(part, target, 1 << 20)
         else:
-            partials = [self._download(url, size=self.file.bytes)]
-            partials[0].path.replace(output_file)
+            partials[0].path.replace(joined)
         for partial in partials:
             partial.delete()
+        if _is_right(joined, file):
+            joined.replace(whole)
+            return
+        joined.unlink()
+        # The bytes of an earlier request may be wrong, so download again from zero, once.
+        if again or not resumed:
+            why = ", twice: the server resumes with the wrong bytes" if resumed else ""
+            raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}")
 
-    def _parts(self, stem: str) -> Iterator[Partial]:
-        """Download the parts aa, ab, ... zz of a split file until its size is reached."""
-        left, suffixes = self.file.bytes, product(ascii_lowercase, repeat=2)
-        if left is None:
-            raise RefusedError("its size is unknown, so its parts cannot be counted")
-        while left:
-            suffix = "".join(next(suffixes, ()))
-            if not suffix:
-                raise RefusedError(f"{left:,} bytes are missing after the last part")
-            try:
-                partial = self._download(stem + suffix, most=left)
-            except RefusedError as error:
-                raise RefusedError(f"part {suffix}: {error}") from error
-            if not partial.size():
-                raise RefusedError(f"part {suffix} is empty")
-            yield partial
-            left -= partial.size()
 
-    def _download(self, url: str, *, size: int | None = None, most: int | None = None) -> Partial:
-        partial = Partial(self.staging / f"{self.file.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
-        self.progress.advance(partial.size())
-        checked, advance = self.file.sha256 is not None, self.progress.advance
-        resumed = download(url, partial, size=size, most=most, checked=checked, timeout=self.timeout, advance=advance)
-        self.resumed = self.resumed or resumed
-        return partial
+def _is_right(path: Path, file: RemoteFile) -> bool:
+    """Return whether a downloaded file has the known SHA-256, if one is known."""
+    if file.sha256 is None:
+        return True
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
+
+
+def _partials(
+    url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress
+) -> Iterator[tuple[Partial, bool]]:
+    """Download a URL, or the parts aa, ab, ... zz of a URL that ends in * until the file's size is reached.
+
+    Yield each partial file, and whether it contains bytes of an earlier request.
+    """
+
+    def load(url: str, *, size: int | None = None, most: int | None = None) -> tuple[Partial, bool]:
+        partial = Partial(staging / f"{file.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
+        progress.advance(partial.size())
+        checked, advance = file.sha256 is not None, progress.advance
+        return partial, download(url, partial, size=size, most=most, checked=checked, timeout=timeout, advance=advance)
+
+    if not url.endswith("*"):
+        yield load(url, size=file.bytes)
+        return
+    left, suffixes = file.bytes, product(ascii_lowercase, repeat=2)
+    if left is None:
+        raise RefusedError("its size is unknown, so its parts cannot be counted")
+    while left:
+        suffix = "".join(next(suffixes, ()))
+        if not suffix:
+            raise RefusedError(f"{left:,} bytes are missing after the last part")
+        try:
+            partial, resumed = load(url[:-1] + suffix, most=left)
+        except RefusedError as error:
+            raise RefusedError(f"part {suffix}: {error}") from error
+        if not partial.size():
+            raise RefusedError(f"part {suffix} is empty")
+        yield partial, resumed
+        left -= partial.size()
 
 
 # Keep a record next to the fetched files: their dataset, license and checksums.
@@ -388,8 +385,8 @@ def _staging(folder: Path) -> Iterator[Path]:
     staging.mkdir(exist_ok=True)
     with lock_folder(staging, shown=folder):
         for path in staging.iterdir():
-            # A killed run leaves the temporary file that pooch moves into place; older versions also left a lock.
-            if path.name.startswith("tmp") or path.name in (RECORD_NAME, "lock"):
+            # A killed run leaves joined parts or a record that it did not move into place.
+            if path.name.endswith(".whole") or path.name == RECORD_NAME:
                 path.unlink()
         try:
             with cleanup_on_interrupt(lambda: _leave(staging, made)):

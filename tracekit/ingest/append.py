@@ -1,7 +1,7 @@
-"""Add a newer export to a Trace, so that daily dumps build up a history.
+"""Add a newer export to a Trace: daily dumps build up a history.
 
-If a job, a machine, a quota or a sample is in both, the newer record replaces the older one in the same row of the
-table. Everything else is kept. The merged tables are written next to the Trace and replace it in one step. Appending
+If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same row of the
+table. All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending
 files that the Trace already contains changes nothing.
 """
 
@@ -221,7 +221,7 @@ class Earlier:
 
 
 def open_earlier(out: Path) -> Earlier | None:
-    """Return the Trace at `out` to append to, or None if there is none yet.
+    """Return the Trace at `out` to append to, or None if it does not exist yet.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
 def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
     """Return the manifest name of each new file; files that were already read are left out.
 
-    A different file with the same name gets a number, so that its records and rejects stay separate.
+    A different file with the same name gets a number, so its records and rejects stay separate.
     """
     known, used = _known(before), {f.path for f in before}
     shown: dict[str, str] = {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.streams import ByteStream
 
 INFLATION_FLOOR = 64 * 1024 * 1024
-"""Decompressed size that is always allowed, however small the archive is [bytes]."""
+"""Decompressed size that is always allowed, even for a tiny archive [bytes]."""
 
 _BLOCK = 512
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
@@ -68,7 +68,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: its path there, its size, and how to open it."""
+    """A file in an archive: its path in the archive, its size, and how to open it."""
 
     name: str
     size: int

@@ -1,6 +1,6 @@
 """Convert the text of cells to typed columns according to the schema of the raw file.
 
-Every cell is first read as text. A cell that cannot be converted and is not a word for unknown becomes unknown. If the
+Every cell is first read as text. A cell that cannot be converted becomes unknown. If the
 column is essential to the meaning of the record (`Column.decides`: its id, the job's times, a sample's machine), the
 whole record is unusable; the first such column of a record is reported. In any other column, unreadable cells are
 counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown without being counted.

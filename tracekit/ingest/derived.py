@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from tracekit.ingest.sink import Sink
 
 Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
@@ -35,6 +38,12 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
         *nodes,
         "status",
     )
+
+
+def write_jobs(jobs: pl.DataFrame, sink: Sink) -> None:
+    """Write jobs, and one attempt for each job that got resources (`attempt_count`)."""
+    sink.write("jobs", jobs)
+    sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def in_seconds(duration: Spans) -> Spans:
@@ -81,6 +90,24 @@ def most_held(placements: str, start: str, end: str) -> str:
     step AS (SELECT node_id, time, sum(gpus) AS gpus FROM event GROUP BY node_id, time),
     running AS (SELECT node_id, sum(gpus) OVER (PARTITION BY node_id ORDER BY time) AS gpus FROM step)
     SELECT node_id, ceil(max(gpus) - 1e-6)::BIGINT AS gpu_count FROM running GROUP BY node_id"""
+
+
+def machines_in(placements: str, start: str, end: str) -> str:
+    """Return the rows of the table nodes for the machines named in placements, for sources that list no machines.
+
+    `placements` is a relation with node_id, cluster, gpu_count [GPUs], gpu_model, and times in `start` and `end`.
+    """
+    return f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
+    FROM (SELECT node_id, min(cluster) AS cluster,
+                 CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
+                      THEN min(gpu_model) END AS gpu_model
+          FROM {placements} GROUP BY node_id) p
+    LEFT JOIN ({most_held(placements, start, end)}) h USING (node_id) ORDER BY p.node_id"""
+
+
+def seconds_between(earlier: str, later: str) -> str:
+    """Return SQL for the time from one SQL timestamp to another [s]."""
+    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
 
 
 def shown_gpus(placements: str) -> str:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # file then.
 #
 # A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
-# record counts, and what the reader yields. Taking it over makes the same calls on another sink, so that sink cannot
-# tell which process read the file.
+# record counts, and what the reader yields. Taking it over makes the same calls on another sink, as if this
+# process had read the file.
 #
 # A record consists of its size, a JSON head (kind, arguments, sizes of the blobs), and the blobs: frames as Arrow
 # streams, samples as plain numbers.
@@ -341,7 +341,7 @@ class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
         host = socket.gethostname()
         if not file.origin.is_file():
             raise SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
-        # A log that is still being written may have grown; a shorter file there is another file or an old copy.
+        # A log that is still being written may have grown; a shorter file there is a different file or an old copy.
         if _size(file) < size:
             what = f"has {_size(file):,} bytes on {host}, but {size:,} here"
             raise SourceError(what, where=file.origin, hint=SHARE)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import groupby, pairwise
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
@@ -54,18 +54,7 @@ _BARE = re.compile(rf"(?P<whole>.+\.(?:{_ENDINGS}))(?P<link>\.)(?P<index>\d{{2,}
 _ARCHIVE = re.compile(r".+\.(?:gz|tgz|zip|bz2|xz|tar)")
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A split file."""
-
-    path: Path
-    """Where the whole file would be."""
-    pieces: list[Path]
-    """Its parts in order."""
-
-
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     path: Path
     whole: str
     style: tuple[str, bool]
@@ -73,8 +62,8 @@ class _Piece:
     number: int
 
 
-def find_parts(paths: Iterable[Path]) -> list[Parts]:
-    """Return the split files among the files of one folder.
+def find_parts(paths: Iterable[Path]) -> dict[Path, list[Path]]:
+    """Return the parts, in order, of each split file among the files of one folder, by the path of the whole file.
 
     Names with `.part` before the number or letters are always parts. A bare number or letters (`log.csv.001`,
     `log.csv.aa`) make parts only after a usual suffix and when the first one is present; after the suffix of an
@@ -92,7 +81,7 @@ def find_parts(paths: Iterable[Path]) -> list[Parts]:
         piece = _piece(path)
         if piece is not None and piece.whole not in names:
             groups[piece.whole][piece.style].append(piece)
-    found = []
+    found = {}
     for whole, styles in groups.items():
         kept = [sorted(group, key=lambda p: (p.number, p.path.name)) for group in styles.values() if _is_meant(group)]
         if not kept:
@@ -100,17 +89,8 @@ def find_parts(paths: Iterable[Path]) -> list[Parts]:
         if len(kept) > 1:
             raise _two_ways(whole, kept[0][0], kept[1][0])
         _refuse_gaps(whole, kept[0])
-        found.append(Parts(kept[0][0].path.with_name(whole), [piece.path for piece in kept[0]]))
+        found[kept[0][0].path.with_name(whole)] = [piece.path for piece in kept[0]]
     return found
-
-
-def find_pieces(path: Path) -> list[Path]:
-    """Return `path` and the files next to it that may be parts of the same file; nothing if `path` is not a part."""
-    piece = _piece(path)
-    if piece is None:
-        return []
-    beside = sorted(other for other in path.parent.iterdir() if other.is_file())
-    return [other for other in beside if (found := _piece(other)) is not None and found.whole == piece.whole]
 
 
 def _piece(path: Path) -> _Piece | None:
@@ -183,9 +163,9 @@ class SourceFile:
     opener: Callable[[], AbstractContextManager[ByteStream]]
     """Opens the content as an unbuffered stream."""
     note: str = ""
-    """Note for the user about the file's origin; '' if there is nothing to say."""
+    """Note for the user about the file's origin; '' if a note is not needed."""
     apart: bool = True
-    """Whether it is a separate file on disk that another process can read; otherwise it is in an archive."""
+    """Whether another process can read it as a file on disk; otherwise it is in an archive."""
 
     @property
     def name(self) -> str:
@@ -224,7 +204,7 @@ class SourceFile:
             return stream.read(size)
 
     def peek(self, size: int = 65_536) -> bytes | None:
-        """Return the first bytes of the content; None if it cannot be read, in which case its reader reports why."""
+        """Return the first bytes of the content; None if it cannot be read; its reader then reports why."""
         try:
             return self.head(size)
         except SourceError:
@@ -253,7 +233,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
-    """Raise one clear SourceError when reading `path` fails."""
+    """Raise one clear SourceError if reading `path` fails."""
     try:
         yield
     except TracekitError:
@@ -330,23 +310,26 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _single(source: Path, max_inflation: float) -> list[SourceFile]:
     """Return the files of a source that is a single file, or one part of a split file."""
-    with read_errors(source):
-        pieces = find_pieces(source)
-    parts = next((parts for parts in find_parts(pieces) if source in parts.pieces), None)
-    return _whole(source.name, [source], max_inflation) if parts is None else _joined(parts, "", max_inflation)
+    if (piece := _piece(source)) is not None:
+        with read_errors(source):
+            neighbours = sorted(path for path in source.parent.iterdir() if path.is_file())
+        same = [path for path in neighbours if (other := _piece(path)) is not None and other.whole == piece.whole]
+        for whole, parts in find_parts(same).items():
+            if source in parts:
+                return _joined(whole.name, parts, max_inflation)
+    return _whole(source.name, [source], max_inflation)
 
 
 def _in_folder(paths: list[Path], prefix: str, max_inflation: float) -> list[SourceFile]:
-    cut = find_parts(paths)
-    pieces = {path for parts in cut for path in parts.pieces}
-    found = [file for parts in cut for file in _joined(parts, prefix, max_inflation)]
+    split = find_parts(paths)
+    pieces = {piece for parts in split.values() for piece in parts}
+    found = [f for whole, parts in split.items() for f in _joined(prefix + whole.name, parts, max_inflation)]
     return found + [f for p in paths if p not in pieces for f in _whole(prefix + p.name, [p], max_inflation)]
 
 
-def _joined(parts: Parts, prefix: str, max_inflation: float) -> list[SourceFile]:
-    path, first, last = prefix + parts.path.name, parts.pieces[0].name, parts.pieces[-1].name
-    note = f"{path} is read from its {len(parts.pieces)} parts, {first} to {last}"
-    return [replace(file, note=note) for file in _whole(path, parts.pieces, max_inflation)]
+def _joined(path: str, parts: list[Path], max_inflation: float) -> list[SourceFile]:
+    note = f"{path} is read from its {len(parts)} parts, {parts[0].name} to {parts[-1].name}"
+    return [replace(file, note=note) for file in _whole(path, parts, max_inflation)]
 
 
 def _whole(path: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:

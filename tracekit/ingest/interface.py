@@ -1,4 +1,4 @@
-"""Define the interface of a source format: its raw files, its options, and how it fills the common tables.
+"""Define the interface of a source format: its raw files, its options, and how the format fills the common tables.
 
 A module in `tracekit.ingest.formats` can import from here every type that its signatures need.
 """
@@ -56,6 +56,11 @@ class TimeFrame:
     note: str = ""
     """Why calendar dates or hours of the day cannot be trusted."""
 
+    @classmethod
+    def relative(cls, note: str) -> TimeFrame:
+        """Return the frame of times that count from the start of the source."""
+        return cls("relative", "UTC", hour_of_day=False, note=note)
+
 
 @dataclass(frozen=True)
 class FoundFiles:
@@ -93,7 +98,7 @@ class Format(ABC):
     no_gpus_cure: ClassVar[str] = ""
     """What to check if no job has GPUs; empty if such a log is nothing unusual."""
     nodes_from_jobs: ClassVar[bool] = False
-    """Whether the machines are taken from the jobs: each gets the most GPUs held there at once, and is named
+    """Whether the machines are taken from the jobs: each has the most GPUs in use there at once, and is named
     CLUSTER/NAME if there are several clusters.
     """
 

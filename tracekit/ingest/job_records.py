@@ -1,13 +1,14 @@
 """Build jobs from logs that write several records per job: queued, started, ended, run again.
 
-A reader turns each record into a row of RECORD. Rows with a start belong to the run that began then. If a run has
-several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
+A reader turns each record into a row of RECORD. Rows with a start belong to the run that began at that time. If a run
+has several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
 combines the rows into the tables below, and `write_job_tables` writes them as common tables:
 
-    fact    one row a job, with the columns of `jobs` and `last_end`
-    run     one row a run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
-    place   one row a node of a run: job_id, attempt, task, instance, node_id, gpu_index, gpu_count, and the run's times
-    usage   one row a run whose use was measured: job_id, task, instance, cpu_s, memory_gib
+    fact    one row per job, with the columns of `jobs` and `last_end`
+    run     one row per run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
+    place   one row per node of a run: job_id, attempt, task, instance, node_id, gpu_index, gpu_count, start_time,
+            end_time
+    usage   one row per run with measured use: job_id, task, instance, cpu_s, memory_gib
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.databases import sql_text
-from tracekit.ingest.derived import most_held
+from tracekit.ingest.derived import machines_in, seconds_between
 from tracekit.ingest.time_faults import TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ RECORD = {
     "deleted": pl.Boolean(),
 }
 """Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
-began before `end_s`, or the job if it has no run, ended then. `deleted` means that somebody asked at `end_s` to end the
-job.
+began before `end_s`, or the job if it has no run, ended then. `deleted` means that a request at `end_s` asked to end
+the job.
 """
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
@@ -146,7 +147,7 @@ SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
                WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
 FROM ended"""
 
-# If another run began and the end of a run was never recorded, it is unknown when that run released its nodes.
+# If the end of a run was never recorded and another run began, the time at which the run released its nodes is unknown.
 _PLACED = """
 CREATE TABLE place AS
 SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,
@@ -191,10 +192,6 @@ def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, on
     )  # fmt: skip
 
 
-def _seconds(later: str, earlier: str) -> str:
-    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
-
-
 def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
     """Write the common tables; return the number of jobs with several attempts.
 
@@ -208,17 +205,19 @@ def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
     sink.writer.copy(
         "jobs",
         con,
-        f"""SELECT * EXCLUDE (last_end), last_end AS end_time, {_seconds("start_time", "submit_time")} AS queue_s,
-            {_seconds("last_end", "start_time")} AS run_s
+        f"""SELECT * EXCLUDE (last_end), last_end AS end_time,
+            {seconds_between("submit_time", "start_time")} AS queue_s,
+            {seconds_between("start_time", "last_end")} AS run_s
         FROM fact ORDER BY submit_time NULLS LAST, job_id""",
     )
+    since = "CASE WHEN r.attempt = 0 THEN f.submit_time ELSE p.end_time END"
     if _one(con, "SELECT count(*) FROM run"):
         sink.writer.copy(
             "attempts",
             con,
-            f"""SELECT r.job_id, r.attempt, r.start_time, r.end_time, {_seconds("r.end_time", "r.start_time")} AS run_s,
-                {_seconds("r.start_time", "CASE WHEN r.attempt = 0 THEN f.submit_time ELSE p.end_time END")} AS wait_s,
-                r.gpu_count, r.node_count, r.status
+            f"""SELECT r.job_id, r.attempt, r.start_time, r.end_time,
+                {seconds_between("r.start_time", "r.end_time")} AS run_s,
+                {seconds_between(since, "r.start_time")} AS wait_s, r.gpu_count, r.node_count, r.status
             FROM run r JOIN fact f USING (job_id)
             LEFT JOIN run p ON p.job_id = r.job_id AND p.attempt = r.attempt - 1
             ORDER BY f.submit_time NULLS LAST, r.job_id, r.attempt""",
@@ -255,13 +254,4 @@ def _write_places(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         """SELECT * EXCLUDE (cluster, gpu_model, submit_time) FROM placed
         ORDER BY submit_time NULLS LAST, job_id, attempt, task NULLS FIRST, instance NULLS FIRST, node_id""",
     )
-    sink.writer.copy(
-        "nodes",
-        con,
-        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
-        FROM (SELECT node_id, min(cluster) AS cluster,
-                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
-                          THEN min(gpu_model) END AS gpu_model
-              FROM placed GROUP BY node_id) p
-        LEFT JOIN ({most_held("placed", "start_time", "end_time")}) h USING (node_id) ORDER BY p.node_id""",
-    )
+    sink.writer.copy("nodes", con, machines_in("placed", "start_time", "end_time"))

@@ -6,7 +6,7 @@
 - `array_items`: one array in an object, which may have other members before the array.
 - `document_runs`: an array at any path, or an object whose values are the records.
 
-The ends of objects are found by counting braces outside strings, so that a damaged object does not affect others.
+The end of an object is found by counting braces outside strings, so a damaged object does not affect others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JsonRun(NamedTuple):
     """Consecutive objects of the array."""
 
     texts: list[bytes]
-    """Text of each object; whatever is between its braces is not checked yet."""
+    """Text of each object; the content between its braces is not checked yet."""
     lines: NDArray[np.int64]
     """Line on which each object starts, counted from 1."""
     bad: list[BadRecord]
@@ -320,7 +320,7 @@ def _head(stream: ByteReader) -> bytes:
 
 
 def array_of(head: bytes, keys: Sequence[str]) -> re.Match[bytes] | None:
-    """Return the match at which a top-level array with one of these names begins; None if there is none."""
+    """Return the match at which a top-level array with one of these names begins; None without such an array."""
     text = head.removeprefix(_UTF8_BOM).lstrip()
     if not text.startswith(b"{"):
         return None

@@ -1,7 +1,7 @@
 """Merge the tables of a Trace with those of a newer export.
 
-A row that the newer export repeats replaces the older row in the same position, so the order of a table does not
-change; new rows are added at the end.
+If the newer export repeats a row, its row replaces the older one in the same position, so the order of a table does not
+change. New rows are added at the end.
 
 Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
 export has a row of the same job or the same sample; then the whole partition that contains the row is rewritten, and so
@@ -283,7 +283,7 @@ _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n
 LEFT JOIN ({held}) h USING (node_id) LEFT JOIN old_nodes o USING (node_id) ORDER BY n.place"""
 
-# Values from an earlier machine list next to the log are kept if the newer export has no list.
+# Values from an earlier machine list are kept if the newer export has no such list.
 _STATED_NODES = """SELECT n.* REPLACE (
     CASE WHEN o.node_id IS NULL THEN n.gpu_count ELSE o.gpu_count END AS gpu_count,
     CASE WHEN o.node_id IS NULL THEN n.gpu_model ELSE coalesce(o.gpu_model, n.gpu_model) END AS gpu_model,

@@ -71,8 +71,8 @@ class Joined:
 def prefetch(items: Iterator[T]) -> Iterator[T]:
     """Yield the items of an iterator; a second thread computes each one while the caller works on the previous one.
 
-    An exception is raised in place of the item that caused it. If the caller stops early, the thread is joined, so that
-    it does not outlive the iteration.
+    An exception is raised in place of the item that caused it. If the caller stops early, the thread is joined, so it
+    does not outlive the iteration.
     """
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="tracekit-prefetch") as thread:
@@ -153,7 +153,7 @@ class BadRecord:
 
 
 class Record(NamedTuple):
-    """A record that is read on its own, or text that is not a record."""
+    """A record that is read individually, or text that is not a record."""
 
     line: int
     """Line on which the record begins, counted from 1."""
@@ -454,7 +454,7 @@ def _join_quoted_lines(
     """Return the first and last line of each record.
 
     A line with an odd number of quotes continues up to the next such line if this gives a record with the right number
-    of fields. Otherwise its quote is a stray one, and the line is a record of its own.
+    of fields. Otherwise its quote is a stray quote, and the line is a separate record.
     """
     count = len(newlines)
     alone = np.arange(count)

@@ -91,7 +91,7 @@ def ingest_logs(
     Raises
     ------
     SourceError
-        The source cannot be read, its format is unknown (UnknownFormatError), too much of it is unusable
+        The source cannot be read, its format is unknown (UnknownFormatError), too many of its records are unusable
         (TooManyRejectsError), or it cannot be appended to the Trace.
     OutputError
         `out` exists, lies inside the source, or cannot be written.
@@ -179,7 +179,7 @@ def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: 
 
 
 def _doubt(sink: Sink, detection: Detection) -> None:
-    """Correct what the source's tables show to be impossible, repeated or not measured."""
+    """Correct impossible times, repeated samples, and values that were not measured."""
     order_table_times(sink)
     keep_last_samples(sink)
     forget_unmeasured(sink)
@@ -256,7 +256,7 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
 
 
 def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
-    """Describe the first reject (of one file), and what to do if a time cannot be read; '' if there is none."""
+    """Describe the first reject (of one file), and what to do if a time cannot be read; '' without rejects."""
     import polars as pl
 
     if not sink.has("rejects"):

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5
-"""Maximum number of rows that a check names."""
+"""Maximum number of examples that a check keeps."""
 
 _JOIN_MEMORY = "1GB"
-"""Default memory for joins, chosen so that a log of any size is ingested within 2 GiB."""
+"""Default memory for joins; with it, a log of any size is ingested within 2 GiB."""
 
 
 @contextmanager
@@ -71,7 +71,7 @@ class OpenedFile:
     account : FileAccount
         The file's entry in the manifest; `kept` is computed from the other two counts when the file is closed.
     sink : Sink
-        Receives what is read from the file.
+        Receives the rows and rejects of the file.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
@@ -120,7 +120,7 @@ class Sink:
     rejected_gpu_s : float
         GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know it add to it.
     distinct_samples : bool
-        Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
+        Whether the reader has shown that no GPU sample repeats, so no search for repeats is needed.
     """
 
     def __init__(
@@ -285,10 +285,17 @@ class Sink:
         mask = found.fill_null(value=False)
         self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))
 
-    def check_flags(self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series) -> None:
-        """Add one check for each Boolean column of `flags` that has a meaning."""
-        for name, meaning in meanings.items():
-            self.check_rows(name, flags[name], meaning, ids)
+    def check_flags(
+        self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series, *, compared: bool = False
+    ) -> None:
+        """Add one check for each Boolean column of `flags` that has a meaning.
+
+        With `compared`, a NULL means that there is nothing to compare, and its row does not count as checked.
+        """
+        for column in flags:
+            if column.name in meanings:
+                of = column.count() if compared else None
+                self.check_rows(column.name, column, meanings[column.name], ids, of)
 
     def note(self, text: str) -> None:
         """Record a choice or an assumption, and show it to the user."""

@@ -17,8 +17,6 @@ from tracekit.places.stores import entries, look
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.places.stores import Entry
-
     _Base = Path
 else:
     _Base = type(Path())  # this system's path class, because Path itself cannot be subclassed before Python 3.12
@@ -110,12 +108,12 @@ class Address(_Base):
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether an object with this name exists."""
         del follow_symlinks
-        return look(self).is_file
+        return bool(look(self).is_file)
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether objects exist below this name."""
         del follow_symlinks
-        return look(self).is_dir
+        return bool(look(self).type.name == "Directory")
 
     def is_symlink(self) -> bool:
         """Return False, because stores have no links."""
@@ -131,10 +129,11 @@ class Address(_Base):
         """
         del follow_symlinks
         found = look(self)
-        if not found.is_file and not found.is_dir:
+        if not found.is_file and found.type.name != "Directory":
             raise StoreError("no such object", where=str(self))
         mode = (stat.S_IFREG if found.is_file else stat.S_IFDIR) | 0o444
-        return stat_result((mode, 0, 0, 1, 0, 0, found.size, int(found.changed), int(found.changed), 0))
+        changed = int(found.mtime.timestamp()) if found.mtime is not None else 0
+        return stat_result((mode, 0, 0, 1, 0, 0, found.size or 0, changed, changed, 0))
 
     def iterdir(self) -> Iterator[Address]:  # type: ignore[override]  # a narrower type than Path's before 3.12
         """Yield the names directly below this name.
@@ -144,8 +143,7 @@ class Address(_Base):
         StoreError
             There is nothing below it, or the store does not respond.
         """
-        for entry in entries(self):
-            yield _listed(self, entry)
+        yield from (_listed(self, entry) for entry in entries(self))
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Address]:  # type: ignore[override]  # as in iterdir
         """Yield the files below this name, including hidden ones, whose names match a pattern.
@@ -157,10 +155,10 @@ class Address(_Base):
         """
         if not self.is_dir():
             return
-        for entry in sorted(entries(self), key=lambda entry: entry.name):
+        for entry in entries(self):
             if not entry.is_file:
-                yield from (self / entry.name).rglob(pattern)
-            elif fnmatchcase(entry.name, pattern):
+                yield from (self / entry.base_name).rglob(pattern)
+            elif fnmatchcase(entry.base_name, pattern):
                 yield _listed(self, entry)
 
     def files_below(self) -> list[Address]:
@@ -176,8 +174,8 @@ class Address(_Base):
         while folders:
             folder = folders.pop()
             below: list[Address] = []
-            for entry in sorted(entries(folder), key=lambda entry: entry.name):
-                if not entry.name.startswith("."):
+            for entry in entries(folder):
+                if not entry.base_name.startswith("."):
                     (found if entry.is_file else below).append(_listed(folder, entry))
             folders += reversed(below)
             if len(found) > _MOST_FILES:
@@ -230,13 +228,7 @@ class Address(_Base):
         del strict
         return self
 
-    def absolute(self) -> Address:
-        """Return the address itself."""
-        return self
-
-    def expanduser(self) -> Address:
-        """Return the address itself."""
-        return self
+    absolute = expanduser = resolve
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> NoReturn:
         """Raise an error, because addresses are read-only.
@@ -250,9 +242,9 @@ class Address(_Base):
         _refuse(self)
 
 
-def _listed(folder: Address, entry: Entry) -> Address:
-    """Return the address of an entry of a folder's listing."""
-    return _with_size((*folder.parts, entry.name), entry.size if entry.is_file else None)
+def _listed(folder: Address, entry: Any) -> Address:
+    """Return the address of an entry of a folder's listing, a `pyarrow.fs.FileInfo`."""
+    return _with_size((*folder.parts, entry.base_name), entry.size if entry.is_file else None)
 
 
 def _with_size(parts: tuple[str, ...], size: int | None) -> Address:

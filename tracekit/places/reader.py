@@ -35,13 +35,13 @@ _VERSION = {"etag", "generation", "last-modified"}
 
 
 def forget(folder: ObjectName) -> None:
-    """Forget the versions of the objects below a folder, so that objects opened next may differ from earlier ones."""
+    """Forget the versions of the objects below a folder, so objects opened next may differ from earlier ones."""
     for name in [name for name in _versions if name.startswith(f"{folder}/") or name == str(folder)]:
         _versions.pop(name, None)
 
 
 def was_opened(address: ObjectName) -> bool:
-    """Return whether the object was already opened, so that we need not ask the store whether it exists."""
+    """Return whether the object was already opened; if so, we need not ask the store whether it exists."""
     return str(address) in _versions
 
 

@@ -14,7 +14,7 @@ import re
 import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from tracekit.errors import StoreError
@@ -23,6 +23,8 @@ from tracekit.text import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyarrow.fs import FileInfo
 
 
 T = TypeVar("T")
@@ -109,17 +111,7 @@ class ObjectName(Protocol):
         """Name of the object within the bucket; '' for the bucket itself."""
 
 
-class Found(NamedTuple):
-    """What a store reports about a name."""
-
-    is_file: bool
-    is_dir: bool
-    size: int
-    changed: float
-    """Time of the last change [s since 1970], or 0 if unknown."""
-
-
-def look(address: ObjectName) -> Found:
+def look(address: ObjectName) -> FileInfo:
     """Return what the store reports about a name.
 
     Raises
@@ -129,11 +121,10 @@ def look(address: ObjectName) -> Found:
     """
     from pyarrow.fs import FileType
 
-    info = asked_of(address, lambda client: client.get_file_info(native_path(address)))
+    info: FileInfo = asked_of(address, lambda client: client.get_file_info(native_path(address)))
     if info.type is FileType.NotFound and address.key and address.store != "hdfs":
         _require_bucket(address)
-    changed = info.mtime.timestamp() if info.mtime is not None else 0.0
-    return Found(info.type is FileType.File, info.type is FileType.Directory, info.size or 0, changed)
+    return info
 
 
 def _require_bucket(address: ObjectName) -> None:
@@ -147,27 +138,18 @@ def _require_bucket(address: ObjectName) -> None:
             raise recorded(StoreError("the bucket does not exist", where=str(address), hint="check its name"))
 
 
-class Entry(NamedTuple):
-    """A name in the listing of a folder."""
-
-    name: str
-    is_file: bool
-    size: int | None
-    """Size of a file [bytes]; None if the listing does not contain it."""
-
-
-def entries(folder: ObjectName) -> list[Entry]:
-    """Return the entries directly below a folder.
+def entries(folder: ObjectName) -> list[FileInfo]:
+    """Return the entries directly below a folder, in order of their names.
 
     Raises
     ------
     StoreError
         The folder does not exist, or the store does not respond.
     """
-    from pyarrow.fs import FileSelector, FileType
+    from pyarrow.fs import FileSelector
 
     found = asked_of(folder, lambda client: client.get_file_info(FileSelector(native_path(folder))))
-    return [Entry(info.base_name, info.type is FileType.File, info.size) for info in found]
+    return sorted(found, key=lambda info: info.base_name)
 
 
 def native_path(address: ObjectName) -> str:
@@ -304,7 +286,7 @@ def _store_errors(address: ObjectName) -> Iterator[None]:
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
-    """Return the store failure contained as text in another library's error, or None if there is none."""
+    """Return the store failure whose text another library's error contains; None without such a failure."""
     text = str(error)
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 

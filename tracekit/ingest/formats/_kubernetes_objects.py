@@ -78,7 +78,7 @@ class _Job(NamedTuple):
     name: str
     uid: str | None
     alone: bool
-    """Whether the pod is a job of its own."""
+    """Whether the pod is a separate job."""
 
 
 def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
@@ -119,7 +119,7 @@ def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFram
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(name) for name in _TIMES.columns)
     frame = times.possible(frame, _TIMES).drop("line", "began", "finished", *(f"{name}_s" for name in _TIMES.columns))
     records = record_frame(loads, times)
-    # Both kinds get the same columns, so that one file can store them.
+    # Both kinds get the same columns, so one file can store them.
     names = [*records.columns, *(name for name in frame.columns if name not in records.columns)]
     both = [part.with_columns(kind=pl.lit(kind)) for part, kind in ((records, "load"), (frame, "pod"))]
     return pl.concat(both, how="diagonal").select("kind", *names)
@@ -192,7 +192,7 @@ def _pod(value: dict[str, Any], user_label: str, devices: Devices, lost: LostVal
 
 
 def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
-    """Return an integer from a spec; None if there is none."""
+    """Return an integer from a spec; None if it is missing or unreadable."""
     found = at(value, "spec", name)
     if found is None or (isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 40):
         return found
@@ -201,7 +201,7 @@ def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
 
 
 def _refused(value: dict[str, Any], word: str | None) -> bool:
-    """Return whether the machine rejected the pod, which therefore never held a GPU."""
+    """Return whether the machine rejected the pod, which therefore never used a GPU."""
     ran = any(items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
     return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
@@ -225,7 +225,7 @@ def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str
 
 
 def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the condition of this type that is true; {} if there is none."""
+    """Return the condition of this type if it is true; otherwise {}."""
     return next(
         (c for c in items(value, "status", "conditions") if c.get("type") == name and c.get("status") == "True"),
         {},

@@ -94,7 +94,7 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 def _counted(
     found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
 ) -> GpuRequest | None:
-    """Return the GPUs that a section reserves, None if it reserves none; `found` has amount and unit by name."""
+    """Return the GPUs that a section reserves; None if it reserves no GPU. `found` has amount and unit by name."""
     weights = gpu_weights(found, _GPU_NAMES, factors)
     devices = frozenset(uncounted_devices((n for n, (amount, _) in found.items() if amount), _GPU_NAMES, weights))
     if not weights and not devices:
@@ -112,7 +112,7 @@ def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bo
     Parameters
     ----------
     alone : bool
-        Whether the job uses its hosts exclusively: it then has all their GPUs, whose number is not recorded.
+        Whether the job uses its hosts exclusively. It then has all their GPUs, and their number is not recorded.
     """
     if request is None:
         return None

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.ingest.formats import _lsf_cells as text_of
-from tracekit.ingest.formats._records import Fault, record
-from tracekit.ingest.records import MAX_RECORD, text_lines
+from tracekit.ingest.formats._records import Fault, rows_of
+from tracekit.ingest.records import MAX_RECORD, Record, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,23 +31,12 @@ _STATES = ["PEND", "PSUSP", "RUN", "USUSP", "SSUSP", "UNKWN", "TOTAL"]
 _BATCH = 5_000
 
 
-class _Block(NamedTuple):
-    line: int
-    lines: list[str]
-
-    @property
-    def raw(self) -> bytes:
-        return "\n".join(self.lines).encode()
-
-
 def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of a history in blocks; the output for one job is one record."""
     options = opened.sink.options
     rows: list[Row] = []
     for block in _blocks(opened):
-        found: list[Row] = []
-        with record(opened, block.line, block.raw) as lost:
-            found = [row | {"line": block.line} for row in _rows(block, options["year"], devices, lost)]
+        found = rows_of(opened, [block], lambda lines, lost: _rows(lines, options["year"], devices, lost))
         if found:
             devices.count(1, whole=True)
         rows += found
@@ -57,23 +46,23 @@ def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     yield text_of.of_cluster(rows, options)
 
 
-def _blocks(opened: OpenedFile) -> Iterator[_Block]:
-    """Yield the output for each job as one record; lines before the first record are headings."""
-    block: _Block | None = None
-    size = 0
+def _blocks(opened: OpenedFile) -> Iterator[Record]:
+    """Yield the output for each job as one record of lines; lines before the first record are headings."""
+    begin, size = 0, 0
+    block: list[str] = []
     for lines in text_lines(opened):
         for line in lines:
             opened.count(-1)  # blocks are the records, not lines
             if BLOCK.match(line.text):
-                if block is not None:
-                    yield block
+                if block:
+                    yield Record(begin, "\n".join(block).encode(), block)
                 opened.count(1)
-                block, size = _Block(line.number, []), 0
+                begin, size, block = line.number, 0, []
             size += len(line.text)
-            if block is not None and size <= MAX_RECORD:
-                block.lines.append(line.text)
-    if block is not None:
-        yield block
+            if begin and size <= MAX_RECORD:
+                block.append(line.text)
+    if block:
+        yield Record(begin, "\n".join(block).encode(), block)
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
@@ -97,8 +86,8 @@ class _Told(NamedTuple):
     suspended_s: float | None
 
 
-def _rows(block: _Block, year: str, devices: Devices, lost: LostValues) -> Iterator[Row]:
-    lines = list(_joined(block.lines))
+def _rows(block: list[str], year: str, devices: Devices, lost: LostValues) -> Iterator[Row]:
+    lines = list(_joined(block))
     match = BLOCK.match(lines[0])
     assert match is not None  # noqa: S101 -- every block begins with a match
     head = dict(_STATED.findall(lines[0].partition(", Command <")[0]))

@@ -303,7 +303,7 @@ def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, sink: Sink) -> None:
     """Write one placement per worker on a machine, in file order.
 
-    The joins give only the GPUs of each line; the names, which make up most of the bytes, are streamed without a join.
+    The joins return only the GPUs of each line. The names make up most of the bytes, and are streamed without a join.
     """
     import pyarrow.parquet as pq
 

@@ -54,7 +54,7 @@ class PhillyRecords(NamedTuple):
     jobs: pl.DataFrame
     """Columns row, job_id, vc, user, status, submitted, attempts (their number)."""
     attempts: pl.DataFrame
-    """Columns row, attempt (from 0), start, end, and the gpus and nodes held (NULL if the log does not record them)."""
+    """Columns row, attempt (from 0), start, end, and the numbers of gpus and nodes (NULL if not in the log)."""
     details: pl.DataFrame
     """Columns row, attempt, node_id, gpu_index (list, NULL if the log does not record it)."""
 
@@ -331,7 +331,7 @@ def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
     """Return the attempts of the usable jobs, with `row`; both frames are ordered by `row`."""
     own = job[_places(job, attempt)]
-    # The attempts of a job are adjacent, so the previous attempt is in the row above.
+    # The attempts of a job are adjacent: the previous attempt is in the row above.
     previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1))
     last = pl.col("attempt") == pl.col("attempts") - 1
     return attempt.with_columns(own["job_id"], own["submitted"], own["attempts"], own["status"]).select(
@@ -417,16 +417,16 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
     sink.check_rows(
         "size_changes_between_attempts",
         sizes["n"] > 1,
-        "jobs whose attempts hold different numbers of GPUs; the first attempt's number is used for the job",
+        "jobs whose attempts have different numbers of GPUs; the job gets the number of its first attempt",
         sizes["job_id"],
     )
 
 
 _OF_JOBS = {
-    "ended_status_without_end": "jobs with a final status whose last attempt has no end; the status stands, the end is "
-    "unknown",
+    "ended_status_without_end": "jobs with a final status whose last attempt has no end; the status is kept, and the "
+    "end is unknown",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
-    "jobs_without_attempts": "jobs that never got resources by the log; they count in statuses and in no time or size",
+    "jobs_without_attempts": "jobs without attempts; they count in statuses but not in times or sizes",
 }
 _OF_ATTEMPTS = {
     f"attempts_without_{side}": f"attempts whose {side} is unknown; times that need it are unknown too"

@@ -1,4 +1,4 @@
-"""Common code of the formats whose logs describe jobs in records read one by one: PBS, LSF, Flux and Kubernetes.
+"""Shared code of the formats that read job records one by one: PBS, LSF, Flux and Kubernetes.
 
 A record that cannot be used raises a `Fault`; an unreadable optional value becomes unknown and is counted
 (`LostValues`).
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerator
-from tracekit.ingest.formats._append import merge_records
 from tracekit.ingest.interface import Format
 from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.merge_jobs import merge_records
 from tracekit.ingest.time_faults import RecordTimes
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
+    from tracekit.ingest.records import Record, TextLine
     from tracekit.ingest.sink import OpenedFile, Sink
 
     Reader = Callable[[OpenedFile, "Devices"], Iterator[list[Row]]]
@@ -105,8 +106,19 @@ def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
         lost.count(opened.sink)
 
 
+def rows_of(
+    opened: OpenedFile, records: Iterable[Record | TextLine], parse: Callable[[Any, LostValues], Iterable[Row]]
+) -> list[Row]:
+    """Return the rows that `parse` makes from each record, with its line; a `Fault` rejects the record."""
+    rows: list[Row] = []
+    for line, raw, content, *_ in records:
+        with record(opened, line, raw) as lost:
+            rows += [row | {"line": line} for row in parse(content, lost)]
+    return rows
+
+
 class Devices:
-    """Which devices count as GPUs, and which jobs hold unknown devices.
+    """Which devices count as GPUs, and which jobs use unknown devices.
 
     Parameters
     ----------
@@ -129,14 +141,14 @@ class Devices:
         self._whole: list[str] = []
 
     def add(self, holder: str, devices: Collection[str], *, whole: bool = False) -> None:
-        """Add the unknown devices of a job, and whether it holds `whole` nodes with an unknown number of GPUs."""
+        """Add the unknown devices of a job, and whether the job has `whole` nodes with an unknown number of GPUs."""
         if devices:
             self._holders.append((holder, "|".join(sorted(devices))))
         if whole:
             self._whole.append(holder)
 
     def count(self, of: int, *, whole: bool = False) -> None:
-        """Count what was added since the last call among `of` records; with `whole`, also the jobs with whole nodes."""
+        """Count the jobs added since the last call, out of `of` records; with `whole`, also those with whole nodes."""
         self._unknown.add(self._holders, of)
         if whole:
             self._sink.check(
@@ -151,7 +163,7 @@ class Devices:
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return how many GPUs resources count [GPUs], by lowercase name; resources that count none are left out.
+    """Return how many GPUs each resource counts as [GPUs], by lowercase name; other resources are left out.
 
     The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
     counts.
@@ -186,7 +198,7 @@ def items(value: Any, *path: str) -> list[dict[str, Any]]:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at a path; None if there is none.
+    """Return the text at a path; None if it is missing.
 
     Raises
     ------

@@ -117,7 +117,7 @@ class ArrayTasks(NamedTuple):
 
 
 def duration_s(text: str) -> float | None:
-    """Return a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s]; None for a word that states none."""
+    """Return a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s]; None for a word that means no duration."""
     if text in _NO_DURATION:
         return None
     match = _DURATION.fullmatch(text)
@@ -132,7 +132,7 @@ def duration_s(text: str) -> float | None:
 
 
 def limit_s(minutes: str) -> float | None:
-    """Return a limit that is given in minutes [s]; None for a word that states none."""
+    """Return a limit that is given in minutes [s]; None for a word that means no limit."""
     if minutes in _NO_DURATION:
         return None
     if not re.fullmatch(r"\d{1,9}", minutes, re.ASCII):
@@ -463,7 +463,7 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
 
 
 def _asked(words: Iterable[str], factors: Mapping[str, float] | None) -> Gres | None:
-    """Return the devices named in a request; None if there are none."""
+    """Return the devices named in a request; None if it names no device."""
     try:
         listed = [word for word in words if _names_device(word, factors)]
         return gres(",".join(listed), factors) if listed else None
@@ -480,8 +480,8 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 #
 # `JS1:` and Base64 of gzipped JSON: by node the processor time [s], the memory [bytes], and by GPU the utilization
 # [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` contain no data (github.com/PrincetonUniversity/jobstats,
-# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write anything
-# there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
+# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write any
+# text there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
 
 _MARK = "JS1:"
 _EMPTY = frozenset({"Short", "None"})
@@ -530,7 +530,7 @@ def _nodes(body: str) -> list[dict[str, Any]]:
 
 
 def _of_nodes(nodes: list[dict[str, Any]]) -> JobSummary:
-    # In a job with GPUs, a node without GPU entries holds none of the job's GPUs.
+    # In a job with GPUs, a node without GPU entries has no GPU of the job.
     with_gpus = [node for node in nodes if "gpu_utilization" in node or "gpu_used_memory" in node]
     memory = _sum(node.get("used_memory") for node in nodes)
     gpu_memory = _sum(value for node in with_gpus for value in _by_gpu(node, "gpu_used_memory"))
@@ -552,7 +552,7 @@ def _by_gpu(node: dict[str, Any], name: str) -> list[Any]:
 
 
 def _sum(values: Iterable[Any]) -> float | None:
-    """Return the sum of numbers; None if there are none or one is unknown.
+    """Return the sum of numbers; None for an empty list or an unknown number.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so that the same rules read both.
+"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so the same rules apply to both.
 
 Manual: slurm.schedmd.com/sacct.html (--json) and the OpenAPI schemas of Slurm's dbv plug-ins. Versions up to 22.05
 write plain numbers; later versions wrap them as `{"set": true, "infinite": false, "number": 5}` and write a state as a

@@ -1,6 +1,6 @@
 """Turn the text cells of a `sacct` row into times in UTC and allocated resources.
 
-The resulting rows have the same columns whatever the export's columns and their order.
+The resulting rows have the same columns for every export.
 
 `SLURM_TIME_FORMAT=%s` makes sacct print seconds since 1970, `%FT%T%z` a wall clock with its offset. Both are instants
 and need no zone; any other time is the wall clock of the machine. If a wall-clock time is ambiguous, Elapsed decides.
@@ -125,7 +125,7 @@ class SacctReader:
             records.faults[cell.row] = (cell.column, cell.reason)
         unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
         texts = frame
-        # A cell that cannot be read is unknown; an empty cell means that there is nothing.
+        # A cell that cannot be read is unknown; an empty cell means none.
         stated = {
             f"{n} stated": pl.col(n).is_not_null() if n in layout.columns else pl.lit(value=False) for n in _STATED
         }
@@ -545,7 +545,7 @@ def _no_gres(columns: Collection[str]) -> pl.Expr:
 
 
 def _positive(name: str) -> pl.Expr:
-    """Return a count column with NULL for 0, because sacct prints 0 if nothing is allocated yet."""
+    """Return a count column with NULL for 0, which sacct prints before an allocation."""
     return pl.when(pl.col(name) > 0).then(name)
 
 
@@ -567,9 +567,7 @@ def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
         gres_by_number=pl.when(lists_gres).then("gres_by_number"),
         resized_runs="resized",
     )
-    for column in odd:
-        # NULL if there is nothing to compare.
-        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["JobID"], column.count())
+    sink.check_flags(odd, _MEANINGS, jobs["JobID"], compared=True)
 
 
 _MEANINGS = {

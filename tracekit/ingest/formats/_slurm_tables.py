@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tracekit.databases import sql_text
 from tracekit.errors import UsageError
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.derived import most_held
-from tracekit.ingest.formats._append import REUSED_AFTER, SUFFIX, generations
+from tracekit.ingest.derived import machines_in, most_held, seconds_between
+from tracekit.ingest.merge_jobs import REUSED_AFTER, SUFFIX, generations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,13 +53,13 @@ WHERE word = 'REVOKED' AND start_local IS NULL;
 DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 
 _MOST_WAITING = 2_000_000
-"""Maximum number of waiting array tasks, over all arrays, that become jobs of their own."""
+"""Maximum number of waiting array tasks, over all arrays, that become separate jobs."""
 
 _WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
 _PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
 
-# The waiting tasks of an array share one row. Each becomes a job of its own; the last remaining task has the row's own
-# number.
+# The waiting tasks of an array share one row. Each becomes a separate job; the last remaining task has the number of
+# the row.
 _PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
@@ -158,7 +158,7 @@ WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
         AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
 
 # The typical GPU count of a partition's nodes: the most frequent count among the nodes on which its jobs ran.
-# Single-node jobs, which need no assumption, show how many GPUs of a node were held at once.
+# Single-node jobs, which need no assumption, show how many GPUs of a node were in use at once.
 _TYPICAL = f"""
 CREATE TABLE typical AS
 WITH alone AS (
@@ -192,8 +192,8 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
 def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Set `gpu_count` [GPUs] for runs whose GPUs the database does not record, and count these runs.
 
-    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, if there is none,
-    the number of nodes times the partition's GPUs per node.
+    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, without a
+    request, the number of nodes times the partition's GPUs per node.
 
     Parameters
     ----------
@@ -254,11 +254,11 @@ _GPU_CHECKS = (
 )
 
 
-# Find on which nodes the runs of `sacct` held their GPUs.
+# Find how many GPUs each run of `sacct` had on each of its nodes.
 #
 # sacct lists the nodes of a run and its total GPUs, but not how they were divided: six on two nodes may be 4 + 2. The
 # GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled its
-# nodes, that is, each node gave all the GPUs that were ever held there. Otherwise they are unknown.
+# nodes, that is, used all GPUs that were ever in use on each node. Otherwise they are unknown.
 
 _SPREAD = """
 CREATE TABLE spread AS
@@ -275,7 +275,7 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
 
 _EVEN = "gpu_count IS NULL AND total % nodes = 0"
 
-# The most GPUs that a node ever gave: the number certainly held there at once, or the even share of a multi-node run.
+# The most GPUs ever in use on a node: the number certainly in use at once, or the even share of a multi-node run.
 _FILLED = f"""
 CREATE TABLE filled AS
 WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),
@@ -311,10 +311,6 @@ _PLACE_CHECKS = (
 # The common tables.
 
 
-def _seconds(later: str, earlier: str) -> str:
-    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
-
-
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     """Write every table that can be built from the rows of `SacctReader`; return the number of requeued jobs."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
@@ -348,7 +344,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         con,
         f"""SELECT job_id, cluster, vc, "user", name, "array" AS "group", status, word AS source_status,
             submit AS submit_time, "start" AS start_time, {known_end} AS end_time,
-            {_seconds('"start"', "origin")} AS queue_s, {_seconds(known_end, '"start"')} AS run_s,
+            {seconds_between("origin", '"start"')} AS queue_s, {seconds_between('"start"', known_end)} AS run_s,
             gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
             time_limit_s, account, "partition", qos, eligible AS eligible_time, reason AS wait_reason, started_by,
             suspended_s
@@ -362,8 +358,8 @@ def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         "attempts",
         con,
         f"""SELECT r.job_id, r.attempt, r."start" AS start_time, r."end" AS end_time,
-            {_seconds('r."end"', 'r."start"')} AS run_s,
-            {_seconds('r."start"', 'CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END')} AS wait_s,
+            {seconds_between('r."start"', 'r."end"')} AS run_s,
+            {seconds_between('CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END', 'r."start"')} AS wait_s,
             r.gpu_count, r.node_count,
             CASE WHEN r.word IN ('REQUEUED', 'RESIZING') AND r."end" IS NOT NULL THEN 'unknown' ELSE r.status END
                 AS status
@@ -393,16 +389,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         """SELECT job_id, attempt, task, node_id, gpu_count, "start" AS start_time, "end" AS end_time
         FROM placed ORDER BY submit_local, job_id, attempt, task NULLS FIRST, node_id""",
     )
-    sink.writer.copy(
-        "nodes",
-        con,
-        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
-        FROM (SELECT node_id, min(cluster) AS cluster,
-                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
-                          THEN min(gpu_model) END AS gpu_model
-              FROM placed GROUP BY node_id) p
-        LEFT JOIN ({most_held("placed", '"start"', '"end"')}) h USING (node_id) ORDER BY p.node_id""",
-    )
+    sink.writer.copy("nodes", con, machines_in("placed", '"start"', '"end"'))
 
 
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")

@@ -68,7 +68,7 @@ class SacctLayout:
 
 
 def check_delimiter(text: str) -> str:
-    """Return the delimiter given by the option; '' if there is none.
+    """Return the delimiter given by the option; '' if it is not set.
 
     Raises
     ------
@@ -264,7 +264,7 @@ _FORM_OF = {
 }
 """The form of each column that is not free text; cells of other columns may be any text without the delimiter."""
 
-# By what is read of the columns from here on: where each of these columns begins, counted in pieces.
+# Key: first piece and width of each read column from here on. Value: first piece of each of these columns.
 _Divisions = dict[tuple[int, ...], tuple[int, ...]]
 
 
@@ -325,7 +325,7 @@ def _may_be(name: str, cell: str) -> bool:
 def _before(
     place: int, shift: int, pieces: Sequence[str], names: Sequence[str], read: Collection[int], after: list[_Divisions]
 ) -> _Divisions:
-    """Return the divisions from one column on, two at most, because two already contradict each other."""
+    """Return the divisions from one column on; at most two, because two already contradict each other."""
     begin = place + shift
     if names[place] in FREE_TEXT:
         widths = range(len(after) - shift)
@@ -406,7 +406,7 @@ def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterato
 
 
 def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> OddLines:
-    """Return which of a block's odd lines form one record."""
+    """Sort the odd lines of a block, and join those that form one record."""
     odd = OddLines()
     if SEVERAL_LINES.isdisjoint(layout.names):
         odd.alone = list(bad)
@@ -463,7 +463,7 @@ def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
 def _join_fewest(
     lines: Sequence[BadRecord], pieces: Sequence[list[str] | None], layout: SacctLayout, odd: OddLines
 ) -> None:
-    """Join the fewest lines that make up all columns, wherever a record may begin, if no line is left over."""
+    """Join the fewest lines that make up all columns, from any line on, if no line is left over."""
     if None in pieces or len(lines) > _MOST_LINES:
         odd.alone += lines
         return
@@ -504,7 +504,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line; if it has too few columns, its reason says how to avoid this."""
+    """Return a line; if it has too few columns, its reason also says how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)

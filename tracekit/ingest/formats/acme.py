@@ -22,7 +22,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, write_jobs
 from tracekit.ingest.formats._slurm_cells import has_ended, slurm_status
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.time_faults import RecordTimes, TimeColumns
@@ -88,8 +88,7 @@ def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
         log = times.possible(raw.with_columns(job_id=pl.lit(cluster + "/") + pl.col("job_id")), _TIMES)
         jobs = _jobs(log, cluster)
         _count_contradictions(log, jobs, sink)
-        sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
+        write_jobs(jobs, sink)
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
@@ -120,7 +119,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     run_s, queue_s = in_seconds(end - start), in_seconds(start - pl.col("submit_time"))
     sojourn_s = in_seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
-    spans = log.select(
+    # The fail and stop times are compared only if the file has them, as in Kalos.
+    marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
+    kind = pl.col("type")
+    odd = log.select(
         duration_disagrees=disagrees(stated_s, run_s),
         # The wait must be long enough to distinguish the two meanings of the duration.
         duration_includes_queue=pl.when(disagrees(sojourn_s, run_s)).then(
@@ -128,11 +130,6 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         ),
         queue_disagrees=disagrees(pl.col("queue"), queue_s),
         gpu_time_disagrees=disagrees(pl.col("gpu_time"), run_s * gpus, pl.max_horizontal(gpus, 1)),
-    )
-    # The fail and stop times are compared only if the file has them, as in Kalos.
-    marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
-    kind = pl.col("type")
-    words = log.select(
         end_of_unfinished_job=end.is_not_null() & jobs["end_time"].is_null(),
         unknown_status_word=jobs["status"].eq_missing("unknown"),
         unknown_type_word=kind.is_not_null() & ~kind.is_in(list(_WORKLOAD)),
@@ -141,9 +138,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
             for name in marks
         },
     )
-    for column in (*spans, *words):
-        # NULL if there is nothing to compare.
-        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
+    sink.check_flags(odd, _MEANINGS, jobs["job_id"], compared=True)
 
 
 _MEANINGS = {

@@ -19,7 +19,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_begins, read_table
-from tracekit.ingest.derived import in_seconds, single_attempts
+from tracekit.ingest.derived import in_seconds, write_jobs
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
@@ -51,12 +51,7 @@ class AlibabaDlrmFormat(Format):
         for file in found.get(_FILE):
             _read_instances(file, sink)
         sink.note("a Trace has no columns for RDMA, disk, limits and max_instance_per_node; they are ignored")
-        return TimeFrame(
-            "relative",
-            "UTC",
-            hour_of_day=False,
-            note="times are seconds since the start of the trace; its date is unknown",
-        )
+        return TimeFrame.relative("times are seconds since the start of the trace; its date is unknown")
 
 
 def _read_instances(file: SourceFile, sink: Sink) -> None:
@@ -67,9 +62,8 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         timed = raw.with_columns(clipped_seconds(pl.col(name)) for name in _TIMES)
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
-        sink.write("jobs", jobs)
         # An instance from before the trace did run, so it has an attempt, although its start is unknown.
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
+        write_jobs(jobs, sink)
 
 
 def _jobs(instances: pl.DataFrame) -> pl.DataFrame:

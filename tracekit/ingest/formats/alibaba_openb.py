@@ -19,7 +19,7 @@ from tracekit import schema
 from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_begins, read_table
-from tracekit.ingest.derived import in_seconds, single_attempts
+from tracekit.ingest.derived import in_seconds, write_jobs
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_seconds
 
@@ -67,12 +67,7 @@ class AlibabaOpenbFormat(Format):
             _read_pods(_selected_pods(found.get("openb_pod_list"), sink), sink)
         if found.get("openb_node_list"):
             _read_nodes(_larger_nodes(found.get("openb_node_list"), sink), sink)
-        return TimeFrame(
-            "relative",
-            "UTC",
-            hour_of_day=False,
-            note="times are seconds since the start of the trace; its date is unknown",
-        )
+        return TimeFrame.relative("times are seconds since the start of the trace; its date is unknown")
 
 
 def _list_name(file: SourceFile) -> str:
@@ -113,8 +108,7 @@ def _read_pods(file: SourceFile, sink: Sink) -> None:
         dated = pods.with_columns(cut.alias("cut"), *(clipped_seconds(pl.col(name)) for name in _TIMES.columns))
         jobs = _jobs(times.possible(dated, _TIMES))
         _count_contradictions(pods, sink)
-        sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
+        write_jobs(jobs, sink)
 
 
 def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
@@ -168,8 +162,8 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
 
 
 _MEANINGS = {
-    "ran_without_schedule": "pods whose phase shows that they ran, but without a scheduling time",
-    "scheduled_but_pending": "pods in phase Pending, but with a scheduling time",
+    "ran_without_schedule": "pods whose phase shows that they ran, but that have no scheduling time",
+    "scheduled_but_pending": "pods in phase Pending that have a scheduling time",
     "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
     "share_of_several_gpus": "pods that request a part of each of several GPUs, which the format does not allow",

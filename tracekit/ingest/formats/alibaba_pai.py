@@ -157,7 +157,7 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
-    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise hold the instances in
+    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise keep the instances in
     # memory instead of the measured uses, which are fewer.
     con.execute(
         """CREATE TABLE named AS
@@ -283,7 +283,7 @@ class AlibabaPaiFormat(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that produce no rows without jobs, so that their records are counted."""
+    """Read the tables that produce no rows without jobs, to count their records."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):

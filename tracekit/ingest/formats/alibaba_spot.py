@@ -52,9 +52,7 @@ class AlibabaSpotFormat(Format):
             _read_jobs(file, sink)
         for file in found.get("node_info_df"):
             _read_nodes(file, sink)
-        return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are seconds since the first job; its date is unknown"
-        )
+        return TimeFrame.relative("times are seconds since the first job; its date is unknown")
 
 
 def _read_jobs(file: SourceFile, sink: Sink) -> None:

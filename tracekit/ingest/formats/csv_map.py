@@ -54,8 +54,7 @@ class MappedLogFormat(Format):
         log_map = load_mapping(sink.options["map"])
         read_mapped(log_map, files_by_section(log_map, found.get("table"), sink), sink)
         if log_map.source.time_base == "relative":
-            note = "times count from the start of the trace"
-            return TimeFrame("relative", "UTC", hour_of_day=False, note=note)
+            return TimeFrame.relative("times count from the start of the trace")
         return TimeFrame("absolute", log_map.source.timezone)
 
 

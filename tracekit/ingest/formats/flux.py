@@ -12,7 +12,7 @@ value is JSON or the text printed by `flux job info ID KEY`. These commands writ
 The job archive of flux-accounting has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
 
 Event times (RFC 18 and 21; flux-framework.readthedocs.io) are in seconds since 1970. A job is submitted with `submit`,
-can be scheduled from `depend` on, holds its resources from `alloc` on, and ends with `finish` or, if that is missing,
+can be scheduled from `depend` on, has its resources from `alloc` on, and ends with `finish` or, if that is missing,
 with `free` or `clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout,
 anything else failed. Without an exception, the job is completed if the wait status of `finish` is 0, and failed
 otherwise. A job has one run.
@@ -38,7 +38,7 @@ import orjson
 
 from tracekit.ingest.cells import LAST_SECOND
 from tracekit.ingest.devices import GPU_RESOURCE, factor_of, is_gres_device
-from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, at, record, write_records
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, at, rows_of, write_records
 from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"\[?(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]?", re.ASCII)
 _MOST = 4_096
-"""Cores or devices of a node."""
+"""Maximum number of cores or devices of a node."""
 _DEEPEST = 20
 _NOT_DEVICES = frozenset({"core", "socket", "numa", "pu", "memory", "node", "slot", "rack", "cluster"})
 
@@ -218,10 +218,7 @@ class _Event(NamedTuple):
 def read_jobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of a file in blocks."""
     for items in json_items(opened, "jobs"):
-        rows = []
-        for item in items:
-            with record(opened, item.line, item.raw) as lost:
-                rows.append(_row(item.value, opened.sink.options, devices, lost) | {"line": item.line})
+        rows = rows_of(opened, items, lambda held, lost: [_row(held, opened.sink.options, devices, lost)])
         devices.count(len(rows))
         yield rows
 
@@ -264,7 +261,7 @@ def _resources(
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
-    # A job that ran may have got more than it requested, because the scheduler may allocate whole nodes.
+    # A job that ran may have more than it requested, because the scheduler may allocate whole nodes.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
@@ -358,7 +355,7 @@ def _seconds(text: str) -> float:
 
 
 def _word(value: Any) -> str | None:
-    """Return a name of reasonable length; None if the value is not a name."""
+    """Return a name, cut to a reasonable length; None if the value is not a name."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
     return str(value)[:1_000]

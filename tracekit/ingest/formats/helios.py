@@ -23,7 +23,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, header_has, read_table
-from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, write_jobs
 from tracekit.ingest.formats._slurm_cells import has_ended, slurm_status
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
@@ -92,8 +92,7 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
         log = times.possible(times.from_wall_clock(named, _TIMES, TIMEZONE), _TIMES)
         jobs = _jobs(log, cluster)
         _count_contradictions(log, jobs, sink)
-        sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
+        write_jobs(jobs, sink)
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
@@ -142,14 +141,12 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
             "unknown_status_word": jobs["status"].eq_missing("unknown") & ~suspended,
         }
     )
-    for column in odd:
-        # NULL if there is nothing to compare.
-        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
+    sink.check_flags(odd, _MEANINGS, jobs["job_id"], compared=True)
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose recorded duration is not end minus start; the times are used",
-    "queue_disagrees": "jobs whose recorded queue time is not start minus submission; the times are used",
+    "duration_disagrees": "jobs whose recorded duration differs from end minus start; the times are used",
+    "queue_disagrees": "jobs whose recorded queue time differs from start minus submission; the times are used",
     "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
     "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import orjson
@@ -86,6 +87,11 @@ class _Moment(NamedTuple):
     raw: bytes
 
 
+def _require_number(text: str, name: str, most: int) -> None:
+    if text and not (text.isascii() and text.isdigit() and int(text) <= most):
+        raise UsageError(f"'{text}' is not a whole number up to {most:,}", where=f"--option {name}")
+
+
 class InfiniteHbdFormat(Format):
     """Faults of servers."""
 
@@ -107,26 +113,15 @@ class InfiniteHbdFormat(Format):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "servers": Option(
-            "400", "number of monitored servers, including those without a fault; 0: only those with a fault"
+            "400",
+            "number of monitored servers, including those without a fault; 0: only those with a fault",
+            check=partial(_require_number, name="servers", most=1_000_000),
         ),
-        "gpus_per_server": Option("", "GPUs of a server; empty: unknown"),
+        "gpus_per_server": Option(
+            "", "GPUs of a server; empty: unknown", check=partial(_require_number, name="gpus_per_server", most=4_096)
+        ),
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
-
-    def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the options with defaults filled in.
-
-        Raises
-        ------
-        UsageError
-            An option does not exist, or is not a whole number.
-        """
-        filled = super().fill_options(given)
-        for name, most in (("servers", 1_000_000), ("gpus_per_server", 4_096)):
-            text = filled[name]
-            if text and not (text.isascii() and text.isdigit() and int(text) <= most):
-                raise UsageError(f"'{text}' is not a whole number up to {most:,}", where=f"--option {name}")
-        return filled
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the faults, and compare them with the statistics if present."""
@@ -142,9 +137,7 @@ class InfiniteHbdFormat(Format):
         for file in found.get(_STATISTICS):
             _compare(file, faults, sink)
         sink.note("the source contains server faults but no jobs")
-        return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are days since the start of the trace, 2024-03-30"
-        )
+        return TimeFrame.relative("times are days since the start of the trace, 2024-03-30")
 
 
 def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:

@@ -8,12 +8,12 @@ Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
 The pods of one job are its instances. The job of a pod is, in this order: the job named by a label
 (kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name, jobset.sigs.k8s.io/jobset-name); its owner, if that is a
 Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster; the gang named by
-scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a job of its own, in the group of
+scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a separate job, in the group of
 its owner, like the pods of a ReplicaSet. A job_id is NAMESPACE/NAME, followed by @ and the first letters of the uid if
-known, because names are reused. `vc` is the namespace and placements.instance the pod's name, so that telemetry can be
+known, because names are reused. `vc` is the namespace and placements.instance the pod's name, so telemetry can be
 joined on both.
 
-A pod holds its machine from the moment it was scheduled (PodScheduled) until its last container ended. Pods of a job
+A pod occupies its machine from the time it was scheduled (PodScheduled) until its last container ended. Pods of a job
 whose lives overlap are one attempt; a pod created after all others ended begins another attempt. An attempt starts with
 its first pod. A job's GPUs are the most that its pods requested at once: nvidia.com/gpu, amd.com/gpu, MIG slices as
 parts of a GPU (3g of 7, or of 4 on an A30), and the annotation gpu-fraction of KAI and Run:ai, whose reservation pods
@@ -22,7 +22,7 @@ resource. The GPUs of a pod are unknown if it requests such a resource, a device
 or an amount of GPU memory. Such resources are counted by name, and the option gpu_resource sets how many GPUs each
 counts.
 
-A pod that its machine rejected (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
+A pod that its machine rejected (UnexpectedAdmissionError, OutOfcpu, ...) used nothing and has no attempt.
 
 With Workloads, a job waits from the creation of its Workload until its admission, which begins an attempt. An eviction
 ends an attempt, although the Workload still shows Admitted until its pods are gone. A Workload shows only its last

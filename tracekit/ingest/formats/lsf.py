@@ -2,11 +2,11 @@
 
 lsb.acct (ibm.com/docs, lsb.acct): each line is a finished job, with fields in a fixed order and times in seconds since
 1970. Jobs that are waiting or running are missing. The manual lists options3 before runLimit, but records of known jobs
-have the run limit first, so we read that order. The use on each host takes six fields per host (the last is the number
-of pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like
-one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used
-without it and counted (short_records). exitInfo is the number of the reason why LSF ended a job, from the manual's
-table of termination reasons.
+have the run limit first, so we read that order. The usage of each host takes six fields (the last is the number of
+pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like one.
+Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used without
+it and counted (short_records). exitInfo is the number of the reason for which LSF ended a job, from the manual's table
+of termination reasons.
 
 bhist -l reads the event log, so it shows every run of a job; bacct -l shows only the last run. Their times, and those
 of bjobs, are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import schema
@@ -30,7 +31,7 @@ from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats import _lsf_cells as text_of
 from tracekit.ingest.formats._lsf_history import read_history
-from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, optional, record, text, write_records
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, optional, rows_of, text, write_records
 from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
@@ -66,22 +67,25 @@ _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     csv.field_size_limit(_FIELD_LIMIT)
+    seen: Counter[str] = Counter()
+
+    def rows_in(line: str, lost: LostValues) -> Iterator[Row]:
+        kind = _OTHERS.match(line)
+        if kind and kind[1] != "JOB_FINISH":
+            seen["other"] += 1
+            return
+        held = _fields(line)
+        yield _finished(held, devices, lost)
+        seen["short"] += "effectiveResReq" not in held
+
     for lines in text_lines(opened):
-        rows, others, short = [], 0, 0
-        for line in lines:
-            kind = _OTHERS.match(line.text)
-            if kind and kind[1] != "JOB_FINISH":
-                others += 1
-                continue
-            with record(opened, line.number, line.raw) as lost:
-                held = _fields(line.text)
-                rows.append(_finished(held, devices, lost) | {"line": line.number})
-                short += "effectiveResReq" not in held
+        seen.clear()
+        rows = rows_of(opened, lines, rows_in)
         devices.count(len(lines), whole=True)
         check = opened.sink.check
-        check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
+        check("other_records", seen["other"], len(lines), "records of types other than JOB_FINISH; ignored")
         check(
-            "short_records", short, len(lines),
+            "short_records", seen["short"], len(lines),
             "records whose last part (run limit and used resources) is missing or has an unknown layout",
         )  # fmt: skip
         yield text_of.of_cluster(rows, opened.sink.options)
@@ -120,7 +124,7 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
 
 
 def _after_use(cells: list[str], at: int) -> dict[str, str]:
-    """Return the fields after the list of the use on each host; none if no layout of that list fits.
+    """Return the fields after the list of host usage; no fields if no layout of that list fits.
 
     According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
     pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can
@@ -140,7 +144,7 @@ def _after_use(cells: list[str], at: int) -> dict[str, str]:
 
 
 def _past_use(cells: list[str], at: int, fields: int) -> int:
-    """Return the end of the list of the use on each host; raise a ValueError if the list has another layout."""
+    """Return the end of the list of host usage; raise a ValueError if the list has another layout."""
     count = int(cells[at])
     end = at + 1
     if not 0 <= count <= len(cells):
@@ -181,7 +185,7 @@ def _amount(text: str) -> float | None:
 
 
 def _time(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a time [s]; 0 means that there is none."""
+    """Return a time [s]; None for 0, which means no time."""
     return _number(held, name) or None
 
 
@@ -254,17 +258,13 @@ def read_bjobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of a listing in blocks."""
     year = opened.sink.options["year"]
     for items in json_items(opened, "RECORDS"):
-        rows = []
-        for item in items:
-            # A dash means that there is no value.
-            held = {name: value for name, value in item.value.items() if value != "-"}
-            with record(opened, item.line, item.raw) as lost:
-                rows.append(_listed(held, year, devices, lost) | {"line": item.line})
+        rows = rows_of(opened, items, lambda held, lost: [_listed(held, year, devices, lost)])
         devices.count(len(rows), whole=True)
         yield text_of.of_cluster(rows, opened.sink.options)
 
 
-def _listed(held: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
+def _listed(stated: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
+    held = {name: value for name, value in stated.items() if value != "-"}  # a dash means no value
     job, index = text(held, "JOBID"), text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
         raise Fault("JOBID", "is not a job id")
@@ -320,6 +320,11 @@ def _indices(text: str) -> dict[str, set[int]]:
     return found
 
 
+def _require_year(text: str) -> None:
+    if text and not re.fullmatch(r"(19|20)\d\d", text, re.ASCII):
+        raise UsageError(f"'{text}' is not a year", where="--option year", hint="give a year such as 2024")
+
+
 class LsfFormat(RecordFormat):
     """Accounting and history of one cluster."""
 
@@ -339,32 +344,20 @@ class LsfFormat(RecordFormat):
     )  # fmt: skip
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("lsf", "name of the cluster"),
-        "timezone": Option("UTC", "IANA name of the zone in which bhist, bacct and bjobs printed their times"),
+        "timezone": Option(
+            "UTC", "IANA name of the zone in which bhist, bacct and bjobs printed their times", check=require_zone
+        ),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
-        "year": Option("", "year of printed times that have none; without it, such records are rejected"),
+        "year": Option(
+            "", "year of printed times that have none; without it, such records are rejected", check=_require_year
+        ),
         "vc": Option("queue", "the tenant unit", ("queue", "project")),
         "gpu_resource": GPU_RESOURCE,
     }
 
-    def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the options with defaults filled in.
-
-        Raises
-        ------
-        UsageError
-            An option or a value does not exist.
-        """
-        filled = super().fill_options(given)
-        if filled["year"] and not re.fullmatch(r"(19|20)\d\d", filled["year"], re.ASCII):
-            raise UsageError(
-                f"'{filled['year']}' is not a year", where="--option year", hint="give a year such as 2024"
-            )
-        return filled
-
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
-        require_zone(zone)
         printed = (zone, sink.options["doubled_hour"])
         readers = (("acct", read_acct, None), ("history", read_history, printed), ("bjobs", read_bjobs, printed))
         sources = ((file, read, wall) for kind, read, wall in readers for file in found.get(kind))

@@ -6,7 +6,7 @@ types for reservations, licences and phases of a job, which are counted but not 
 since 1970. Only the deletion, the abort and the rerun of a job, and Torque's Q, have no time except the wall clock at
 the beginning of the line, whose zone is not recorded (option timezone).
 
-A job is put together from all its records, in whatever file: submission (ctime), eligible time (etime), and one run per
+A job is assembled from all its records, in any file: submission (ctime), eligible time (etime), and one run per
 start, which ends with its E record or with the R, C or A record that closed it. If another run followed and the end of
 a run was never recorded, the run has no end, and its nodes are left out.
 
@@ -18,7 +18,7 @@ GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), otherwise from the re
 or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the option gpu_resource count too. Any other
 resource named like an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do exclusive nodes
 (place=excl, place=exclhost, naccesspolicy=singlejob) if no GPUs are mentioned. A vnode such as n1[0] is part of its
-host. Array members are jobs of their own, in the group of their array. The cluster is the server in a job's id; without
+host. Array members are separate jobs, in the group of their array. The cluster is the server in a job's id; without
 a server it is unknown, and the machines of such a job keep their plain names. A line may begin with the name of its
 file, as written by grep.
 """
@@ -37,7 +37,7 @@ from tracekit.ingest.formats._records import (
     Fault,
     RecordFormat,
     gpu_weights,
-    record,
+    rows_of,
     uncounted_devices,
     write_records,
 )
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.cells import LostValues
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile
 
 
@@ -154,7 +153,7 @@ def count(text: str) -> float:
 
 
 def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
-    """Return the GPUs counted by resources; None if no resource counts GPUs.
+    """Return the GPUs in a list of resources; None if no resource counts as GPUs.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
     factors : mapping
         As in `gpus_in`.
     model : str, optional
-        The chunk resource that names the GPU model; None for Torque, where a name stands for one node.
+        The chunk resource that names the GPU model; None for Torque, where a name means one node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -331,36 +330,35 @@ def exit_status(code: int) -> str:
 def read_records(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     clock = _Clock(opened)
-    for lines in text_lines(opened):
-        yield clock.filled(_rows(lines, opened, devices))
-
-
-def _rows(lines: list[TextLine], opened: OpenedFile, devices: Devices) -> list[Row]:
-    rows: list[Row] = []
-    others = 0
+    others: list[str] = []
     arrays: list[str] = []
-    for line in lines:
-        with record(opened, line.number, line.raw) as lost:
-            parsed = _parsed(line.text)
-            match = _JOB_ID.fullmatch(parsed.job)
-            if parsed.kind not in OF_A_JOB:
-                others += 1
-            elif match is None:
-                raise Fault("job", "is not a job id like 123.server")
-            elif match[2] == "[]":
-                arrays.append(parsed.job)
-            else:
-                rows.append(_row(parsed, match, opened.sink.options, devices, lost) | {"line": line.number})
-    devices.count(len(lines), whole=True)
-    opened.sink.check(
-        "other_records", others, len(lines),
-        "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
-    )  # fmt: skip
-    opened.sink.check(
-        "array_records", len(arrays), len(lines),
-        "records of whole job arrays; only their members are jobs, so an array without members is missing", arrays,
-    )  # fmt: skip
-    return rows
+
+    def rows_in(text: str, lost: LostValues) -> Iterator[Row]:
+        line = _parsed(text)
+        match = _JOB_ID.fullmatch(line.job)
+        if line.kind not in OF_A_JOB:
+            others.append(line.job)
+        elif match is None:
+            raise Fault("job", "is not a job id like 123.server")
+        elif match[2] == "[]":
+            arrays.append(line.job)
+        else:
+            yield _row(line, match, opened.sink.options, devices, lost)
+
+    for lines in text_lines(opened):
+        others.clear()
+        arrays.clear()
+        rows = rows_of(opened, lines, rows_in)
+        devices.count(len(lines), whole=True)
+        opened.sink.check(
+            "other_records", len(others), len(lines),
+            "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
+        )  # fmt: skip
+        opened.sink.check(
+            "array_records", len(arrays), len(lines),
+            "records of whole job arrays; only their members are jobs, so an array without members is missing", arrays,
+        )  # fmt: skip
+        yield clock.filled(rows)
 
 
 def _parsed(text: str) -> _Line:
@@ -483,13 +481,13 @@ _ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCI
 
 
 def _has_whole_nodes(held: Mapping[str, str]) -> bool:
-    """Return whether a job has its nodes exclusively, by placement (OpenPBS) or by the access policy (Torque)."""
+    """Return whether a job has exclusive nodes, by its placement (OpenPBS) or access policy (Torque)."""
     asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
     return any(_ALONE.search(text) for text in asked)
 
 
 def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
-    """Return what the record type shows about the job's state; `clock` requests the line's wall clock as `end_s`."""
+    """Return the state of the job by the record type; `clock` names the column that gets the wall-clock time."""
     if line.kind == "Q":
         # Torque's record contains only the queue; the job was submitted when the record was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
@@ -504,7 +502,7 @@ def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> R
     closing: Row = {"closes": True, "clock": "end_s", "start_s": None}
     if line.kind == "A":
         return {"status": "failed", "source_status": "A", "run_status": "failed", **closing}
-    # R: the job is waiting again; C: it was held after a checkpoint.
+    # R: the job is waiting again. C: the job was put on hold after a checkpoint.
     again: Row = {"status": "pending", "source_status": line.kind, "run_status": "unknown"}
     return again if "start_s" in row and "end_s" in row else {**again, **closing}
 
@@ -597,7 +595,9 @@ class PbsFormat(RecordFormat):
         RawFile("accounting", "records of jobs, one file per day: server_priv/accounting/YYYYMMDD", "", _looks_right),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "timezone": Option("UTC", "IANA name of the zone of the wall-clock time at the beginning of each record"),
+        "timezone": Option(
+            "UTC", "IANA name of the zone of the wall-clock time at the beginning of each record", check=require_zone
+        ),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("queue", "the tenant unit", ("queue", "account", "project", "group")),
         "gpu_resource": GPU_RESOURCE,
@@ -607,7 +607,6 @@ class PbsFormat(RecordFormat):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
-        require_zone(zone)
         write_records(((file, read_records, None) for file in found.get("accounting")), sink)
         sink.retries = True
         read = zone_note(zone, stated="timezone" in sink.stated)

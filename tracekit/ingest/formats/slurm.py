@@ -6,16 +6,16 @@ are the quotes that pandas and Excel put around cells. Times are the wall clock 
 without a zone, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`); the times of --json are instants. In the
 hour that a clock change doubles, Elapsed decides.
 
-Not in the Trace: who cancelled a job, when during a run it was suspended, and which GPUs of a node a job held. Steps
+Not in the Trace: who cancelled a job, when a run was suspended, and which GPUs of a node a job used. Steps
 are used only for measured use. The GPUs of a multi-node job on each of its nodes are known if it filled the nodes, had
 one GPU on each, or requested a number per node; otherwise they are unknown. `sacct` lists jobs that were in any state
 inside its time window, so the window cuts jobs on both sides, and jobs that never became eligible are missing. Without
 `--duplicates`, only the last run of a requeued job is listed, and its submission is the time of the requeue. A resized
-job has one attempt per size. Machines are those named by jobs, each with the most GPUs held there at once. Ids wrap
+job has one attempt per size. Machines are those named by jobs, each with the most GPUs in use there at once. Ids wrap
 around: a row submitted more than a day after every earlier row with its id ended is another job (`7#2`). Account,
-Partition and QOS have columns of their own, whichever of them is the tenant. Eligible of a job's first submission
+Partition and QOS have separate columns, also the one that is the tenant. Eligible of a job's first submission
 becomes its eligible_time, at which begin times, dependencies and holds end. Reason of the first run becomes its
-wait_reason; Slurm records limits and conditions there, and None if only priority or resources held the job back.
+wait_reason; Slurm records limits and conditions there, and None if the job waited only for priority or resources.
 started_by comes from Flags: SchedBackfill, otherwise SchedMain or SchedSubmit, which are both 'main'. A row with a
 delimiter or a line break in a name, comment or command is repaired if the columns around it allow only one way;
 otherwise the row is rejected. GRES 7696487 is gpu, because Slurm computes a resource's number from the letters of its
@@ -35,18 +35,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
-from tracekit.ingest.formats._append import merge_runs
 from tracekit.ingest.formats._slurm_json import looks_like_json
 from tracekit.ingest.formats._slurm_rows import SacctReader
 from tracekit.ingest.formats._slurm_tables import check_gpus_from, write_tables
 from tracekit.ingest.formats._slurm_text import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
+from tracekit.ingest.merge_jobs import merge_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
+
+
+def _require_shards(text: str) -> None:
+    if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
+        what = f"'{text}' is not a number of shards"
+        raise UsageError(what, where="--option shards_per_gpu", hint="give a number such as 4")
 
 
 class SlurmFormat(Format):
@@ -66,7 +72,7 @@ class SlurmFormat(Format):
     no_gpus_cure = "AccountingStorageTRES=gres/gpu in slurm.conf, and AllocTRES in sacct --format"
     time_cure = "export it again with SLURM_TIME_FORMAT=standard sacct ..., or with %s instead of standard"
     options: ClassVar[Mapping[str, Option]] = {
-        "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
+        "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times", check=require_zone),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("account", "the tenant unit", ("account", "partition", "qos")),
         "queue_from": Option(
@@ -76,14 +82,19 @@ class SlurmFormat(Format):
         ),
         "fields": Option("", "columns of files without a header line, as given to sacct --format"),
         "delimiter": Option(
-            "", "column delimiter (sacct --delimiter), one character; detected from the header if empty"
+            "",
+            "column delimiter (sacct --delimiter), one character; detected from the header if empty",
+            check=check_delimiter,
         ),
         "gpus_from": Option(
             "listed",
             "GPUs of runs in GPU partitions whose AllocTRES lists none: listed leaves them unknown, partition uses "
             "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 sets the sizes",
+            check=check_gpus_from,
         ),
-        "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty if unknown"),
+        "shards_per_gpu": Option(
+            "", "shards into which gres/shard divides a GPU; empty if unknown", check=_require_shards
+        ),
         "gpu_resource": GPU_RESOURCE,
     }
 
@@ -96,14 +107,6 @@ class SlurmFormat(Format):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
-        require_zone(zone)
-        shards = sink.options["shards_per_gpu"]
-        if shards and not (shards.isascii() and shards.isdigit() and 0 < int(shards) <= 1_000_000):
-            raise UsageError(
-                f"'{shards}' is not a number of shards", where="--option shards_per_gpu", hint="give a number such as 4"
-            )
-        check_delimiter(sink.options["delimiter"])
-        check_gpus_from(sink.options["gpus_from"])
         reader = SacctReader(sink)
         rows = sink.stage("sacct", reader.rows(found.get("sacct")))
         requeued = 0

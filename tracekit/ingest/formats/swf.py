@@ -134,8 +134,9 @@ class _SwfHeader:
 
     def frame(self) -> TimeFrame:
         if self.start_s is None:
-            note = "times are seconds since the start of the log; its date is unknown (no UnixStartTime)"
-            return TimeFrame("relative", "UTC", hour_of_day=False, note=note)
+            return TimeFrame.relative(
+                "times are seconds since the start of the log; its date is unknown (no UnixStartTime)"
+            )
         note = "" if self.zone else "the log names no known time zone"
         return TimeFrame("absolute", self.zone or "UTC", hour_of_day=self.zone is not None, note=note)
 
