@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,13 @@ import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, SourceError, StoreError, TooManyIntervalsError, TracekitError, UsageError
+from tracekit.errors import SourceError, TooManyIntervalsError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.text import shorten
-from tracekit.trace import Trace, is_trace
+from tracekit.trace import Trace, home_of, is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +119,8 @@ def compare(
     faults = Faults(progress)
     named = [t if isinstance(t, tuple) else (None, t) for t in traces]
     given = [(name, t.path if isinstance(t, Trace) else t) for name, t in named]
-    paths = dict(zip(_names(given), (_home(place_of(path)) for _, path in given), strict=True))
+    places = [place_of(path) for _, path in given]
+    paths = dict(zip(_names(given), (home_of(place) or place for place in places), strict=True))
     _check(paths, target)
     asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
     twice = [q.name for i, q in enumerate(asked) if q.name in {other.name for other in asked[:i]}]
@@ -195,11 +197,6 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
             unique = f"{base} ({n})"
         names.append(unique)
     return names
-
-
-def _home(path: Path) -> Path:
-    """Return the Trace inside the output of 'tracekit analyze', or the path itself."""
-    return path / "trace" if not is_trace(path) and is_trace(path / "trace") else path
 
 
 def _folder(path: Path) -> str:
@@ -338,38 +335,23 @@ def _differences(
     traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress, faults: Faults
 ) -> WhatChanged:
     """Return the differences between the first trace and the others, by measure, with their uncertainty."""
-    from tracekit.report.changed import what_differs
+    from tracekit.characterize.changes import compare_periods
+    from tracekit.report.changed import changed_or_reason, what_differs
 
     (first, base), *others = traces.items()
     found: dict[str, list[Row] | str] = {}
     for name, trace in others:
-        rows = faults.run(
-            f"the comparison of {shorten(name, _SHOWN)} with {shorten(first, _SHOWN)}",
-            _changed,
-            base,
-            trace,
-            memory_limit,
-        )
-        if isinstance(rows, str):
-            progress.note(f"{name} cannot be compared with {first}: {rows.removesuffix('.')}")
-        found[name] = rows.sentence if isinstance(rows, Fault) else rows
+        what = f"the comparison of {shorten(name, _SHOWN)} with {shorten(first, _SHOWN)}"
+        compare = partial(compare_periods, base, trace, memory_limit=memory_limit)
+        answers = faults.run(what, changed_or_reason, compare)
+        if isinstance(answers, str):
+            progress.note(f"{name} cannot be compared with {first}: {answers.removesuffix('.')}")
+            found[name] = answers
+        elif isinstance(answers, Fault):
+            found[name] = answers.sentence
+        else:
+            found[name] = [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
     return what_differs(first, found)
-
-
-def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
-    """Return how a trace differs from another, or the reason why they cannot be compared."""
-    from tracekit.characterize.changes import compare_periods
-    from tracekit.report.changed import changed_answers
-
-    try:
-        answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
-    except (DamagedTraceError, StoreError, UsageError):
-        raise  # caused by a Trace or the user's --memory-limit instead of this comparison
-    except TracekitError as error:
-        if error.__cause__ is not None:
-            raise  # failed SQL
-        return f"{error.what}."
-    return [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
 
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:

@@ -26,7 +26,7 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -157,59 +157,36 @@ def _dated(before: Period, after: Period) -> bool:
     return "relative" not in {before.time_base, after.time_base}
 
 
-def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
-    """Return the notes of a comparison, one sentence each without a full stop."""
-    notes = [f"{_period('before', before)}; {_period('after', after)}"]
-    notes += _time_base(before, after, split=split)
-    if before.timezone != after.timezone:
-        notes.append(f"days are in the time zone {before.timezone} before and {after.timezone} after")
-    if _dated(before, after):
-        notes += _weekends(before, after, groups)
-    if not split:
-        notes += _order(before, after)
-    notes += _left_out(before, after)
-    if vcs_left:
-        notes.append(f"{vcs_left} virtual clusters with fewer jobs are excluded")
-    return tuple(notes)
-
-
-def _period(name: str, period: Period) -> str:
-    return f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
-
-
-def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
-    bases = {before.time_base, after.time_base}
-    notes = []
+def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Iterator[str]:
+    """Yield the notes of a comparison, one sentence each without a full stop."""
+    sides, bases = (before, after), {before.time_base, after.time_base}
+    yield "; ".join(
+        f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
+        for name, period in zip(("before", "after"), sides, strict=True)
+    )
     if "relative" in bases:
-        notes.append(
+        yield (
             "times count from the start of a trace, placed at 1970-01-01: a day is 24 h from that start, and the day of"
             " the week is unknown"
         )
     if "shifted" in bases:
-        notes.append("dates are shifted: hours and days of the week are right, the dates are not")
+        yield "dates are shifted: hours and days of the week are right, the dates are not"
     if bases != {"absolute"} and not split:
-        notes.append("the times do not show which of the two periods came first")
-    return notes
-
-
-def _weekends(before: Period, after: Period, groups: int) -> list[str]:
-    mixes = [float(_weekend(period).mean()) for period in (before, after)]
-    if groups > 1:
-        return ["days are resampled within weekdays and within weekends"]
-    if abs(mixes[0] - mixes[1]) > _ALIKE:
+        yield "the times do not show which of the two periods came first"
+    if before.timezone != after.timezone:
+        yield f"days are in the time zone {before.timezone} before and {after.timezone} after"
+    mixes = [float(_weekend(period).mean()) for period in sides]
+    if _dated(before, after) and groups > 1:
+        yield "days are resampled within weekdays and within weekends"
+    elif _dated(before, after) and abs(mixes[0] - mixes[1]) > _ALIKE:
         shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
-        return [f"weekend days are {shares} of the days before and after, which alone may change the numbers"]
-    return []
-
-
-def _order(before: Period, after: Period) -> list[str]:
-    if not {before.time_base, after.time_base} <= {"absolute"}:
-        return []
-    if before.days[0] > after.days[-1]:
-        return ["the period called 'before' is the later one"]
-    if before.days[-1] >= after.days[0]:
-        return ["the two periods share days"]
-    return []
+        yield f"weekend days are {shares} of the days before and after, which alone may change the numbers"
+    if not split and bases == {"absolute"}:
+        if before.days[0] > after.days[-1]:
+            yield "the period called 'before' is the later one"
+        elif before.days[-1] >= after.days[0]:
+            yield "the two periods share days"
+    yield from _left_out(before, after)
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
@@ -374,8 +351,10 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
     for vc in vcs:
         own = [Scoped(period, "vc", vc, gpu_only=gpu_only) for period in periods]
         rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
-    frame = _judged(rows)
-    return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
+    notes = tuple(remarks(before, after, groups=len(groups[0]), split=split))
+    if left:
+        notes += (f"{left} virtual clusters with fewer jobs are excluded",)
+    return Changes(_judged(rows), notes)
 
 
 def _mixed(*periods: Period) -> bool:
