@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.answer import Answer, AnswerColumn, Question
-from tracekit.characterize.changes.compare import ALL_JOBS, GPU_JOBS
+from tracekit.characterize.changes.compare import ALL_JOBS, COLUMNS, GPU_JOBS
 from tracekit.characterize.changes.differences import FEWEST_DAYS, RULE
 from tracekit.characterize.changes.periods import rule
 from tracekit.characterize.intervals import FEW
@@ -29,25 +29,6 @@ if TYPE_CHECKING:
 
 
 _C = AnswerColumn
-_VALUES = (
-    _C("unit", "text", "unit of before, after and difference"),
-    _C("before", "see unit", "value of the earlier period"),
-    _C("after", "see unit", "value of the later period"),
-    _C("difference", "see unit", "after - before"),
-    _C("difference_low", "see unit", "lower end of its 95 % interval"),
-    _C("difference_high", "see unit", "upper end of its 95 % interval"),
-    _C("relative_change", "share", "difference / before; NULL if before is 0"),
-    _C("relative_change_low", "share", "lower end of its 95 % interval"),
-    _C("relative_change_high", "share", "upper end of its 95 % interval"),
-    _C("n_before", "observations", "jobs, waits or samples before"),
-    _C("n_after", "observations", "jobs, waits or samples after"),
-    _C("days_before", "days", "days with data for the value before"),
-    _C("days_after", "days", "days with data for the value after"),
-    _C("p_value", "0 to 1", "probability of a difference at least this large if nothing changed"),
-    _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
-    _C("verdict", "text", "changed, noise or too little data"),
-)
-
 
 _SHARED_RULE = (
     "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone;"
@@ -64,7 +45,7 @@ MEASURES = Question(
     columns=(
         _C("measure", "text", "what is compared; the definition says how it is counted"),
         _C("scope", "text", "all jobs (only GPU jobs if the trace also has CPU jobs), or the jobs of a size class"),
-        *_VALUES,
+        *COLUMNS,
     ),
 )
 BY_VC = Question(
@@ -74,7 +55,7 @@ BY_VC = Question(
     question="Which virtual clusters have changed since the earlier period?",
     rule="Measures as in change/measures. Virtual clusters with fewer than 30 jobs on a side are left out. If more than"
     f" 50 remain, the 50 with most jobs are shown. Virtual clusters with the same name are combined. {RULE}",
-    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
+    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *COLUMNS),
 )
 COMPARED = (MEASURES, BY_VC)
 """The questions that a report asks about two periods."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.answer import AnswerColumn
 from tracekit.characterize.changes.differences import (
     FEWEST_DAYS,
     Estimate,
@@ -211,27 +212,34 @@ ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    "measure": pl.String,
-    "of": pl.String,
-    "scope": pl.String,
-    "unit": pl.String,
-    "before": pl.Float64,
-    "after": pl.Float64,
-    "difference": pl.Float64,
-    "difference_low": pl.Float64,
-    "difference_high": pl.Float64,
-    "relative_change": pl.Float64,
-    "relative_change_low": pl.Float64,
-    "relative_change_high": pl.Float64,
-    "n_before": pl.Int64,
-    "n_after": pl.Int64,
-    "days_before": pl.Int64,
-    "days_after": pl.Int64,
-    "p_value": pl.Float64,
-    "p_adjusted": pl.Float64,
-    "verdict": pl.String,
-}
+_C = AnswerColumn
+COLUMNS = (
+    _C("unit", "text", "unit of before, after and difference"),
+    _C("before", "see unit", "value of the earlier period"),
+    _C("after", "see unit", "value of the later period"),
+    _C("difference", "see unit", "after - before"),
+    _C("difference_low", "see unit", "lower end of its 95 % interval"),
+    _C("difference_high", "see unit", "upper end of its 95 % interval"),
+    _C("relative_change", "share", "difference / before; NULL if before is 0"),
+    _C("relative_change_low", "share", "lower end of its 95 % interval"),
+    _C("relative_change_high", "share", "upper end of its 95 % interval"),
+    _C("n_before", "observations", "jobs, waits or samples before"),
+    _C("n_after", "observations", "jobs, waits or samples after"),
+    _C("days_before", "days", "days with data for the value before"),
+    _C("days_after", "days", "days with data for the value after"),
+    _C("p_value", "0 to 1", "probability of a difference at least this large if nothing changed"),
+    _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
+    _C("verdict", "text", "changed, noise or too little data"),
+)
+"""The columns of a comparison after those that name the measure and the jobs.
+
+The observations of a daily sum are its jobs, and its days are all calendar days; all other days are days with an
+observation.
+"""
+
+_TYPES: dict[str, type[pl.DataType]] = {"text": pl.String, "observations": pl.Int64, "days": pl.Int64}
+_SCHEMA: dict[str, type[pl.DataType]] = {"measure": pl.String, "of": pl.String, "scope": pl.String}
+_SCHEMA |= {c.name: _TYPES.get(c.unit, pl.Float64) for c in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -249,26 +257,14 @@ def changes(
 ) -> pl.DataFrame:
     """Return what differs between two Traces, one row for each measure and scope.
 
-    measure, unit
-        See `periods.MEASURES`; the next five columns are in this unit.
+    measure
+        See `periods.MEASURES`.
     of, scope
         'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class; 'gpu_class'
         and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
         virtual cluster with at least 30 jobs in both periods (the 50 with the most jobs).
-    before, after, difference
-        The values, and after - before.
-    difference_low, difference_high
-        Its 95 % interval by resampling whole days.
-    relative_change, relative_change_low, relative_change_high
-        difference / before [1] with its interval; NULL if before is 0.
-    n_before, n_after
-        Number of observations: jobs, waits or samples; for a daily sum, the jobs.
-    days_before, days_after
-        Number of days used for the value: all calendar days for a daily sum, otherwise the days with an observation.
-    p_value, p_adjusted
-        p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
-    verdict
-        changed, noise or too little data; see `differences.RULE`.
+    unit, before, after, ...
+        See `COLUMNS`. Intervals are 95 % intervals by resampling whole days; `differences.RULE` defines the verdict.
 
     A measure that either Trace lacks has no row.
 

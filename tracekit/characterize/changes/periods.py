@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -65,6 +65,13 @@ class PeriodMeasure:
 
 _STATUSES = ("arrivals", "statuses")
 _WAITS = ("arrivals", "queueing")
+
+
+def _share(name: str, top: str, definition: str, **more: Any) -> PeriodMeasure:
+    """Return the measure of the share of jobs with a status."""
+    source = "overview/status, jobs_share"
+    return PeriodMeasure(name, "share", "ratio", top, definition, source, bottom="jobs", needs=_STATUSES, **more)
+
 
 MEASURES = (
     PeriodMeasure(
@@ -138,49 +145,23 @@ MEASURES = (
         needs=_WAITS,
         by_vc=True,
     ),
-    PeriodMeasure(
-        "jobs completed",
-        "share",
-        "ratio",
-        "completed",
-        "jobs with the status completed / all jobs, including running and waiting ones",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
+    _share(
+        "jobs completed", "completed", "jobs with the status completed / all jobs, including running and waiting ones"
     ),
-    PeriodMeasure(
+    _share(
         "jobs failed",
-        "share",
-        "ratio",
         "failed",
         "jobs with the status failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
         by_vc=True,
     ),
-    PeriodMeasure(
+    _share(
         "jobs timed out",
-        "share",
-        "ratio",
         "timeout",
         "jobs with the status timeout / all jobs; omitted if neither period has any",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
         by_vc=True,
         where_seen=True,
     ),
-    PeriodMeasure(
-        "jobs cancelled",
-        "share",
-        "ratio",
-        "cancelled",
-        "jobs with the status cancelled / all jobs",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
-    ),
+    _share("jobs cancelled", "cancelled", "jobs with the status cancelled / all jobs"),
     PeriodMeasure(
         "GPU-hours in jobs that did not complete",
         "share",
