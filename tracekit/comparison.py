@@ -18,6 +18,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,31 +184,16 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
             )
         if own in stated[:i]:
             raise UsageError(f"two traces have the name '{own}'", hint="choose another name")
-    folders = [_folder(place_of(path)) for _, path in given]
-    names: list[str] = []
-    for (name, path), folder in zip(given, folders, strict=True):
-        if name is not None:
-            names.append(_readable(name))
-            continue
-        twins = folders.count(folder) > 1
-        base = _readable(f"{_above(place_of(path))}/{folder}" if twins else folder)[:NAME_LIMIT]
-        unique, n = base, 1
-        while unique in names or unique in stated:
-            n += 1
-            unique = f"{base} ({n})"
-        names.append(unique)
-    return names
-
-
-def _folder(path: Path) -> str:
+    places = [real_path(place_of(path)) for _, path in given]
     # analyze calls every Trace 'trace', so use the name of the parent folder.
-    found = real_path(path)
-    return (found.parent.name if found.name == "trace" else found.name) or "trace"
-
-
-def _above(path: Path) -> str:
-    found = real_path(path)
-    return (found.parent.parent if found.name == "trace" else found.parent).name
+    homes = [place.parent if place.name == "trace" else place for place in places]
+    folders = [home.name or "trace" for home in homes]
+    names: list[str] = []
+    for (name, _), home, folder in zip(given, homes, folders, strict=True):
+        base = _readable(f"{home.parent.name}/{folder}" if folders.count(folder) > 1 else folder)[:NAME_LIMIT]
+        free = (one for n in count(1) if (one := base if n == 1 else f"{base} ({n})") not in {*names, *stated})
+        names.append(next(free) if name is None else _readable(name))
+    return names
 
 
 def _readable(name: str) -> str:

@@ -29,19 +29,13 @@ _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
 class Week:
     """A week; its length is 167 or 169 hours if clocks change."""
 
-    year: int
-    number: int
+    monday: dt.date
     zone: str
 
     @property
     def name(self) -> str:
         """The name of the week, such as '2026-W47'."""
-        return f"{self.year:04}-W{self.number:02}"
-
-    @property
-    def monday(self) -> dt.date:
-        """The first day of the week."""
-        return dt.date.fromisocalendar(self.year, self.number, 1)
+        return f"{self.monday:%G-W%V}"
 
     @property
     def since(self) -> dt.datetime:
@@ -78,14 +72,13 @@ def week_of(text: str, zone: str) -> Week:
     found = re.fullmatch(r"(\d{4})-?W(\d{2})", text.strip(), flags=re.ASCII)
     if found is None:
         raise UsageError(f"'{shorten(text)}' is not a week", where="--week", hint=hint)
-    year, number = int(found[1]), int(found[2])
     try:
-        monday = dt.date.fromisocalendar(year, number, 1)
+        monday = dt.date.fromisocalendar(int(found[1]), int(found[2]), 1)
     except ValueError:
         monday = dt.date.max
     if not _FIRST.date() <= monday <= _LAST.date():
         raise UsageError(f"this week does not exist: {shorten(text)}", where="--week", hint=hint)
-    return Week(year, number, zone)
+    return Week(monday, zone)
 
 
 def last_whole_week(end: dt.datetime, zone: str) -> Week:
@@ -110,8 +103,7 @@ def _local_day(moment: dt.datetime, zone: str) -> dt.date:
 
 
 def _week(day: dt.date, zone: str) -> Week:
-    year, number, _ = day.isocalendar()
-    return Week(year, number, zone)
+    return Week(day - dt.timedelta(days=day.weekday()), zone)
 
 
 USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")

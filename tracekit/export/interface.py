@@ -58,6 +58,26 @@ class Options:
         self.target_load: float | None = None
         """Load that the cluster should have, if set by --target-load."""
 
+    def check(self, name: str, option: Option) -> None:
+        """Check a value against the form of its option.
+
+        Raises
+        ------
+        UsageError
+            The value has another form.
+        """
+        if not self.values[name]:
+            if option.form and option.default:
+                raise UsageError("is empty", where=f"--option {name}")
+        elif option.form == "line":
+            self.text(name)
+        elif option.form == "count":
+            self.count(name, least=1)
+        elif option.form == "positive":
+            self.positive(name)
+        elif option.form:
+            self.number(name, most=1 if option.form == "share" else 1e12)
+
     @property
     def sized(self) -> bool:
         """Whether --machines or --target-load sets the size of the cluster."""
@@ -235,7 +255,7 @@ class Target(ABC):
         return JobFilter.from_options(options)
 
     def check(self, options: Options) -> None:  # noqa: B027 -- most targets have nothing to check
-        """Reject invalid options before anything is read.
+        """Reject options that are invalid beyond their forms, before anything is read.
 
         Raises
         ------
@@ -269,9 +289,11 @@ class Target(ABC):
         Raises
         ------
         UsageError
-            An option or a value does not exist.
+            An option or a value does not exist, or a value has another form.
         """
         options = Options(fill_options(self.options, given, f"the target {self.name}"))
+        for name, option in self.options.items():
+            options.check(name, option)
         self.check(options)
         return options
 

@@ -319,16 +319,13 @@ class AccaSimTarget(Target):
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "node_memory_gib": Option("", "host memory per node [GiB]; empty: enough never to be the limit"),
+        "node_memory_gib": Option(
+            "", "host memory per node [GiB]; empty: enough never to be the limit", form="positive"
+        ),
     }
     companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, and cores and memory per node"}
     lost = "CPU cores, GPU models, names; VCs become numbers"
     sources = ("github.com/cgalleguillosm/accasim",)
-
-    def check(self, options: Options) -> None:
-        """Reject a memory size that is not a number."""
-        if options.values["node_memory_gib"]:
-            options.positive("node_memory_gib")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload and the system configuration."""

@@ -6,18 +6,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.characterize.suspects import LEVEL
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
-    Threshold,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
-from tracekit.guidelines.texts import texts
 from tracekit.text import counted
 
 # Stop retrying jobs that fail in the same way.
@@ -78,17 +76,7 @@ def _find_stop_retries(evidence: Evidence) -> Finding:
 
 
 STOP_RETRIES = Guideline(
-    **texts("stop-retries"),
-    measures=(
-        Measure("repeat_share", "share of failed trials that repeat a deterministic reason", "share", "failed trials"),
-        Measure("factor", "trials of a job with one deterministic reason", "ratio", "jobs with such a reason"),
-        Measure("repeats", "trials after the first with the same reason", "trials", "failed trials"),
-        Measure("repeat_gpu_hours", "GPU-hours of these trials", "GPU-hours", "repeated trials"),
-    ),
-    thresholds=(
-        Threshold("repeat_share", "at least", 0.1, "ours"),
-        Threshold("factor", "at least", 2, "ours, after Philly's repetition factors (ATC'19, Table 7)"),
-    ),
+    **declared("stop-retries"),
     find=_find_stop_retries,
     tables=("failures", "jobs", "attempts"),
     needs=("failures",),
@@ -167,28 +155,7 @@ def _best(attempts: pl.DataFrame) -> tuple[int, int]:
 
 
 PRE_RUN_POOL = Guideline(
-    **texts("pre-run-pool"),
-    measures=(
-        Measure(
-            "early_share",
-            "share of multi-GPU jobs whose first attempt fails within ten minutes",
-            "share",
-            "first attempts",
-        ),
-        Measure(
-            "saved_share",
-            "net GPU-hours saved, as a share of those of first attempts of multi-GPU jobs",
-            "share",
-            "first attempts",
-        ),
-        Measure("saved_gpu_hours", "net GPU-hours saved", "GPU-hours", "first attempts"),
-        Measure("pool_s", "time on the pool that saves most", "s", "first attempts"),
-        Measure("least_gpus", "smallest job that goes through the pool", "GPUs", "first attempts"),
-    ),
-    thresholds=(
-        Threshold("early_share", "at least", 0.05, "ours; Philly's third guideline (ATC'19) points the same way"),
-        Threshold("saved_share", "at least", 0.01, "ours: below this, the pool costs nearly as much as it saves"),
-    ),
+    **declared("pre-run-pool"),
     find=_find_pre_run_pool,
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
@@ -249,23 +216,7 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
 
 
 CHECKPOINT_LONG = Guideline(
-    **texts("checkpoint-long"),
-    measures=(
-        Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),
-        Measure("long_failures", "attempts cut short after a day or more", "attempts", "attempts of a day or more"),
-        Measure("lost_gpu_hours", "GPU-hours of attempts cut short after a day or more", "GPU-hours", "such attempts"),
-        Measure(
-            "saved_gpu_hours",
-            "GPU-hours of these attempts that a checkpoint every hour would keep",
-            "GPU-hours",
-            "such attempts",
-        ),
-        Measure("long_share", "share of GPU-hours in all attempts of a day or more", "share", "attempts"),
-    ),
-    thresholds=(
-        Threshold("lost_share", "at least", 0.05, "ours"),
-        Threshold("long_failures", "at least", 10, "ours: a few may be one user's accident"),
-    ),
+    **declared("checkpoint-long"),
     find=_find_checkpoint_long,
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
@@ -378,29 +329,7 @@ _COST_WITHOUT_GPUS = "These nodes are unavailable while they are tested."
 
 
 DRAIN_NODES = Guideline(
-    **texts("drain-nodes"),
-    measures=(
-        Measure("suspect_nodes", "nodes that fail more often than chance explains", "nodes", "nodes"),
-        Measure(
-            "excess_failures",
-            "failed attempts there beyond the expected number, counting a user's session once",
-            "attempts",
-            "attempts there, counted the same way",
-        ),
-        Measure(
-            "failed_share",
-            "share of the attempts there that failed, counted the same way",
-            "share",
-            "attempts there, counted the same way",
-        ),
-        Measure(
-            "one_user_nodes", "further nodes that fail too often only because of one user's failures", "nodes", "nodes"
-        ),
-    ),
-    thresholds=(
-        Threshold("suspect_nodes", "at least", 1, "adjusted p-value of at most 0.05 (Holm, 1979)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking"),
-    ),
+    **declared("drain-nodes"),
     find=_find_drain_nodes,
     tables=("jobs", "attempts", "placements"),
     needs=("placement", "statuses"),

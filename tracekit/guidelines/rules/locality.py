@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Assumption,
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
     RuleChange,
-    Threshold,
     Trial,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, pooled_drop, ratio, strata_with_both
-from tracekit.guidelines.texts import texts
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -201,31 +199,7 @@ def _wait(minutes: float) -> RuleChange:
 
 
 WAIT_FOR_LOCALITY = Guideline(
-    **texts("wait-for-locality"),
-    measures=(
-        Measure(
-            "drop_pct",
-            "loss of GPU utilization on more nodes than needed, with as many neighbours",
-            "percent",
-            "spread attempts",
-        ),
-        Measure(
-            "extra_wait_share",
-            "wait of spread jobs until the fewest nodes would have been free, divided by their run time",
-            "share",
-            "spread attempts",
-        ),
-        Measure(
-            "extra_wait_s",
-            "mean wait of spread jobs until the fewest nodes would have been free",
-            "s",
-            "spread attempts",
-        ),
-    ),
-    thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; Philly's first guideline (ATC'19) points the same way"),
-        Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
-    ),
+    **declared("wait-for-locality", most_wait=_MOST_WAIT),
     find=_find_wait_for_locality,
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index", "run_time"),
@@ -296,15 +270,7 @@ def _find_limit_interference(evidence: Evidence) -> Finding:
 
 
 LIMIT_INTERFERENCE = Guideline(
-    **texts("limit-interference"),
-    measures=(
-        Measure("drop_pct", "loss of GPU utilization next to other jobs", "percent", "attempts next to other jobs"),
-        Measure("shared_share", "share of samples next to other jobs", "share", "samples"),
-    ),
-    thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; Philly's second guideline (ATC'19) points the same way"),
-        Threshold("shared_share", "at least", 0.05, "ours: below this, few jobs would gain"),
-    ),
+    **declared("limit-interference"),
     find=_find_limit_interference,
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index"),

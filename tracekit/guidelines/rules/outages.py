@@ -8,18 +8,16 @@ from typing import Any
 import polars as pl
 
 from tracekit.calibration.losses import ASSUMED, LossChange
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LossTrial,
-    Measure,
     Number,
-    Threshold,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.texts import texts
 from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr
 from tracekit.text import shorten
 
@@ -134,26 +132,7 @@ def _best_interval(_: Finding) -> tuple[LossChange, ...]:
 
 
 CHECKPOINT_INTERVAL = Guideline(
-    **texts("checkpoint-interval"),
-    measures=(
-        Measure("cost_share", "share of GPU-hours that outages and checkpoints cost", "share", "attempts"),
-        Measure("stops", "attempts that outages stopped", "attempts", "attempts with known nodes"),
-        Measure("cost_gpu_hours", "GPU-hours that outages and checkpoints cost", "GPU-hours", "attempts"),
-        Measure("stops_per_1000_node_d", "stops per thousand node-days of attempts", "stops", "stops"),
-        Measure("widest_nodes", "nodes of the largest jobs", "nodes", "their attempts"),
-        Measure("best_interval_s", "best work time between two checkpoints of these jobs", "s", "stops"),
-        Measure("gain_share", "share of GPU-hours that the best intervals would save, by theory", "share", "stops"),
-    ),
-    thresholds=(
-        Threshold(
-            "cost_share",
-            "at least",
-            0.02,
-            "ours: a checkpoint of one minute per hour alone, without any outage, costs 1.6 %",
-        ),
-        Threshold("stops", "at least", NEEDED_STOPS, "ours: with fewer, the rate is too uncertain"),
-        Threshold("gain_share", "at least", 0.005, "ours"),
-    ),
+    **declared("checkpoint-interval", needed_stops=NEEDED_STOPS),
     find=_find_checkpoint_interval,
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
@@ -205,27 +184,7 @@ def _find_restart_automatically(evidence: Evidence) -> Finding:
 
 
 RESTART_AUTOMATICALLY = Guideline(
-    **texts("restart-automatically"),
-    measures=(
-        Measure(
-            "cost_share", "GPU-hours lost to late or missing restarts, as a share of all GPU-hours", "share", "attempts"
-        ),
-        Measure("left", "stopped attempts that were restarted late or never", "attempts", "stopped attempts"),
-        Measure("stopped", "attempts that outages stopped", "attempts", "attempts"),
-        Measure("late", "stopped attempts that were restarted after more than an hour", "attempts", "stopped attempts"),
-        Measure(
-            "never",
-            "stopped attempts that were never restarted and whose job did not complete",
-            "attempts",
-            "stopped attempts",
-        ),
-        Measure("late_gpu_hours", "GPU-hours that late restarts waited", "GPU-hours", "late attempts"),
-        Measure("dropped_gpu_hours", "GPU-hours of jobs that were not restarted", "GPU-hours", "such jobs"),
-    ),
-    thresholds=(
-        Threshold("cost_share", "at least", 0.01, "ours"),
-        Threshold("left", "at least", NEEDED_STOPS, "ours: a few may be one user's accident"),
-    ),
+    **declared("restart-automatically", needed_stops=NEEDED_STOPS),
     find=_find_restart_automatically,
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
@@ -303,35 +262,7 @@ def _spares_held(_: Finding) -> tuple[LossChange, ...]:
 
 
 KEEP_SPARES = Guideline(
-    **texts("keep-spares"),
-    measures=(
-        Measure(
-            "stalled_share",
-            "GPU-hours that multi-node jobs wait after outages, as a share of their GPU-hours",
-            "share",
-            "attempts of multi-node jobs",
-        ),
-        Measure(
-            "stopped",
-            "multi-node jobs that an outage stopped and that continued later",
-            "gangs",
-            "attempts of multi-node jobs",
-        ),
-        Measure("median_wait_s", "median wait of these jobs", "s", "such gangs"),
-        Measure("stalled_gpu_hours", "total wait of these jobs in GPU-hours", "GPU-hours", "such gangs"),
-        Measure("widest_nodes", "nodes of the largest job", "nodes", "attempts of multi-node jobs"),
-        Measure(
-            "short_share",
-            "share of the time with fewer nodes in service than the largest job needs",
-            "share",
-            "levels of nodes down",
-        ),
-    ),
-    thresholds=(
-        Threshold("stalled_share", "at least", 0.01, "ours"),
-        Threshold("stopped", "at least", NEEDED_STOPS, "ours: a few may be chance"),
-        Threshold("median_wait_s", "at least", 600, "ours: twice the restart time in Kokolis et al. (HPCA'25)"),
-    ),
+    **declared("keep-spares", needed_stops=NEEDED_STOPS),
     find=_find_keep_spares,
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
@@ -356,7 +287,6 @@ _LEMON_COLUMNS = (
 
 _NAMED = 3
 """Maximum number of nodes named in a sentence."""
-_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} more than expected."
 
 
 def _find_repair_lemons(evidence: Evidence) -> Finding:
@@ -392,7 +322,7 @@ def _naming(nodes: list[str]) -> str:
     # Escape braces: a node name is plain text.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-    return f"{', '.join(names)}{more} {_SENTENCE}"
+    return REPAIR_LEMONS.finding.replace("{lemons}", ", ".join(names) + more)
 
 
 def _without_lemons(finding: Finding) -> tuple[LossChange, ...]:
@@ -401,20 +331,7 @@ def _without_lemons(finding: Finding) -> tuple[LossChange, ...]:
 
 
 REPAIR_LEMONS = Guideline(
-    **texts("repair-lemons"),
-    measures=(
-        Measure("lemons", "nodes whose failure rate is above twice the cluster's", "nodes", "nodes"),
-        Measure(
-            "excess_failures", "failures there beyond the number expected at the cluster's rate", "failures", "failures"
-        ),
-        Measure("failures_share", "failures on these nodes as a share of all failures", "share", "failures"),
-        Measure("nodes_share", "these nodes as a share of all nodes", "share", "nodes"),
-    ),
-    thresholds=(
-        Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking, as in drain-nodes"),
-    ),
-    finding=f"{{lemons}} {_SENTENCE}",
+    **declared("repair-lemons"),
     find=_find_repair_lemons,
     tables=("jobs", "node_events"),
     least_n=2,

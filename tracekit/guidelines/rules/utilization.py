@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
-    Threshold,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.texts import texts
 
 IDLE_PCT = 10.0
 """Mean utilization up to which a job counts as idle, as in utilization/idle_jobs [percent]."""
@@ -85,18 +83,7 @@ def _find_share_gpus(evidence: Evidence) -> Finding:
 
 
 SHARE_GPUS = Guideline(
-    **texts("share-gpus", **_BOUNDS),
-    measures=(
-        Measure(
-            "low_share",
-            f"share of the measured GPU-hours in jobs of at most one GPU at {_LOW_WORDS}",
-            "share",
-            "measured jobs",
-        ),
-        Measure("low_jobs", "such jobs", "jobs", "measured jobs"),
-        Measure("freed_gpu_hours", "GPU-hours that pairing all of them would free", "GPU-hours", "such jobs"),
-    ),
-    thresholds=(Threshold("low_share", "at least", 0.2, _LOW_SOURCE),),
+    **declared("share-gpus", **_BOUNDS),
     find=_find_share_gpus,
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
@@ -131,18 +118,7 @@ def _find_right_size_gangs(evidence: Evidence) -> Finding:
 
 
 RIGHT_SIZE_GANGS = Guideline(
-    **texts("right-size-gangs", **_BOUNDS),
-    measures=(
-        Measure(
-            "low_share",
-            f"share of the GPU-hours of multi-GPU jobs at {IDLE_PCT:g} to {LOW_PCT:g} % utilization",
-            "share",
-            "measured gangs",
-        ),
-        Measure("low_gangs", "such gangs", "gangs", "measured gangs"),
-        Measure("spare_gpu_hours", "GPU-hours that half the GPUs would save", "GPU-hours", "such gangs"),
-    ),
-    thresholds=(Threshold("low_share", "at least", 0.3, _LOW_SOURCE),),
+    **declared("right-size-gangs", **_BOUNDS),
     find=_find_right_size_gangs,
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
@@ -177,15 +153,7 @@ def _find_reclaim_idle(evidence: Evidence) -> Finding:
 
 
 RECLAIM_IDLE = Guideline(
-    **texts("reclaim-idle", **_BOUNDS),
-    measures=(
-        Measure("idle_share", "share of the measured GPU-hours wasted by idle jobs", "share", "measured jobs"),
-        Measure("idle_jobs", "idle jobs", "jobs", "measured jobs"),
-        Measure("wasted_gpu_hours", "GPU-hours wasted by idle jobs", "GPU-hours", "idle jobs"),
-    ),
-    thresholds=(
-        Threshold("idle_share", "at least", 0.05, "ours: below 5 %, reclaiming costs more effort than it saves"),
-    ),
+    **declared("reclaim-idle", **_BOUNDS),
     find=_find_reclaim_idle,
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
@@ -283,30 +251,7 @@ _ENERGY = "At {idle_w} per idle GPU, they use {idle_kwh_per_day}"
 
 
 POWER_DOWN = Guideline(
-    **texts("power-down"),
-    measures=(
-        Measure("idle_share", "share of node-hours in which no GPU of the node is allocated", "share", "hours"),
-        Measure("used_idle_share", "idle share of the node-hours of nodes that ran a job of the log", "share", "hours"),
-        Measure("always_idle_nodes", "nodes idle even in the busiest hour", "nodes", "hours"),
-        Measure("unused_nodes", "nodes that ran no job of the log", "nodes", "nodes"),
-        Measure("nodes", "nodes with GPUs", "nodes", "nodes"),
-        Measure("idle_kwh_per_day", "energy of the GPUs of idle nodes", "kWh a day", "hours"),
-        Measure("used_kwh_per_day", "energy of the GPUs of idle nodes that ran a job of the log", "kWh a day", "hours"),
-        Measure("idle_w", "power of an idle GPU, assumed (model M7)", "W", "published configurations"),
-        Measure(
-            "least_kwh_per_day",
-            "energy of the GPUs of idle nodes at the lowest assumed idle power",
-            "kWh a day",
-            "hours",
-        ),
-        Measure(
-            "most_kwh_per_day",
-            "energy of the GPUs of idle nodes at the highest assumed idle power",
-            "kWh a day",
-            "hours",
-        ),
-    ),
-    thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
+    **declared("power-down"),
     finding=f"{_IDLE}. {_ENERGY}.",
     find=_find_power_down,
     tables=("jobs", "attempts", "placements"),

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
     RuleChange,
-    Threshold,
     Trial,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.texts import texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,16 +89,7 @@ def _easy(estimates: str, words: str) -> RuleChange:
 
 
 BACKFILL = Guideline(
-    **texts("backfill"),
-    measures=(
-        Measure("placeable_share", "share of waiting time in which the job could have started", "share", "waits"),
-        Measure("placeable_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("limit_share", "share of jobs with a time limit, the simplest estimate", "share", "jobs with GPUs"),
-    ),
-    thresholds=(
-        Threshold("placeable_share", "at least", 0.2, "ours"),
-        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-    ),
+    **declared("backfill"),
     find=_find_backfill,
     tables=("jobs", "attempts", "placements"),
     needs=("queueing", "gpu_count", "placement"),
@@ -140,21 +129,7 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
 
 
 ORDER_BY_SERVICE = Guideline(
-    **texts("order-by-service"),
-    measures=(
-        Measure(
-            "waited_longer_share",
-            "share of jobs that waited a minute or more, and longer than they ran",
-            "share",
-            "jobs with GPUs",
-        ),
-        Measure("spread", "90th percentile of service divided by the 10th", "ratio", "jobs with GPUs"),
-        Measure("again_share", "share of jobs that repeat earlier ones", "share", "jobs with GPUs"),
-    ),
-    thresholds=(
-        Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
-        Threshold("spread", "at least", 10, "ours: if jobs have similar sizes, their order matters little"),
-    ),
+    **declared("order-by-service"),
     find=_find_order_by_service,
     tables=("jobs",),
     needs=("queueing", "run_time", "gpu_count"),
@@ -204,17 +179,7 @@ def _lent(quotas: str, words: str) -> RuleChange:
 
 
 LEND_QUOTA = Guideline(
-    **texts("lend-quota"),
-    measures=(
-        Measure("quota_wait_share", "share of waiting time while the VC was at its own quota", "share", "waits"),
-        Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("unused_share", "share of all quotas that is unused", "share", "VCs"),
-    ),
-    thresholds=(
-        Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
-        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-        Threshold("unused_share", "at least", 0.1, "ours: below this, there is little to lend"),
-    ),
+    **declared("lend-quota"),
     find=_find_lend_quota,
     tables=("jobs", "attempts", "capacity"),
     needs=("queueing", "gpu_count", "capacity", "tenants"),
@@ -276,19 +241,7 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
 
 
 SPREAD_SUBMISSIONS = Guideline(
-    **texts("spread-submissions"),
-    measures=(
-        Measure("busy_share", "share of jobs submitted in the 8 busiest hours of the day", "share", "jobs with GPUs"),
-        Measure(
-            "calm_ratio", "mean wait in the other hours divided by that in the busy hours", "ratio", "jobs with GPUs"
-        ),
-        Measure("busy_wait_s", "mean wait in the busy hours", "s", "jobs of the busy hours"),
-    ),
-    thresholds=(
-        Threshold("busy_share", "at least", 0.5, "ours; even arrivals give a third"),
-        Threshold("calm_ratio", "at most", 0.5, "ours"),
-        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-    ),
+    **declared("spread-submissions"),
     find=_find_spread_submissions,
     tables=("jobs",),
     needs=("arrivals", "hour_of_day", "queueing", "gpu_count"),
@@ -372,25 +325,7 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
 
 
 CAP_WIDE_GANGS = Guideline(
-    **texts("cap-wide-gangs"),
-    measures=(
-        Measure(
-            "hit_share",
-            "chance that one of the job's nodes fails within its run time",
-            "share",
-            "jobs on several nodes",
-        ),
-        Measure("gpus", "GPUs of the jobs that are hit most", "GPUs", "jobs of that size"),
-        Measure("jobs", "jobs of that size", "jobs", "jobs of that size"),
-        Measure("median_run_s", "median run time of jobs of that size", "s", "jobs of that size"),
-        Measure("ettr", "effective training time ratio of jobs of that size", "share", "jobs of that size"),
-        Measure("rest_ettr", "effective training time ratio of all smaller jobs", "share", "smaller jobs"),
-        Measure("ettr_gap", "difference between the two ratios", "share", "jobs of that size"),
-    ),
-    thresholds=(
-        Threshold("hit_share", "more than", 0.5, "ours: a failure is then more likely than not"),
-        Threshold("ettr_gap", "at least", 0.05, "ours"),
-    ),
+    **declared("cap-wide-gangs"),
     find=_find_cap_wide_gangs,
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
