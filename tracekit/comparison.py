@@ -47,7 +47,7 @@ NAME_LIMIT = 100
 """Maximum length of a trace's name."""
 
 _MARKER = "compare.json"
-_DIFFERENCES = "what differs between the traces"
+_DIFFERENCES = "the differences between the traces"
 _SHOWN = 30
 """Maximum length of a trace's name in a sentence."""
 
@@ -267,7 +267,7 @@ def _compare(
     with output_errors(folder):
         if isinstance(faults.run("the file published.csv", _write_published, answered, folder), Fault):
             (folder / "published.csv").unlink(missing_ok=True)
-    progress.stage("what differs between them")
+    progress.stage("comparing the traces")
     opening = faults.run_or(None, _DIFFERENCES, _differences, traces, memory_limit, progress, faults) if whole else None
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,

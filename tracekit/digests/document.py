@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from tracekit.report.structure import FaultInfo
 
 
-# Find figures that differ from the weeks before by more than these differ among themselves.
+# Find figures that differ from earlier weeks by more than the earlier weeks differ from each other.
 
 LEVEL = 0.05
-"""Maximum share of pages that name any change although nothing has changed."""
+"""Maximum share of pages that report a change although nothing has changed."""
 FEWEST_WEEKS = 4
 """Minimum number of earlier weeks for a comparison."""
 FEWEST_JOBS = 5
 """Minimum jobs per week behind a figure, in this week and on average in the weeks before."""
 _COVERED = 0.5
-"""Minimum share of each week's GPU-hours with telemetry for comparing their use."""
+"""The use of GPUs is compared only if telemetry covers at least this share of the GPU-hours of each week."""
 
 RULE = (
     "A change is named if the week lies outside the range of all weeks before, and outside the range that their scatter"
@@ -48,7 +48,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A figure that is compared with the weeks before."""
+    """A figure that is compared with earlier weeks."""
 
     name: str
     words: str
@@ -99,14 +99,14 @@ JUDGED = (
 
 
 def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[ChangeInfo]:
-    """Return every figure of a week next to the weeks before, and whether it has changed.
+    """Compare every figure of a week with earlier weeks.
 
     Parameters
     ----------
     now : mapping
         The figures of the week.
     before : sequence of mapping
-        The figures of each week before; the figures of a week in which nothing happened may be missing.
+        The figures of each earlier week; a week without jobs may lack figures.
     """
     enough = [_comparable(figure, now, before) for figure in JUDGED]
     judged = sum(values is not None for values in enough)
@@ -335,7 +335,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return the owner of a part of a digest, for use in a sentence."""
+    """Return whose jobs a part of a digest covers, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 
@@ -351,4 +351,4 @@ _COUNTS = (
     "failed",
     "timeout",
 )
-"""Figures that are 0 in a week in which nothing happened."""
+"""Figures that are 0 in a week without jobs."""

@@ -119,7 +119,7 @@ def _unchanged(digest: Digest, found: Sequence[ChangeInfo]) -> str:
     """Return the sentence for a week without a change."""
     judged = [c for c in found if c["verdict"] != "too few"]
     if not judged:
-        return "Too few jobs, or too few full weeks before, to find changes."
+        return "There are too few jobs or too few full weeks before to find changes."
     return f"No change beyond the usual variation of the {len(digest['weeks_before'])} weeks before."
 
 
@@ -394,7 +394,7 @@ def digest_of(
 
 
 def _notes(week: Week, begin: dt.datetime, end: dt.datetime, *, gpu_only: bool) -> list[str]:
-    """Return caveats that a reader should know before the figures."""
+    """Return caveats that a reader should know before reading the figures."""
     notes = []
     if end < week.until - SLACK:
         missing = duration((week.until - end).total_seconds())

@@ -39,7 +39,7 @@ _TIMES = ("submit_time", "start_time", "end_time")
 _BLOCK = 131_072
 
 _REASONS = {
-    "no_submission": "their submission is unknown",
+    "no_submission": "their submission time is unknown",
     "no_size": "their request ({size}) is unknown",
     "too_large": "they request more than a billion ({size})",
     "no_gpu": "they request no GPU (option jobs=all includes them)",

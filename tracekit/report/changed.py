@@ -199,7 +199,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
             for side in ("before", "after")
         )
         return (
-            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after, and each side needs"
+            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after. Each side needs"
             f" {FEW} jobs on {FEWEST_DAYS} days."
         )
     sure, own = largest_changes(whole), largest_changes(parts)
@@ -210,12 +210,12 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
         sentences = [f"{count(len(sure))} of {counted(len(whole), 'measures')} {verb.many} beyond chance: {named}."]
         if noise or few:
             sentences.append(
-                f"Of the others, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
+                f"Of the other measures, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
             )
     else:
         sentences = [f"Nothing {verb.one} beyond chance in {counted(noise, 'measures')} of the whole log{untold}."]
     if own:
-        sentences.append(f"Of its parts, {_name(own[0])} {verb.one} most: {change_words(own[0])}.")
+        sentences.append(f"Among the parts of the log, {_name(own[0])} {verb.one} most: {change_words(own[0])}.")
     return " ".join(sentences)
 
 

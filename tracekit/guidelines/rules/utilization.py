@@ -69,7 +69,7 @@ _LOW_SOURCE = f"ours; {LOW_PCT:g} % counts as low in Gao et al. (ICSE'24)"
 def _find_share_gpus(evidence: Evidence) -> Finding:
     jobs, covers = measured_jobs(evidence)
     share, low, hours = _share_of(jobs, (pl.col("gpu_count") <= 1) & _LOW)
-    none = f"No measured job of at most one GPU kept it busy {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
+    none = f"No measured job with at most one GPU used it {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
     return Finding(
         {
             "low_share": share,
@@ -101,7 +101,7 @@ def _find_right_size_gangs(evidence: Evidence) -> Finding:
         raise LackingError("No job with several GPUs has a known utilization.")
     share, low, hours = _share_of(gangs, _LOW)
     users = low.group_by("user").agg(pl.len().alias("jobs"), pl.col("gpu_hours").sum())
-    none = f"No measured multi-GPU job had GPUs that were busy {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
+    none = f"No measured multi-GPU job used its GPUs {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
     return Finding(
         {
             "low_share": share,

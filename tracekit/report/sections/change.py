@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NAMED = 3
 """Maximum number of changes named in a sentence."""
 _DRAWN = 15
-"""Maximum number of drawn changes for parts of the jobs."""
+"""Maximum number of changes in the chart for parts of the jobs."""
 _FURTHEST = 3.0
 """Largest relative change drawn to scale."""
 _LINE = 24
@@ -116,7 +116,7 @@ def _charts(rows: list[Row], title: str, most: int | None = None) -> list[Chart]
     if max(ends) > _FURTHEST:
         note += " Values beyond the right edge are drawn at the edge."
     if len(known) < len(rows):
-        note += " Measures that were 0 or unknown before are not drawn."
+        note += " Measures that were 0 or unknown before are not shown."
     note += f" {left} more." if left else ""
     chart = Chart(
         shown,
