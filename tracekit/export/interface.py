@@ -166,7 +166,7 @@ class FilledField:
 
 @dataclass
 class ExportLog:
-    """Everything that an export left out, filled in or changed, so that nothing happens silently."""
+    """Everything that an export left out, filled in or changed; nothing happens silently."""
 
     jobs: int = 0
     """Number of jobs in the Trace."""
@@ -204,7 +204,7 @@ class ExportLog:
         return out + [f.sentence for f in self.fills] + self.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the log as values that JSON can hold."""
+        """Return the log as JSON values."""
         return asdict(self)
 
 
@@ -244,9 +244,9 @@ class Target(ABC):
     lost: ClassVar[str] = ""
     """Parts of a Trace that the format cannot represent."""
     machines: ClassVar[bool] = True
-    """Whether the format needs a cluster, so that you can choose its size."""
+    """Whether the format needs a cluster, whose size you can choose."""
     dates: ClassVar[bool] = False
-    """Whether the format's times are dates, so that you can shift them."""
+    """Whether the format's times are dates, which you can shift."""
     sources: ClassVar[tuple[str, ...]]
     """Descriptions of the format."""
 

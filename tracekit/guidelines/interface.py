@@ -75,7 +75,7 @@ class Finding:
     problem may lie in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
     """
     covers_of: str = "the GPU-hours"
-    """The total of which `covers` is a share."""
+    """The total that `covers` refers to."""
     text: str = ""
     """A sentence used instead of the guideline's own if that does not fit the numbers, such as 0 jobs; {key} works as
     there.

@@ -123,7 +123,7 @@ def cell_text(value: object) -> str:
 
 
 def escaped(text: object) -> str:
-    r"""Return a text escaped so that Markdown shows it literally.
+    r"""Return a text with escapes, which Markdown shows literally.
 
     Examples
     --------

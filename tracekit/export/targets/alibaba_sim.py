@@ -187,7 +187,7 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
 
 def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
     """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
-    # Use whole microseconds, so that the sums do not depend on how the work is divided.
+    # Sums of whole microseconds do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"
