@@ -144,7 +144,7 @@ def test_an_answer_of_one_trace_that_fails_leaves_the_others(
     ("where", "part"),
     [
         ("tracekit.characterize.changes.compare_periods", "the comparison of two with one"),
-        ("tracekit.report.changed.what_differs", "what differs between the traces"),
+        ("tracekit.report.changed.what_differs", "the differences between the traces"),
     ],
 )
 def test_differences_that_fail_leave_the_answers(

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +26,13 @@ import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, SourceError, StoreError, TooManyIntervalsError, TracekitError, UsageError
+from tracekit.errors import SourceError, TooManyIntervalsError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.text import shorten
-from tracekit.trace import Trace, is_trace
+from tracekit.trace import Trace, home_of, is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +47,7 @@ NAME_LIMIT = 100
 """Maximum length of a trace's name."""
 
 _MARKER = "compare.json"
-_DIFFERENCES = "what differs between the traces"
+_DIFFERENCES = "the differences between the traces"
 _SHOWN = 30
 """Maximum length of a trace's name in a sentence."""
 
@@ -118,7 +120,8 @@ def compare(
     faults = Faults(progress)
     named = [t if isinstance(t, tuple) else (None, t) for t in traces]
     given = [(name, t.path if isinstance(t, Trace) else t) for name, t in named]
-    paths = dict(zip(_names(given), (_home(place_of(path)) for _, path in given), strict=True))
+    places = [place_of(path) for _, path in given]
+    paths = dict(zip(_names(given), (home_of(place) or place for place in places), strict=True))
     _check(paths, target)
     asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
     twice = [q.name for i, q in enumerate(asked) if q.name in {other.name for other in asked[:i]}]
@@ -181,36 +184,16 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
             )
         if own in stated[:i]:
             raise UsageError(f"two traces have the name '{own}'", hint="choose another name")
-    folders = [_folder(place_of(path)) for _, path in given]
-    names: list[str] = []
-    for (name, path), folder in zip(given, folders, strict=True):
-        if name is not None:
-            names.append(_readable(name))
-            continue
-        twins = folders.count(folder) > 1
-        base = _readable(f"{_above(place_of(path))}/{folder}" if twins else folder)[:NAME_LIMIT]
-        unique, n = base, 1
-        while unique in names or unique in stated:
-            n += 1
-            unique = f"{base} ({n})"
-        names.append(unique)
-    return names
-
-
-def _home(path: Path) -> Path:
-    """Return the Trace inside the output of 'tracekit analyze', or the path itself."""
-    return path / "trace" if not is_trace(path) and is_trace(path / "trace") else path
-
-
-def _folder(path: Path) -> str:
+    places = [real_path(place_of(path)) for _, path in given]
     # analyze calls every Trace 'trace', so use the name of the parent folder.
-    found = real_path(path)
-    return (found.parent.name if found.name == "trace" else found.name) or "trace"
-
-
-def _above(path: Path) -> str:
-    found = real_path(path)
-    return (found.parent.parent if found.name == "trace" else found.parent).name
+    homes = [place.parent if place.name == "trace" else place for place in places]
+    folders = [home.name or "trace" for home in homes]
+    names: list[str] = []
+    for (name, _), home, folder in zip(given, homes, folders, strict=True):
+        base = _readable(f"{home.parent.name}/{folder}" if folders.count(folder) > 1 else folder)[:NAME_LIMIT]
+        free = (one for n in count(1) if (one := base if n == 1 else f"{base} ({n})") not in {*names, *stated})
+        names.append(next(free) if name is None else _readable(name))
+    return names
 
 
 def _readable(name: str) -> str:
@@ -284,7 +267,7 @@ def _compare(
     with output_errors(folder):
         if isinstance(faults.run("the file published.csv", _write_published, answered, folder), Fault):
             (folder / "published.csv").unlink(missing_ok=True)
-    progress.stage("what differs between them")
+    progress.stage("comparing the traces")
     opening = faults.run_or(None, _DIFFERENCES, _differences, traces, memory_limit, progress, faults) if whole else None
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
@@ -338,38 +321,23 @@ def _differences(
     traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress, faults: Faults
 ) -> WhatChanged:
     """Return the differences between the first trace and the others, by measure, with their uncertainty."""
-    from tracekit.report.changed import what_differs
+    from tracekit.characterize.changes import compare_periods
+    from tracekit.report.changed import changed_or_reason, changed_rows, what_differs
 
     (first, base), *others = traces.items()
     found: dict[str, list[Row] | str] = {}
     for name, trace in others:
-        rows = faults.run(
-            f"the comparison of {shorten(name, _SHOWN)} with {shorten(first, _SHOWN)}",
-            _changed,
-            base,
-            trace,
-            memory_limit,
-        )
-        if isinstance(rows, str):
-            progress.note(f"{name} cannot be compared with {first}: {rows.removesuffix('.')}")
-        found[name] = rows.sentence if isinstance(rows, Fault) else rows
+        what = f"the comparison of {shorten(name, _SHOWN)} with {shorten(first, _SHOWN)}"
+        compare = partial(compare_periods, base, trace, memory_limit=memory_limit)
+        answers = faults.run(what, changed_or_reason, compare)
+        if isinstance(answers, str):
+            progress.note(f"{name} cannot be compared with {first}: {answers.removesuffix('.')}")
+            found[name] = answers
+        elif isinstance(answers, Fault):
+            found[name] = answers.sentence
+        else:
+            found[name] = changed_rows({answer.name: answer for answer in answers if isinstance(answer, Answer)})
     return what_differs(first, found)
-
-
-def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
-    """Return how a trace differs from another, or the reason why they cannot be compared."""
-    from tracekit.characterize.changes import compare_periods
-    from tracekit.report.changed import changed_answers, changed_rows
-
-    try:
-        answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
-    except (DamagedTraceError, StoreError, UsageError):
-        raise  # caused by a Trace or the user's --memory-limit instead of this comparison
-    except TracekitError as error:
-        if error.__cause__ is not None:
-            raise  # failed SQL
-        return f"{error.what}."
-    return changed_rows({answer.name: answer for answer in answers if isinstance(answer, Answer)})
 
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:

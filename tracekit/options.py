@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tracekit.errors import UsageError, nearest
 
@@ -27,6 +27,10 @@ class Option:
     """Whether the value names a user's file; different names may have the same content."""
     check: Callable[[str], object] | None = None
     """Raises a UsageError for a value that is not allowed."""
+    form: Literal["", "line", "count", "number", "positive", "share"] = ""
+    """What an export accepts: any text, one printable line, a whole number from 1, a number from 0, a number above 0,
+    or a number from 0 to 1. With a form, a value may be empty only if the default is empty.
+    """
 
 
 def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner: str) -> dict[str, str]:

@@ -622,6 +622,11 @@ def _states(tables: Mapping[str, Sequence[Path]]) -> Iterator[_State]:
             yield table, path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def home_of(path: Path) -> Path | None:
+    """Return the Trace at `path`, or the Trace in the output of 'tracekit analyze' there, or None."""
+    return next((home for home in (path, path / "trace") if is_trace(home)), None)
+
+
 def is_trace(path: Path) -> bool:
     """Return whether `path` is a folder with a manifest.json, after restoring one that a killed run was replacing."""
     if not is_remote(path):

@@ -174,7 +174,7 @@ def test_week_in_the_middle_has_fewer_before(history: Trace, tmp_path: Path, gol
     made = tracekit.digest(history, tmp_path / "out", week="2026-W12")
     assert made["weeks_before"] == ["2026-W10", "2026-W11"]
     assert {c["verdict"] for c in made["everyone"]["changes"]} == {"too few"}
-    golden(_lines_with((tmp_path / "out" / "index.md").read_text(), "Too few"))
+    golden(_lines_with((tmp_path / "out" / "index.md").read_text(), "too few jobs"))
 
 
 def test_by_account(history: Trace, tmp_path: Path) -> None:

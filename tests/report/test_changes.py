@@ -16,7 +16,7 @@ from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.characterize.changes import compare_since
-from tracekit.report.changed import BY_VC, COMPARED, MEASURES, carried, changed_answers, what_changed, what_differs
+from tracekit.report.changed import BY_VC, COMPARED, MEASURES, changed_answers, what_changed, what_differs
 from tracekit.report.markdown import markdown
 from tracekit.report.page import render_report
 from tracekit.report.sections.interface import charts, finding, presentations, section_title, sections_in_order
@@ -229,16 +229,6 @@ def test_a_finding_without_a_change(golden: Golden) -> None:
             told(finding("change/by_vc", [row(), noise]), "1", "2", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
         ]
     )
-
-
-def test_nothing_is_called_a_change_that_its_interval_does_not_carry() -> None:
-    unsure = row(difference_low=-1.0)
-    assert not carried(unsure)
-    assert not carried(row(verdict="noise"))
-    assert not carried(row(difference_low=None, difference_high=None))
-    assert carried(row(difference=-30.0, difference_low=-45.0, difference_high=-15.0))
-    assert opening_of([unsure]).startswith("Nothing changed beyond chance")
-    assert [r["changed"] for r in opened([unsure])["rows"]] == [False]
 
 
 def test_the_opening_has_six_rows_the_changes_first() -> None:

@@ -6,17 +6,18 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
+from tracekit.errors import SourceError, UsageError
 from tracekit.faults import Fault
 from tracekit.outputs import output_errors, real_path
 from tracekit.places import place_of
-from tracekit.trace import Trace, is_trace
+from tracekit.trace import Trace, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.answer import Answer, Unanswered
+    from tracekit.characterize.changes import Changes
     from tracekit.faults import Faults
     from tracekit.progress import Progress
     from tracekit.settings import AnalysisSettings
@@ -34,12 +35,7 @@ def is_day(other: str) -> bool:
 
 def reads_logs(other: str | None) -> bool:
     """Return whether the period to compare with is given as raw logs, to which source format options apply."""
-    return other is not None and not is_day(other) and _home(place_of(other)) is None
-
-
-def _home(path: Path) -> Path | None:
-    """Return the Trace at `path`, or the Trace of a report there, or None if there is none."""
-    return next((home for home in (path, path / "trace") if is_trace(home)), None)
+    return other is not None and not is_day(other) and home_of(place_of(other)) is None
 
 
 def check_comparison(other: str | None, out: Path) -> None:
@@ -92,7 +88,8 @@ def compare_with_other(
     SourceError, TraceError
         The other period cannot be read.
     """
-    from tracekit.report.changed import COMPARED
+    from tracekit.characterize.changes import compare_periods, compare_since
+    from tracekit.report.changed import COMPARED, changed_or_reason
 
     other = settings.compare
     if other is None:
@@ -100,39 +97,23 @@ def compare_with_other(
     place = folder / _PLACE
     before = None
     if not is_day(other):
-        home = _home(place_of(other))
+        home = home_of(place_of(other))
         named = home is not None and not settings.anonymize
         before = Trace.open(home) if home is not None and named else ingest(home or place_of(other), place)
     progress.stage("comparing with another period")
-    found = faults.run("the comparison with another period", _compared, before, trace, other, settings)
+
+    def compare() -> Changes:
+        if before is None:
+            return compare_since(trace, other, memory_limit=settings.memory_limit)
+        return compare_periods(before.by(settings.by), trace, memory_limit=settings.memory_limit)
+
+    found = faults.run("the comparison with another period", changed_or_reason, compare, trace.tenant)
     if isinstance(found, Fault):
         found = [question.unanswered(found.remark, failed=True) for question in COMPARED]
     elif isinstance(found, str):
-        progress.note(f"{found[:1].lower()}{found[1:].removesuffix('.')}")
-        found = [question.unanswered(found) for question in COMPARED]
+        progress.note(f"the periods cannot be compared: {found.removesuffix('.')}")
+        found = [question.unanswered(f"The periods cannot be compared: {found}") for question in COMPARED]
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
     return found
-
-
-def _compared(
-    before: Trace | None, trace: Trace, other: str, settings: AnalysisSettings
-) -> list[Answer | Unanswered] | str:
-    """Return the changes, or the reason why the periods cannot be compared."""
-    from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.changed import changed_answers
-
-    limit = settings.memory_limit
-    try:
-        if before is None:
-            found = compare_since(trace, other, memory_limit=limit)
-        else:
-            found = compare_periods(before.by(settings.by), trace, memory_limit=limit)
-    except (DamagedTraceError, UsageError):
-        raise  # caused by the Trace, the given day, or --memory-limit
-    except TracekitError as error:
-        if error.__cause__ is not None:
-            raise  # failed SQL
-        return f"The periods cannot be compared: {error.what}."
-    return changed_answers(found, trace.tenant)

@@ -16,7 +16,7 @@ from tracekit.text import level_percent
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from tracekit.report.structure import FaultInfo
 
 
-# Find figures that differ from the weeks before by more than these differ among themselves.
+# Find figures that differ from earlier weeks by more than the earlier weeks differ from each other.
 
 LEVEL = 0.05
-"""Maximum share of pages that name any change although nothing has changed."""
+"""Maximum share of pages that report a change although nothing has changed."""
 FEWEST_WEEKS = 4
 """Minimum number of earlier weeks for a comparison."""
 FEWEST_JOBS = 5
 """Minimum jobs per week behind a figure, in this week and on average in the weeks before."""
 _COVERED = 0.5
-"""Minimum share of each week's GPU-hours with telemetry for comparing their use."""
+"""The use of GPUs is compared only if telemetry covers at least this share of the GPU-hours of each week."""
 
 RULE = (
     "A change is named if the week lies outside the range of all weeks before, and outside the range that their scatter"
@@ -48,7 +48,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A figure that is compared with the weeks before."""
+    """A figure that is compared with earlier weeks."""
 
     name: str
     words: str
@@ -59,28 +59,33 @@ class Judged:
     """The value in a week without jobs; None if there is none."""
 
     @property
-    def scale(self) -> Callable[[float], float]:
-        """The transformation to a scale on which all weeks scatter equally."""
-        if self.unit == "share":
-            return lambda x: math.asin(math.sqrt(min(max(x, 0.0), 1.0)))
-        shift = self._shift
-        return lambda x: math.log(max(x, 0.0) + shift)
+    def _shift(self) -> float:
+        return 60.0 if self.unit == "s" else 1.0
 
-    @property
-    def inverse(self) -> Callable[[float], float]:
-        """The inverse of `scale`."""
+    def scale(self, x: float) -> float:
+        """Return a value on the scale on which all weeks scatter equally."""
+        return (
+            math.asin(math.sqrt(min(max(x, 0.0), 1.0))) if self.unit == "share" else math.log(max(x, 0.0) + self._shift)
+        )
+
+    def inverse(self, y: float) -> float:
+        """Return the value at a place on this scale."""
         if self.unit == "share":
-            return lambda y: math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
-        shift = self._shift
-        return lambda y: max(math.exp(min(y, 700.0)) - shift, 0.0)
+            return math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
+        return max(math.exp(min(y, 700.0)) - self._shift, 0.0)
 
     def chance(self, jobs: float) -> float:
         """Return the minimum scatter on this scale for this many jobs per week."""
         return (0.5 if self.unit == "share" else 1.0) / math.sqrt(jobs)
 
-    @property
-    def _shift(self) -> float:
-        return 60.0 if self.unit == "s" else 1.0
+    def value(self, week: Mapping[str, float | None]) -> float | None:
+        """Return the figure of a week."""
+        found = week.get(self.name)
+        return self.empty if found is None else float(found)
+
+    def known(self, weeks: Iterable[Mapping[str, float | None]]) -> list[float]:
+        """Return the figure of each week that has it."""
+        return [value for week in weeks if (value := self.value(week)) is not None]
 
 
 JUDGED = (
@@ -94,73 +99,60 @@ JUDGED = (
 
 
 def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[ChangeInfo]:
-    """Return every figure of a week next to the weeks before, and whether it has changed.
+    """Compare every figure of a week with earlier weeks.
 
     Parameters
     ----------
     now : mapping
         The figures of the week.
     before : sequence of mapping
-        The figures of each week before; the figures of a week in which nothing happened may be missing.
+        The figures of each earlier week; a week without jobs may lack figures.
     """
     enough = [_comparable(figure, now, before) for figure in JUDGED]
     judged = sum(values is not None for values in enough)
     return [_change(figure, now, before, values, judged) for figure, values in zip(JUDGED, enough, strict=True)]
 
 
-def _value(figure: Judged, week: Mapping[str, float | None]) -> float | None:
-    found = week.get(figure.name)
-    return figure.empty if found is None else float(found)
-
-
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
     """Return the values of the weeks before, or None if there is too little data."""
-    weeks = [week for week in before if _value(figure, week) is not None]
+    weeks = [week for week in before if figure.value(week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
         if (now.get("coverage_share") or 0) < _COVERED:
             return None
-    if _value(figure, now) is None or len(weeks) < FEWEST_WEEKS:
+    if figure.value(now) is None or len(weeks) < FEWEST_WEEKS:
         return None
     jobs = sum(week.get(figure.count) or 0 for week in weeks) / len(weeks)
     if jobs < FEWEST_JOBS or (figure.empty is None and (now.get(figure.count) or 0) < FEWEST_JOBS):
         return None
-    return [value for week in weeks if (value := _value(figure, week)) is not None]
+    return figure.known(weeks)
 
 
 def _change(
     figure: Judged,
     now: Mapping[str, float | None],
     before: Sequence[Mapping[str, float | None]],
-    values: list[float] | None,
+    comparable: list[float] | None,
     judged: int,
 ) -> ChangeInfo:
-    value = _value(figure, now)
-    known = [v for week in before if (v := _value(figure, week)) is not None]
-    if values is None or value is None:
-        return _info(figure, value, known, (None, None), "too few")
-    jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
-    # An amount grows with the number of jobs; a share or a wait scatters more with fewer jobs than usual.
-    own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
-    low, high = _range(figure, values, (jobs, own), LEVEL / judged)
-    verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
-    return _info(figure, value, values, (low, high), verdict)
-
-
-def _info(
-    figure: Judged, value: float | None, before: Sequence[float], usual: tuple[float | None, float | None], verdict: str
-) -> ChangeInfo:
-    """Return a figure next to its values in the weeks before."""
+    value, values, verdict = figure.value(now), comparable or figure.known(before), "too few"
+    low = high = None
+    if comparable is not None and value is not None:
+        jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
+        # An amount grows with the number of jobs; a share or a wait scatters more with fewer jobs than usual.
+        own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
+        low, high = _range(figure, values, (jobs, own), LEVEL / judged)
+        verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
     return ChangeInfo(
         figure=figure.name,
         words=figure.words,
         unit=figure.unit,
         value=value,
-        before=median(before) if before else None,
-        usual_low=usual[0],
-        usual_high=usual[1],
+        before=median(values) if values else None,
+        usual_low=low,
+        usual_high=high,
         verdict=verdict,
     )
 
@@ -343,7 +335,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return the owner of a part of a digest, for use in a sentence."""
+    """Return whose jobs a part of a digest covers, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 
@@ -359,4 +351,4 @@ _COUNTS = (
     "failed",
     "timeout",
 )
-"""Figures that are 0 in a week in which nothing happened."""
+"""Figures that are 0 in a week without jobs."""

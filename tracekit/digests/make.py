@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,25 @@ if TYPE_CHECKING:
 
 # The contents of both kinds of pages for a part of a digest: formatted numbers and sentences.
 
-SERIES_HEADS = ("week", "jobs", "GPU-hours", "used", "median wait", "p90 wait", "failed", "timed out")
-OVERVIEW_HEADS = ("jobs", "GPU-hours", "used", "idle GPU-hours", "failed GPU-hours", "median wait", "changed")
+_SERIES = {
+    "jobs": ("jobs", "jobs"),
+    "GPU-hours": ("held_gpu_h", "GPU-hours"),
+    "used": ("used_share", "share"),
+    "median wait": ("wait_p50_s", "s"),
+    "p90 wait": ("wait_p90_s", "s"),
+    "failed": ("failed_share", "share"),
+    "timed out": ("timeout", "jobs"),
+}
+"""The figure and unit of each column in the table of weeks."""
+_OVERVIEW = {
+    "jobs": ("jobs", "jobs"),
+    "GPU-hours": ("held_gpu_h", "GPU-hours"),
+    "used": ("used_share", "share"),
+    "idle GPU-hours": ("idle_gpu_h", "GPU-hours"),
+    "failed GPU-hours": ("failed_gpu_h", "GPU-hours"),
+    "median wait": ("wait_p50_s", "s"),
+}
+"""The same for the table of users or accounts on the operator's page."""
 _VERDICTS = {"above": "more than usual", "below": "less than usual", "usual": "as usual", "too few": "too little data"}
 
 
@@ -59,110 +77,75 @@ def part_view(digest: Digest, part: Part) -> dict[str, Any]:
         "changed": [_sentence(c) for c in part["changes"] if c["verdict"] in {"above", "below"}],
         "unchanged": part["unmade"] or _unchanged(digest, part["changes"]),
         "comparison": [_compared(c) for c in part["changes"]],
-        "series": [_week_row(name, week) for name, week in weeks],
+        "series": [[name, *(_amount(week[f], unit) for f, unit in _SERIES.values())] for name, week in weeks],
     }
 
 
 def overview_row(part: Part) -> list[str]:
     """Return the cells of a part in the table of the operator's page, after its name."""
-    f = part["figures"]
-    changed = [f"{_arrow(c)} {c['words']}" for c in part["changes"] if c["verdict"] in {"above", "below"}]
-    return [
-        _count(f["jobs"]),
-        _hours(f["held_gpu_h"]),
-        _percent(f["used_share"]),
-        _hours(f["idle_gpu_h"]),
-        _hours(f["failed_gpu_h"]),
-        _duration(f["wait_p50_s"]),
-        ", ".join(changed),
-    ]
+    words = {"above": "more", "below": "less"}
+    changed = [f"{words[c['verdict']]}: {c['words']}" for c in part["changes"] if c["verdict"] in words]
+    return [*(_amount(part["figures"][f], unit) for f, unit in _OVERVIEW.values()), ", ".join(changed)]
 
 
 def _cards(digest: Digest, f: Figures) -> list[dict[str, str]]:
+    jobs, hours, share, wait = (partial(_figure, f, unit) for unit in ("jobs", "GPU-hours", "share", "s"))
     idle = "no telemetry for these jobs"
     if f["idle_gpu_h"] is not None:
-        idle = f"{_hours(f['idle_gpu_h'])} GPU-hours idle; telemetry covers {_percent(f['coverage_share'])} of the time"
-    waiting = f"90 % within {_duration(f['wait_p90_s'])}; {_count(f['waiting'])} still waiting at the end"
+        idle = f"{hours('idle_gpu_h')} GPU-hours idle; telemetry covers {share('coverage_share')} of the time"
+    waiting = f"90 % within {wait('wait_p90_s')}; {jobs('waiting')} still waiting at the end"
     beside = f"plus {text.counted(f['cpu_jobs'], 'CPU jobs')}" if f["cpu_jobs"] else "submitted"
-    lost = f"{_hours(f['failed_gpu_h'])} in failed attempts, {_hours(f['timeout_gpu_h'])} in timed-out ones"
+    lost = f"{hours('failed_gpu_h')} in failed attempts, {hours('timeout_gpu_h')} in timed-out ones"
     if f["running_gpu_h"]:
-        lost += f", {_hours(f['running_gpu_h'])} in jobs that still run"
-    ended = f"{_count(f['failed'])} of {_count(f['ended'])} ended jobs; {_count(f['timeout'])} timed out"
+        lost += f", {hours('running_gpu_h')} in jobs that still run"
+    ended = f"{jobs('failed')} of {jobs('ended')} ended jobs; {jobs('timeout')} timed out"
     cards = (
-        (digest["jobs_are"], _count(f["jobs"]), beside),
-        ("GPU-hours allocated", _hours(f["held_gpu_h"]), lost),
-        ("share used", _percent(f["used_share"]), idle),
-        ("median wait", _duration(f["wait_p50_s"]), waiting),
-        ("failed jobs", _percent(f["failed_share"]), ended),
+        (digest["jobs_are"], jobs("jobs"), beside),
+        ("GPU-hours allocated", hours("held_gpu_h"), lost),
+        ("share used", share("used_share"), idle),
+        ("median wait", wait("wait_p50_s"), waiting),
+        ("failed jobs", share("failed_share"), ended),
     )
     return [{"label": label, "text": value, "note": note} for label, value, note in cards]
 
 
 def _sentence(change: ChangeInfo) -> str:
-    word = "above" if change["verdict"] == "above" else "below"
     value, low, high = (_amount(change[key], change["unit"]) for key in ("value", "usual_low", "usual_high"))
     words = change["words"]
-    return f"{words[:1].upper()}{words[1:]}: {value}, {word} the usual {low} to {high}."
+    return f"{words[:1].upper()}{words[1:]}: {value}, {change['verdict']} the usual {low} to {high}."
 
 
 def _unchanged(digest: Digest, found: Sequence[ChangeInfo]) -> str:
     """Return the sentence for a week without a change."""
     judged = [c for c in found if c["verdict"] != "too few"]
     if not judged:
-        return "Too few jobs, or too few full weeks before, to find changes."
+        return "There are too few jobs or too few full weeks before to find changes."
     return f"No change beyond the usual variation of the {len(digest['weeks_before'])} weeks before."
 
 
 def _compared(change: ChangeInfo) -> list[str]:
     unit = change["unit"]
-    usual = text.MISSING
+    usual = MISSING
     if change["usual_low"] is not None and change["usual_high"] is not None:
         usual = f"{_amount(change['usual_low'], unit)} to {_amount(change['usual_high'], unit)}"
     cells = (_amount(change[key], unit) for key in ("value", "before"))
     return [change["words"], *cells, usual, _VERDICTS[change["verdict"]]]
 
 
-def _week_row(week: str, f: Figures) -> list[str]:
-    return [
-        week,
-        _count(f["jobs"]),
-        _hours(f["held_gpu_h"]),
-        _percent(f["used_share"]),
-        _duration(f["wait_p50_s"]),
-        _duration(f["wait_p90_s"]),
-        _percent(f["failed_share"]),
-        _count(f["timeout"]),
-    ]
-
-
-def _arrow(change: ChangeInfo) -> str:
-    return "more:" if change["verdict"] == "above" else "less:"
+def _figure(figures: Figures, unit: str, name: str) -> str:
+    return _amount(figures[name], unit)
 
 
 def _amount(value: float | None, unit: str) -> str:
-    if unit == "s":
-        return _duration(value)
-    if unit == "share":
-        return _percent(value)
-    return _hours(value) if unit == "GPU-hours" else _count(value)
+    return MISSING if value is None else _FORMATS[unit](value)
 
 
-def _count(value: float | None) -> str:
-    return text.MISSING if value is None else text.count(round(value))
-
-
-def _hours(value: float | None) -> str:
-    if value is None:
-        return text.MISSING
-    return "< 0.1" if 0 < value < 0.05 else text.count(round(value, 1))
-
-
-def _percent(value: float | None) -> str:
-    return text.MISSING if value is None else text.percent(value)
-
-
-def _duration(value: float | None) -> str:
-    return text.MISSING if value is None else text.duration(value)
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "jobs": lambda value: text.count(round(value)),
+    "GPU-hours": lambda value: "< 0.1" if 0 < value < 0.05 else text.count(round(value, 1)),
+    "share": text.percent,
+    "s": duration,
+}
 
 
 # The pages of a digest, as HTML and as Markdown.
@@ -219,7 +202,7 @@ def _overview(digest: Digest, faults: Faults) -> list[dict[str, Any]]:
 def _row(part: Part, faults: Faults) -> list[str]:
     found = faults.run(f"the row of {whose(part['name'], part['file'])}", overview_row, part)
     if isinstance(found, Fault):
-        return [*[MISSING] * (len(OVERVIEW_HEADS) - 1), found.remark]
+        return [*[MISSING] * len(_OVERVIEW), found.remark]
     return found
 
 
@@ -233,8 +216,8 @@ def _html(digest: Digest, part: Part, faults: Faults) -> str:
         heading=_heading(digest, part),
         view=part_view(digest, part),
         compared=_COMPARED,
-        series=SERIES_HEADS,
-        heads=OVERVIEW_HEADS,
+        series=("week", *_SERIES),
+        heads=(*_OVERVIEW, "changed"),
         rows=rows,
         more=max(len(digest["parts"]) - MOST_ROWS, 0) if overview else 0,
         overview=overview,
@@ -255,7 +238,7 @@ def _markdown(digest: Digest, part: Part, faults: Faults) -> str:
         lines += [f"## By {digest['by']}", ""]
         rows = _overview(digest, faults)
         names = [_link(row["name"], row["file"]) for row in rows]
-        body = table((digest["by"], *OVERVIEW_HEADS), [("", *row["cells"]) for row in rows])
+        body = table((digest["by"], *_OVERVIEW, "changed"), [("", *row["cells"]) for row in rows])
         # A link is the only cell that is not escaped as a whole.
         lines += [
             *body[:2],
@@ -264,7 +247,7 @@ def _markdown(digest: Digest, part: Part, faults: Faults) -> str:
         if len(digest["parts"]) > MOST_ROWS:
             lines += ["", f"digest.json lists {len(digest['parts']) - MOST_ROWS:,} more."]
         lines.append("")
-    lines += ["## The weeks before", "", *table(SERIES_HEADS, view["series"]), ""]
+    lines += ["## The weeks before", "", *table(("week", *_SERIES), view["series"]), ""]
     if overview and faults.found:
         lines += ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in faults.found), ""]
     lines += [f"Note: {escaped(note)}." for note in digest["notes"]]
@@ -411,7 +394,7 @@ def digest_of(
 
 
 def _notes(week: Week, begin: dt.datetime, end: dt.datetime, *, gpu_only: bool) -> list[str]:
-    """Return caveats that a reader should know before the figures."""
+    """Return caveats that a reader should know before reading the figures."""
     notes = []
     if end < week.until - SLACK:
         missing = duration((week.until - end).total_seconds())

@@ -29,19 +29,13 @@ _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
 class Week:
     """A week; its length is 167 or 169 hours if clocks change."""
 
-    year: int
-    number: int
+    monday: dt.date
     zone: str
 
     @property
     def name(self) -> str:
         """The name of the week, such as '2026-W47'."""
-        return f"{self.year:04}-W{self.number:02}"
-
-    @property
-    def monday(self) -> dt.date:
-        """The first day of the week."""
-        return dt.date.fromisocalendar(self.year, self.number, 1)
+        return f"{self.monday:%G-W%V}"
 
     @property
     def since(self) -> dt.datetime:
@@ -78,14 +72,13 @@ def week_of(text: str, zone: str) -> Week:
     found = re.fullmatch(r"(\d{4})-?W(\d{2})", text.strip(), flags=re.ASCII)
     if found is None:
         raise UsageError(f"'{shorten(text)}' is not a week", where="--week", hint=hint)
-    year, number = int(found[1]), int(found[2])
     try:
-        monday = dt.date.fromisocalendar(year, number, 1)
+        monday = dt.date.fromisocalendar(int(found[1]), int(found[2]), 1)
     except ValueError:
         monday = dt.date.max
     if not _FIRST.date() <= monday <= _LAST.date():
         raise UsageError(f"this week does not exist: {shorten(text)}", where="--week", hint=hint)
-    return Week(year, number, zone)
+    return Week(monday, zone)
 
 
 def last_whole_week(end: dt.datetime, zone: str) -> Week:
@@ -110,8 +103,7 @@ def _local_day(moment: dt.datetime, zone: str) -> dt.date:
 
 
 def _week(day: dt.date, zone: str) -> Week:
-    year, number, _ = day.isocalendar()
-    return Week(year, number, zone)
+    return Week(day - dt.timedelta(days=day.weekday()), zone)
 
 
 USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
@@ -181,13 +173,9 @@ def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: s
 # Sums of decimal numbers do not depend on the order of the rows.
 _SQL = """
 WITH known AS (
-    SELECT job_id, {key} AS name, submit_time, start_time, end_time, queue_s, status, gpu_count,
+    SELECT job_id, {key} AS name, submit_time, start_time, end_time, queue_s, status,
            coalesce({counts}, false) AS counts
     FROM jobs
-),
-
-log_end AS (
-    SELECT greatest(max(submit_time), max(start_time), max(end_time)) AS moment FROM jobs
 ),
 
 -- A week with a part of an attempt gets that part of its covered and used GPU time, as if the use were even. All weeks
@@ -209,85 +197,58 @@ runs AS (
     WHERE k.counts AND a.gpu_count > 0
 ),
 
-held AS (
-    SELECT w.week, r.name, r.status, r.open, r.covered_share, r.used_share,
+times AS (
+    SELECT *, unnest(['submitted', 'started', 'ended']) AS what, unnest([submit_time, start_time, end_time]) AS time
+    FROM known
+),
+
+-- One row for each event of a job in a week, and for each part of an attempt in a week.
+facts AS (
+    SELECT w.week, t.name, if(t.counts, t.what, 'CPU job ' || t.what) AS what, t.queue_s, t.status
+    FROM times AS t INNER JOIN digest_weeks AS w ON t.time >= w.since AND t.time < w.until
+    WHERE t.what <> 'ended' OR t.status NOT IN ('unknown', 'running', 'pending')
+    UNION ALL BY NAME
+    SELECT w.week, k.name, if(k.counts, 'waiting', 'CPU job waiting') AS what
+    FROM known AS k INNER JOIN digest_weeks AS w
+        ON k.submit_time < w.until AND coalesce(k.start_time, k.end_time, w.until) >= w.until
+    WHERE
+        (k.start_time IS NOT NULL OR k.end_time IS NOT NULL OR k.status = 'pending')
+        AND w.since <= (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM jobs)
+    UNION ALL BY NAME
+    SELECT w.week, r.name, 'held' AS what, r.status, r.open, r.covered_share, r.used_share,
            CAST(r.gpu_count * (epoch_us(least(r.end_time, w.until)) - epoch_us(greatest(r.start_time, w.since)))
                 / 3600000000 AS DECIMAL(38, 9)) AS gpu_h
     FROM runs AS r INNER JOIN digest_weeks AS w ON r.start_time < w.until AND r.end_time > w.since
 ),
 
--- One row for each event of a job in a week.
-events AS (
-    SELECT w.week, k.name, 'submitted' AS what, k.counts, NULL AS queue_s, k.status
-    FROM known AS k INNER JOIN digest_weeks AS w ON k.submit_time >= w.since AND k.submit_time < w.until
-    UNION ALL
-    SELECT w.week, k.name, 'started', k.counts, k.queue_s, k.status
-    FROM known AS k INNER JOIN digest_weeks AS w ON k.start_time >= w.since AND k.start_time < w.until
-    UNION ALL
-    SELECT w.week, k.name, 'ended', k.counts, NULL, k.status
-    FROM known AS k INNER JOIN digest_weeks AS w ON k.end_time >= w.since AND k.end_time < w.until
-    WHERE k.status NOT IN ('unknown', 'running', 'pending')
-    UNION ALL
-    SELECT w.week, k.name, 'waiting', k.counts, NULL, k.status
-    FROM known AS k INNER JOIN digest_weeks AS w
-        ON k.submit_time < w.until AND coalesce(k.start_time, k.end_time, w.until) >= w.until
-    CROSS JOIN log_end AS e
-    WHERE (k.start_time IS NOT NULL OR k.end_time IS NOT NULL OR k.status = 'pending') AND e.moment >= w.since
-),
-
-by_event AS (
+totals AS (
     SELECT
-        week, grouping(name) AS everyone, name,
-        count(*) FILTER (WHERE what = 'submitted' AND counts) AS jobs,
-        count(*) FILTER (WHERE what = 'submitted' AND NOT counts) AS cpu_jobs,
-        count(queue_s) FILTER (WHERE what = 'started' AND counts) AS started,
-        quantile_cont(queue_s, 0.5) FILTER (WHERE what = 'started' AND counts) AS wait_p50_s,
-        quantile_cont(queue_s, 0.9) FILTER (WHERE what = 'started' AND counts) AS wait_p90_s,
-        count(*) FILTER (WHERE what = 'waiting' AND counts) AS waiting,
-        count(*) FILTER (WHERE what = 'ended' AND counts) AS ended,
-        count(*) FILTER (WHERE what = 'ended' AND counts AND is_failed(status))
-            AS failed,
-        count(*) FILTER (WHERE what = 'ended' AND counts AND status = 'timeout') AS timeout
-    FROM events
-    GROUP BY GROUPING SETS ((week, name), (week))
-),
-
-by_hold AS (
-    SELECT
-        week, grouping(name) AS everyone, name,
-        CAST(sum(gpu_h) AS DOUBLE) AS held_gpu_h,
-        CAST(sum(gpu_h) FILTER (WHERE open) AS DOUBLE) AS running_gpu_h,
+        week, grouping(name) = 1 AS everyone, name,
+        count(*) FILTER (WHERE what = 'submitted') AS jobs,
+        coalesce(CAST(sum(gpu_h) AS DOUBLE), 0) AS held_gpu_h,
+        coalesce(CAST(sum(gpu_h) FILTER (WHERE open) AS DOUBLE), 0) AS running_gpu_h,
         CAST(sum(CAST(gpu_h * used_share AS DECIMAL(38, 9))) AS DOUBLE) AS used_gpu_h,
-        CAST(sum(CAST(gpu_h * covered_share AS DECIMAL(38, 9))) AS DOUBLE) AS told_gpu_h,
-        CAST(sum(gpu_h) FILTER (WHERE is_failed(status)) AS DOUBLE) AS failed_gpu_h,
-        CAST(sum(gpu_h) FILTER (WHERE status = 'timeout') AS DOUBLE) AS timeout_gpu_h
-    FROM held
+        CAST(sum(CAST(gpu_h * covered_share AS DECIMAL(38, 9))) AS DOUBLE) AS covered_gpu_h,
+        coalesce(CAST(sum(gpu_h) FILTER (WHERE is_failed(status)) AS DOUBLE), 0) AS failed_gpu_h,
+        coalesce(CAST(sum(gpu_h) FILTER (WHERE status = 'timeout') AS DOUBLE), 0) AS timeout_gpu_h,
+        count(queue_s) FILTER (WHERE what = 'started') AS started,
+        quantile_cont(queue_s, 0.5) FILTER (WHERE what = 'started') AS wait_p50_s,
+        quantile_cont(queue_s, 0.9) FILTER (WHERE what = 'started') AS wait_p90_s,
+        count(*) FILTER (WHERE what = 'waiting') AS waiting,
+        count(*) FILTER (WHERE what = 'ended') AS ended,
+        count(*) FILTER (WHERE what = 'ended' AND is_failed(status)) AS failed,
+        count(*) FILTER (WHERE what = 'ended' AND status = 'timeout') AS timeout,
+        count(*) FILTER (WHERE what = 'CPU job submitted') AS cpu_jobs
+    FROM facts
     GROUP BY GROUPING SETS ((week, name), (week))
 )
 
 SELECT
-    coalesce(e.week, h.week) AS week,
-    coalesce(e.everyone, h.everyone) = 1 AS everyone,
-    coalesce(e.name, h.name) AS name,
-    coalesce(e.jobs, 0) AS jobs,
-    coalesce(h.held_gpu_h, 0) AS held_gpu_h,
-    coalesce(h.running_gpu_h, 0) AS running_gpu_h,
-    h.used_gpu_h,
-    CASE WHEN h.told_gpu_h IS NOT NULL THEN greatest(h.told_gpu_h - h.used_gpu_h, 0) END AS idle_gpu_h,
-    coalesce(h.told_gpu_h, 0) / nullif(h.held_gpu_h, 0) AS coverage_share,
-    h.used_gpu_h / nullif(h.told_gpu_h, 0) AS used_share,
-    coalesce(h.failed_gpu_h, 0) AS failed_gpu_h,
-    coalesce(h.timeout_gpu_h, 0) AS timeout_gpu_h,
-    coalesce(e.started, 0) AS started,
-    e.wait_p50_s,
-    e.wait_p90_s,
-    coalesce(e.waiting, 0) AS waiting,
-    coalesce(e.ended, 0) AS ended,
-    coalesce(e.failed, 0) AS failed,
-    coalesce(e.timeout, 0) AS timeout,
-    e.failed / nullif(e.ended, 0) AS failed_share,
-    coalesce(e.cpu_jobs, 0) AS cpu_jobs
-FROM by_event AS e
-FULL JOIN by_hold AS h ON e.week = h.week AND e.everyone = h.everyone AND e.name IS NOT DISTINCT FROM h.name
+    * EXCLUDE (covered_gpu_h),
+    CASE WHEN covered_gpu_h IS NOT NULL THEN greatest(covered_gpu_h - used_gpu_h, 0) END AS idle_gpu_h,
+    coalesce(covered_gpu_h, 0) / nullif(held_gpu_h, 0) AS coverage_share,
+    used_gpu_h / nullif(covered_gpu_h, 0) AS used_share,
+    failed / nullif(ended, 0) AS failed_share
+FROM totals
 ORDER BY week, everyone DESC, held_gpu_h DESC, jobs DESC, name NULLS LAST
 """

@@ -1,4 +1,4 @@
-"""Select the jobs of a Trace for an export, in submission order and read in blocks, so that memory stays bounded.
+"""Select the jobs of a Trace for an export, in submission order, and read them in blocks to bound memory.
 
 The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If none
 is known, it is the job's run_s, or else end minus start. The replay uses the same definition.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.export.choices import ExportLog, Options
+    from tracekit.export.interface import ExportLog, Options
     from tracekit.trace import Trace
 
 
@@ -39,7 +39,7 @@ _TIMES = ("submit_time", "start_time", "end_time")
 _BLOCK = 131_072
 
 _REASONS = {
-    "no_submission": "their submission is unknown",
+    "no_submission": "their submission time is unknown",
     "no_size": "their request ({size}) is unknown",
     "too_large": "they request more than a billion ({size})",
     "no_gpu": "they request no GPU (option jobs=all includes them)",
@@ -131,7 +131,7 @@ class JobSelection:
         return self.count_where(f'"{column}" IS NULL')
 
     def count_where(self, condition: str) -> int:
-        """Return the number of jobs that meet an SQL condition."""
+        """Return the number of jobs for which an SQL condition is true."""
         return self.number(f"count(*) FILTER ({condition})")
 
     def number(self, expression: str) -> int:
@@ -174,7 +174,7 @@ class JobSelection:
         """
         keys = [f'"{column}"' for column in by]
         listed = "".join(f", {key}" for key in keys)
-        # Count thousandths of a GPU as integers, so that the sum does not depend on the order of rows.
+        # Count thousandths of a GPU as integers: their sum does not depend on the order of rows.
         milli = "CAST(round(size * 1000) AS BIGINT)"
         rows = self.rows(
             f"""
@@ -207,7 +207,7 @@ def select_jobs(
 ) -> JobSelection:
     """Select the jobs that a target exports, and log the number of other jobs by reason.
 
-    With `first_at_us`, all times shift so that the first submission is at that time [us since 1970].
+    With `first_at_us`, all times shift, and the first submission is at that time [us since 1970].
 
     Raises
     ------
@@ -263,7 +263,7 @@ def _usable(column: str) -> str:
 
 
 def _micros(column: str) -> str:
-    """Return SQL that converts seconds to whole microseconds, clipped so that sums fit in 63 bits."""
+    """Return SQL that converts seconds to whole microseconds, clipped to values whose sums fit in 63 bits."""
     cut = f"least(greatest({column}, -{2 * _LONGEST_S}), {2 * _LONGEST_S})"
     return f"CASE WHEN {column} * 0 = 0 THEN CAST(round({cut} * 1e6) AS BIGINT) END"
 

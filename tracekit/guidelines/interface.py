@@ -50,7 +50,7 @@ class Number:
     """A measured number."""
 
     value: float | None
-    """None when it is unknown."""
+    """None if it is unknown."""
     n: int
     """Number of observations."""
     low: float | None = None
@@ -76,15 +76,15 @@ class Finding:
     problem may lie in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
     """
     covers_of: str = "the GPU-hours"
-    """The total of which `covers` is a share."""
+    """The total that `covers` refers to."""
     text: str = ""
-    """Replaces the guideline's sentence if that does not fit the numbers, such as 0 jobs; {key} is replaced as
+    """A sentence used instead of the guideline's own if that does not fit the numbers, such as 0 jobs; {key} works as
     there.
     """
     advice: str = ""
-    """Replaces the guideline's advice if that mentions things that this trace does not have, such as GPUs."""
+    """Advice used instead of the guideline's own if the trace lacks something that it mentions, such as GPUs."""
     cost: str = ""
-    """Replaces the guideline's cost for the same reason."""
+    """A cost used instead of the guideline's own for the same reason."""
 
 
 @dataclass(frozen=True)

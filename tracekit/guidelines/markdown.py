@@ -110,10 +110,11 @@ def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:
 
 
 def _row(cells: Iterable[Any], *, raw: bool = False) -> str:
-    return "| " + " | ".join(str(c) if raw else escaped(_cell(c)) for c in cells) + " |"
+    return "| " + " | ".join(str(c) if raw else escaped(cell_text(c)) for c in cells) + " |"
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
+    """Return the value of a table cell as text."""
     if value is None:
         return "\N{EN DASH}"
     if isinstance(value, float):
@@ -122,7 +123,7 @@ def _cell(value: object) -> str:
 
 
 def escaped(text: object) -> str:
-    r"""Return a text escaped so that Markdown shows it literally.
+    r"""Return a text with escapes, which Markdown shows literally.
 
     Examples
     --------

@@ -5,22 +5,24 @@ The rows come from `tracekit.characterize.changes`.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from tracekit.answer import Answer, AnswerColumn, Question
-from tracekit.characterize.changes.compare import ALL_JOBS, GPU_JOBS
+from tracekit.characterize.changes.compare import ALL_JOBS, COLUMNS, GPU_JOBS
 from tracekit.characterize.changes.differences import FEWEST_DAYS, RULE
 from tracekit.characterize.changes.periods import rule
 from tracekit.characterize.intervals import FEW
+from tracekit.errors import DamagedTraceError, StoreError, TracekitError, UsageError
 from tracekit.report.answers import rows_of
 from tracekit.report.phrases import gpu_jobs
 from tracekit.tenant import VC
 from tracekit.text import alike_durations, count, counted, quantity, shorten, signed_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tracekit.answer import Row, Unanswered
     from tracekit.characterize.changes import Changes
@@ -29,25 +31,6 @@ if TYPE_CHECKING:
 
 
 _C = AnswerColumn
-_VALUES = (
-    _C("unit", "text", "unit of before, after and difference"),
-    _C("before", "see unit", "value of the earlier period"),
-    _C("after", "see unit", "value of the later period"),
-    _C("difference", "see unit", "after - before"),
-    _C("difference_low", "see unit", "lower end of its 95 % interval"),
-    _C("difference_high", "see unit", "upper end of its 95 % interval"),
-    _C("relative_change", "share", "difference / before; NULL if before is 0"),
-    _C("relative_change_low", "share", "lower end of its 95 % interval"),
-    _C("relative_change_high", "share", "upper end of its 95 % interval"),
-    _C("n_before", "observations", "jobs, waits or samples before"),
-    _C("n_after", "observations", "jobs, waits or samples after"),
-    _C("days_before", "days", "days with data for the value before"),
-    _C("days_after", "days", "days with data for the value after"),
-    _C("p_value", "0 to 1", "probability of a difference at least this large if nothing changed"),
-    _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
-    _C("verdict", "text", "changed, noise or too little data"),
-)
-
 
 _SHARED_RULE = (
     "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone;"
@@ -64,7 +47,7 @@ MEASURES = Question(
     columns=(
         _C("measure", "text", "what is compared; the definition says how it is counted"),
         _C("scope", "text", "all jobs (only GPU jobs if the trace also has CPU jobs), or the jobs of a size class"),
-        *_VALUES,
+        *COLUMNS,
     ),
 )
 BY_VC = Question(
@@ -75,7 +58,7 @@ BY_VC = Question(
     rule="Measures as in change/measures. {tenant.Spelled_many} with fewer than 30 jobs on a side are left out. If more"
     " than 50 remain, the 50 with most jobs are shown. {tenant.Spelled_many} with the same name are combined."
     f" {RULE}",
-    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "{tenant.spelled}"), *_VALUES),
+    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "{tenant.spelled}"), *COLUMNS),
 )
 COMPARED = (MEASURES, BY_VC)
 """The questions that a report asks about two periods."""
@@ -107,6 +90,21 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
     column = found.frame.columns[1] if found is not None else ""
     by_vc = [{**row, "tenant": row[column], "scope": None} for row in rows_of(answers, _BY_VC)]
     return [*rows_of(answers, _MEASURES), *by_vc]
+
+
+def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
+    """Return the answers about two periods that `compare` compares, or why they cannot be compared.
+
+    Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
+    """
+    try:
+        return changed_answers(compare(), tenant)
+    except (DamagedTraceError, StoreError, UsageError):
+        raise
+    except TracekitError as error:
+        if error.__cause__ is not None:
+            raise
+        return f"{error.what}."
 
 
 MOST = 6
@@ -191,15 +189,12 @@ def whole_log(row: Row) -> bool:
     return row.get("scope") in {ALL_JOBS, GPU_JOBS}
 
 
-def carried(row: Row) -> bool:
-    """Return whether a difference counts as a change, which requires that its interval excludes 0."""
-    low, high = row["difference_low"], row["difference_high"]
-    return bool(row["verdict"] == "changed" and low is not None and high is not None and low * high > 0)
-
-
-def by_size_of_change(row: Row) -> float:
-    """Return a sort key that puts the largest change last; a change from 0 is the largest."""
-    return float("inf") if row["relative_change"] is None else abs(row["relative_change"])
+def largest_changes(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with a change, the largest first; a change from 0 is the largest."""
+    changed = [r for r in rows if r["verdict"] == "changed"]
+    return sorted(
+        changed, key=lambda r: inf if r["relative_change"] is None else abs(r["relative_change"]), reverse=True
+    )
 
 
 def _words(rows: Sequence[Row], verb: _Verb) -> str:
@@ -215,10 +210,10 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
             for side in ("before", "after")
         )
         return (
-            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after, and each side needs"
+            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after. Each side needs"
             f" {FEW} jobs on {FEWEST_DAYS} days."
         )
-    sure, own = (sorted(filter(carried, of), key=by_size_of_change, reverse=True) for of in (whole, parts))
+    sure, own = largest_changes(whole), largest_changes(parts)
     noise = len(whole) - len(sure) - len(few)
     untold = f", and {count(len(few))} had too little data" if few else ""
     if sure:
@@ -226,46 +221,42 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
         sentences = [f"{count(len(sure))} of {counted(len(whole), 'measures')} {verb.many} beyond chance: {named}."]
         if noise or few:
             sentences.append(
-                f"Of the others, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
+                f"Of the other measures, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
             )
     else:
         sentences = [f"Nothing {verb.one} beyond chance in {counted(noise, 'measures')} of the whole log{untold}."]
     if own:
-        sentences.append(f"Of its parts, {_name(own[0])} {verb.one} most: {change_words(own[0])}.")
+        sentences.append(f"Among the parts of the log, {_name(own[0])} {verb.one} most: {change_words(own[0])}.")
     return " ".join(sentences)
 
 
 def _table(rows: Sequence[Row], most: int) -> list[ChangedRow]:
     """Return the changes of the whole log, then the others, the largest first; then unchanged measures and why."""
     whole, parts = ([r for r in rows if whole_log(r) == of] for of in (True, False))
-    order = sorted(filter(carried, whole), key=by_size_of_change, reverse=True)
-    order += sorted(filter(carried, parts), key=by_size_of_change, reverse=True)
-    rest = [r for r in whole if not carried(r)]
-    order += sorted(rest, key=lambda r: r["verdict"] == "too little data")
+    order = [*largest_changes(whole), *largest_changes(parts)]
+    order += [r for verdict in ("noise", "too little data") for r in whole if r["verdict"] == verdict]
     return [_row(r) for r in order[:most]]
 
 
 def _row(row: Row) -> ChangedRow:
-    before, after = _values((row["before"], row["after"]), row["unit"])
+    before, after = values_words((row["before"], row["after"]), row["unit"])
     return {
         "what": _name(row),
         "before": before,
         "after": after,
         "change": _difference(row),
         "certainty": _certainty(row),
-        "changed": carried(row),
+        "changed": row["verdict"] == "changed",
     }
 
 
 def _certainty(row: Row) -> str:
     """Return how certain a difference is."""
     ends = _interval(row)
-    if carried(row):
+    if row["verdict"] == "changed":
         return f"sure: {ends}"
-    if row["verdict"] != "too little data" and row["difference"] == 0:
-        return "the same"
-    if row["verdict"] != "too little data":
-        return f"may be chance: {ends}" if ends else "may be chance"
+    if row["verdict"] == "noise":
+        return "the same" if row["difference"] == 0 else f"may be chance: {ends}" if ends else "may be chance"
     few = min(row["n_before"], row["n_after"])
     if few < FEW:
         return f"too little data: {count(few)} observations"
@@ -274,7 +265,7 @@ def _certainty(row: Row) -> str:
 
 def change_words(row: Row) -> str:
     """Return a change in words, such as '1 min -> 31 min (+2,900 % to +3,100 %)'."""
-    before, after = _values((row["before"], row["after"]), row["unit"])
+    before, after = values_words((row["before"], row["after"]), row["unit"])
     ends = _interval(row)
     return f"{before} -> {after}{f' ({ends})' if ends else ''}"
 
@@ -291,6 +282,12 @@ def _interval(row: Row) -> str:
     return f"{least} to {most}"
 
 
+def relative_words(row: Row) -> str:
+    """Return a change with its 95 % interval, such as '+12.3 % (+5.0 % to +20.1 %)'."""
+    ends = _interval(row)
+    return f"{_difference(row)}{f' ({ends})' if ends else ''}"
+
+
 def _difference(row: Row) -> str:
     share = row["relative_change"]
     if share is not None:
@@ -299,12 +296,12 @@ def _difference(row: Row) -> str:
 
 
 def _signed(value: float, unit: str) -> str:
-    (words,) = _values((abs(value),), unit)
+    (words,) = values_words((abs(value),), unit)
     sign = "\N{MINUS SIGN}" if value < 0 else "+" if value > 0 else ""
     return f"{sign}{words}"
 
 
-def _values(values: Sequence[float | None], unit: str) -> list[str]:
+def values_words(values: Sequence[float | None], unit: str) -> list[str]:
     """Return values with their unit; all times use the same unit, so that they can be compared at a glance."""
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.answer import AnswerColumn
 from tracekit.characterize.changes.differences import (
     FEWEST_DAYS,
     Estimate,
@@ -26,7 +27,7 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -157,59 +158,36 @@ def _dated(before: Period, after: Period) -> bool:
     return "relative" not in {before.time_base, after.time_base}
 
 
-def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
-    """Return the notes of a comparison, one sentence each without a full stop."""
-    notes = [f"{_period('before', before)}; {_period('after', after)}"]
-    notes += _time_base(before, after, split=split)
-    if before.timezone != after.timezone:
-        notes.append(f"days are in the time zone {before.timezone} before and {after.timezone} after")
-    if _dated(before, after):
-        notes += _weekends(before, after, groups)
-    if not split:
-        notes += _order(before, after)
-    notes += _left_out(before, after)
-    if vcs_left:
-        notes.append(f"{vcs_left} {after.tenant.spelled_many} with fewer jobs are excluded")
-    return tuple(notes)
-
-
-def _period(name: str, period: Period) -> str:
-    return f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
-
-
-def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
-    bases = {before.time_base, after.time_base}
-    notes = []
+def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Iterator[str]:
+    """Yield the notes of a comparison, one sentence each without a full stop."""
+    sides, bases = (before, after), {before.time_base, after.time_base}
+    yield "; ".join(
+        f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
+        for name, period in zip(("before", "after"), sides, strict=True)
+    )
     if "relative" in bases:
-        notes.append(
+        yield (
             "times count from the start of a trace, placed at 1970-01-01: a day is 24 h from that start, and the day of"
             " the week is unknown"
         )
     if "shifted" in bases:
-        notes.append("dates are shifted: hours and days of the week are right, the dates are not")
+        yield "dates are shifted: hours and days of the week are right, the dates are not"
     if bases != {"absolute"} and not split:
-        notes.append("the times do not show which of the two periods came first")
-    return notes
-
-
-def _weekends(before: Period, after: Period, groups: int) -> list[str]:
-    mixes = [float(_weekend(period).mean()) for period in (before, after)]
-    if groups > 1:
-        return ["days are resampled within weekdays and within weekends"]
-    if abs(mixes[0] - mixes[1]) > _ALIKE:
+        yield "the times do not show which of the two periods came first"
+    if before.timezone != after.timezone:
+        yield f"days are in the time zone {before.timezone} before and {after.timezone} after"
+    mixes = [float(_weekend(period).mean()) for period in sides]
+    if _dated(before, after) and groups > 1:
+        yield "days are resampled within weekdays and within weekends"
+    elif _dated(before, after) and abs(mixes[0] - mixes[1]) > _ALIKE:
         shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
-        return [f"weekend days are {shares} of the days before and after, which alone may change the numbers"]
-    return []
-
-
-def _order(before: Period, after: Period) -> list[str]:
-    if not {before.time_base, after.time_base} <= {"absolute"}:
-        return []
-    if before.days[0] > after.days[-1]:
-        return ["the period called 'before' is the later one"]
-    if before.days[-1] >= after.days[0]:
-        return ["the two periods share days"]
-    return []
+        yield f"weekend days are {shares} of the days before and after, which alone may change the numbers"
+    if not split and bases == {"absolute"}:
+        if before.days[0] > after.days[-1]:
+            yield "the period called 'before' is the later one"
+        elif before.days[-1] >= after.days[0]:
+            yield "the two periods share days"
+    yield from _left_out(before, after)
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
@@ -234,15 +212,34 @@ ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 
-_CHANGES = ("difference", "relative_change")
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("measure", "of", "scope", "unit"), pl.String),
-    **dict.fromkeys(("before", "after"), pl.Float64),
-    **dict.fromkeys((f"{change}{end}" for change in _CHANGES for end in ("", "_low", "_high")), pl.Float64),
-    **dict.fromkeys(("n_before", "n_after", "days_before", "days_after"), pl.Int64),
-    **dict.fromkeys(("p_value", "p_adjusted"), pl.Float64),
-    "verdict": pl.String,
-}
+_C = AnswerColumn
+COLUMNS = (
+    _C("unit", "text", "unit of before, after and difference"),
+    _C("before", "see unit", "value of the earlier period"),
+    _C("after", "see unit", "value of the later period"),
+    _C("difference", "see unit", "after - before"),
+    _C("difference_low", "see unit", "lower end of its 95 % interval"),
+    _C("difference_high", "see unit", "upper end of its 95 % interval"),
+    _C("relative_change", "share", "difference / before; NULL if before is 0"),
+    _C("relative_change_low", "share", "lower end of its 95 % interval"),
+    _C("relative_change_high", "share", "upper end of its 95 % interval"),
+    _C("n_before", "observations", "jobs, waits or samples before"),
+    _C("n_after", "observations", "jobs, waits or samples after"),
+    _C("days_before", "days", "days with data for the value before"),
+    _C("days_after", "days", "days with data for the value after"),
+    _C("p_value", "0 to 1", "probability of a difference at least this large if nothing changed"),
+    _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
+    _C("verdict", "text", "changed, noise or too little data"),
+)
+"""The columns of a comparison after those that name the measure and the jobs.
+
+The observations of a daily sum are its jobs, and its days are all calendar days; all other days are days with an
+observation.
+"""
+
+_TYPES: dict[str, type[pl.DataType]] = {"text": pl.String, "observations": pl.Int64, "days": pl.Int64}
+_SCHEMA: dict[str, type[pl.DataType]] = {"measure": pl.String, "of": pl.String, "scope": pl.String}
+_SCHEMA |= {c.name: _TYPES.get(c.unit, pl.Float64) for c in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -260,26 +257,14 @@ def changes(
 ) -> pl.DataFrame:
     """Return what differs between two Traces, one row for each measure and scope.
 
-    measure, unit
-        See `periods.MEASURES`; the next five columns are in this unit.
+    measure
+        See `periods.MEASURES`.
     of, scope
         'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class; 'gpu_class'
         and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
         virtual cluster with at least 30 jobs in both periods (the 50 with the most jobs).
-    before, after, difference
-        The values, and after - before.
-    difference_low, difference_high
-        Its 95 % interval by resampling whole days.
-    relative_change, relative_change_low, relative_change_high
-        difference / before [1] with its interval; NULL if before is 0.
-    n_before, n_after
-        Number of observations: jobs, waits or samples; for a daily sum, the jobs.
-    days_before, days_after
-        Number of days used for the value: all calendar days for a daily sum, otherwise the days with an observation.
-    p_value, p_adjusted
-        p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
-    verdict
-        changed, noise or too little data; see `differences.RULE`.
+    unit, before, after, ...
+        See `COLUMNS`. Intervals are 95 % intervals by resampling whole days; `differences.RULE` defines the verdict.
 
     A measure that either Trace lacks has no row.
 
@@ -362,8 +347,10 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
     for vc in vcs:
         own = [Scoped(period, "vc", vc, gpu_only=gpu_only) for period in periods]
         rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
-    frame = _judged(rows)
-    return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
+    notes = tuple(remarks(before, after, groups=len(groups[0]), split=split))
+    if left:
+        notes += (f"{left} {after.tenant.spelled_many} with fewer jobs are excluded",)
+    return Changes(_judged(rows), notes)
 
 
 def _mixed(*periods: Period) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -69,20 +69,10 @@ _STATUSES = ("arrivals", "statuses")
 _WAITS = ("arrivals", "queueing")
 
 
-def _of_status(name: str, top: str, status: str, *, by_vc: bool = False, where_seen: bool = False) -> PeriodMeasure:
-    """Return the share of jobs that ended with a status."""
-    return PeriodMeasure(
-        name,
-        "share",
-        "ratio",
-        top,
-        f"jobs with the status {status}",
-        "overview/status, jobs_share",
-        bottom="jobs",
-        needs=_STATUSES,
-        by_vc=by_vc,
-        where_seen=where_seen,
-    )
+def _share(name: str, top: str, definition: str, **more: Any) -> PeriodMeasure:
+    """Return the measure of the share of jobs with a status."""
+    source = "overview/status, jobs_share"
+    return PeriodMeasure(name, "share", "ratio", top, definition, source, bottom="jobs", needs=_STATUSES, **more)
 
 
 MEASURES = (
@@ -157,21 +147,23 @@ MEASURES = (
         needs=_WAITS,
         by_vc=True,
     ),
-    _of_status("jobs completed", "completed", "completed / all jobs, including running and waiting ones"),
-    _of_status(
+    _share(
+        "jobs completed", "completed", "jobs with the status completed / all jobs, including running and waiting ones"
+    ),
+    _share(
         "jobs failed",
         "failed",
-        "failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
+        "jobs with the status failed, node_fail or out_of_memory / all jobs; jobs that timed out count separately",
         by_vc=True,
     ),
-    _of_status(
+    _share(
         "jobs timed out",
         "timeout",
-        "timeout / all jobs; omitted if neither period has any",
+        "jobs with the status timeout / all jobs; omitted if neither period has any",
         by_vc=True,
         where_seen=True,
     ),
-    _of_status("jobs cancelled", "cancelled", "cancelled / all jobs"),
+    _share("jobs cancelled", "cancelled", "jobs with the status cancelled / all jobs"),
     PeriodMeasure(
         "GPU-hours in jobs that did not complete",
         "share",

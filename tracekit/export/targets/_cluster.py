@@ -10,8 +10,10 @@ _GUESS = 8
 ALL = "all clusters\0"
 """Used instead of a cluster name to mean all clusters."""
 
-NODES = Option("", "nodes in the cluster; empty: those in the Trace, else as many as its jobs used at once")
-GPUS_PER_NODE = Option("", "GPUs per node; empty: the most on one node in the Trace, else 8")
+NODES = Option(
+    "", "nodes in the cluster; empty: those in the Trace, else as many as its jobs used at once", form="count"
+)
+GPUS_PER_NODE = Option("", "GPUs per node; empty: the most on one node in the Trace, else 8", form="count")
 
 
 def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:

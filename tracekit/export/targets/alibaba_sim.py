@@ -187,7 +187,7 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
 
 def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
     """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
-    # Use whole microseconds, so that the sums do not depend on how the work is divided.
+    # Sums of whole microseconds do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"
@@ -224,12 +224,12 @@ class AlibabaSimTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "layout": Option("pai", "which simulator", ("pai", "openb")),
         "jobs": CPU_JOBS,
-        "cpus": Option("0", "CPU cores of a job without a CPU request"),
+        "cpus": Option("0", "CPU cores of a job without a CPU request", form="number"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "gpu_model": Option("V100M16", "openb: GPU model of nodes without a recorded model"),
-        "node_cpus": Option("96", "openb: CPU cores of nodes without a recorded count"),
-        "node_memory_gib": Option("512", "openb: host memory of nodes without a recorded size [GiB]"),
+        "gpu_model": Option("V100M16", "openb: GPU model of nodes without a recorded model", form="line"),
+        "node_cpus": Option("96", "openb: CPU cores of nodes without a recorded count", form="positive"),
+        "node_memory_gib": Option("512", "openb: host memory of nodes without a recorded size [GiB]", form="positive"),
         "guard": GUARD,
     }
     companions: ClassVar[Mapping[str, str]] = {_NODE_LIST: "openb only: the nodes"}
@@ -238,15 +238,6 @@ class AlibabaSimTarget(Target):
         "github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator and cluster-trace-gpu-v2023",
         "github.com/hkust-adsl/kubernetes-scheduler-simulator",
     )
-
-    def check(self, options: Options) -> None:
-        """Reject options that are not numbers."""
-        options.number("cpus")
-        options.text("gpu_model")
-        for name in ("nodes", "gpus_per_node"):
-            options.count(name, least=1)
-        for name in ("node_cpus", "node_memory_gib"):
-            options.positive(name)
 
     def beside(self, options: Options) -> tuple[str, ...]:
         """Return the suffix of the node list, for the layout that has one."""

@@ -46,7 +46,7 @@ class BatsimTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "resources": Option(
-            "", "GPUs of the platform; empty: those in the Trace, else as many as its jobs used at once"
+            "", "GPUs of the platform; empty: those in the Trace, else as many as its jobs used at once", form="count"
         ),
         "walltimes": Option("yes", "whether time limits are written", ("yes", "no")),
         "version": Option("5", "Batsim version, which determines how profiles and extra data are written", ("5", "4")),
@@ -54,13 +54,9 @@ class BatsimTarget(Target):
     lost = "nodes, attempts, statuses"
     sources = ("github.com/oar-team/batsim, docs/input-workload.rst",)
 
-    def check(self, options: Options) -> None:
-        """Reject a number of resources that is not a whole number."""
-        options.count("resources", least=1)
-
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload, with one profile per distinct run time."""
-        resources = options.count("resources", least=1) or jobs.machines[2]
+        resources = options.count("resources") or jobs.machines[2]
         if options.sized:
             nodes, gpus = cluster_size(jobs, log, options)
             resources = nodes * gpus

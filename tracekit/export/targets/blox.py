@@ -61,15 +61,13 @@ class BloxTarget(Target):
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
         "model": Option("res50", "model of every job", tuple(_ITERATION_S)),
-        "seconds_per_iteration": Option("", "time per iteration of that model [s]; empty: as in Blox's profiles"),
+        "seconds_per_iteration": Option(
+            "", "time per iteration of that model [s]; empty: as in Blox's profiles", form="positive"
+        ),
     }
     needs = "submission, a number of GPUs that has a profile (option sizes), run time"
     lost = "users, VCs, statuses, attempts, CPU jobs"
     sources = ("github.com/msr-fiddle/blox, workload/workload.py, model_zoo.py and models/",)
-
-    def check(self, options: Options) -> None:
-        """Reject an iteration time that is not above 0."""
-        _step(options)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload."""

@@ -51,12 +51,12 @@ class GavelTarget(Target):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
-        "job_type": Option(_OWN_TYPE, "type of every job, as spelled in the throughputs file"),
+        "job_type": Option(_OWN_TYPE, "type of every job, as spelled in the throughputs file", form="line"),
         "throughputs": Option("", "a Gavel throughputs file (JSON); empty: one is written next to the trace"),
         "gpus_per_node": GPUS_PER_NODE,
-        "worker": Option("v100", "GPU kind on which the jobs ran as long as the Trace records"),
-        "command": Option("true", "command of every job"),
-        "weight": Option("1", "priority weight of every job"),
+        "worker": Option("v100", "GPU kind on which the jobs ran as long as the Trace records", form="line"),
+        "command": Option("true", "command of every job", form="line"),
+        "weight": Option("1", "priority weight of every job", form="positive"),
     }
     companions: ClassVar[Mapping[str, str]] = {
         _THROUGHPUTS: "throughputs of the job type, unless option throughputs names a file"
@@ -65,11 +65,7 @@ class GavelTarget(Target):
     sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
 
     def check(self, options: Options) -> None:
-        """Reject text that does not fit one field, and a weight that is not a number."""
-        for name in ("job_type", "command", "worker"):
-            if not options.text(name):
-                raise UsageError("is empty", where=f"--option {name}")
-        options.positive("weight")
+        """Reject a job type that the throughputs file cannot contain."""
         if options.values["throughputs"] and options.values["job_type"] == _OWN_TYPE:
             raise UsageError(
                 "no job type is given",

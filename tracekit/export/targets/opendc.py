@@ -70,28 +70,19 @@ class OpenDCTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": CPU_JOBS,
         "fractions": FRACTIONS,
-        "cpus": Option("1", "CPU cores of a job without a CPU request"),
-        "cpu_mhz": Option("2000", "speed of a core [MHz]"),
-        "gpu_mhz": Option("1000", "speed of a GPU [MHz]"),
-        "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1"),
-        "gpu_load": Option("1", "share of its GPUs that a job uses, 0 to 1"),
+        "cpus": Option("1", "CPU cores of a job without a CPU request", form="count"),
+        "cpu_mhz": Option("2000", "speed of a core [MHz]", form="positive"),
+        "gpu_mhz": Option("1000", "speed of a GPU [MHz]", form="positive"),
+        "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1", form="share"),
+        "gpu_load": Option("1", "share of its GPUs that a job uses, 0 to 1", form="share"),
     }
     dates = True
     lost = "users, VCs, statuses, attempts, GPU models, measured use"
     sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
 
-    def check(self, options: Options) -> None:
-        """Reject options that are not numbers."""
-        if not options.count("cpus", least=1):
-            options.number("cpus", least=1)
-        for name in ("cpu_mhz", "gpu_mhz"):
-            options.positive(name)
-        for name in ("cpu_load", "gpu_load"):
-            options.number(name, most=1)
-
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write both files, with one row group for each block of jobs."""
-        cpus = options.count("cpus", least=1) or 1
+        cpus = options.count("cpus") or 1
         log.filled("CPU cores", str(cpus), jobs.unknown("cpu_count"), "cpus")
         log.filled("memory", "0 MB", jobs.unknown("memory_gib"))
         log.filled("speed of cores and GPUs", f"{options.values['cpu_mhz']} and {options.values['gpu_mhz']} MHz",

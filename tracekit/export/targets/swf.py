@@ -125,7 +125,7 @@ def write_swf(
     Parameters
     ----------
     processors : str
-        What a processor stands for, such as 'GPU'.
+        What a processor represents, such as 'GPU'.
     total : int
         Number of processors of the machine; 0 means unknown.
     notes : tuple of str
@@ -236,7 +236,7 @@ class SwfTarget(Target):
     fields: ClassVar[tuple[Field, ...]] = FIELDS
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": Option("gpu", "jobs to export: only those that request processors, or all", ("gpu", "all")),
-        "processors": Option("gpus", "what a processor stands for", ("gpus", "cpus")),
+        "processors": Option("gpus", "what a processor represents", ("gpus", "cpus")),
         "fractions": Option("up", "how to handle a fraction of a processor", ("up", "keep", "leave-out")),
         "incomplete": Option("keep", "jobs that never ran or have unknown times", ("keep", "leave-out")),
         "run_time": Option(
@@ -319,16 +319,13 @@ class AccaSimTarget(Target):
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "node_memory_gib": Option("", "host memory per node [GiB]; empty: enough never to be the limit"),
+        "node_memory_gib": Option(
+            "", "host memory per node [GiB]; empty: enough never to be the limit", form="positive"
+        ),
     }
     companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, and cores and memory per node"}
     lost = "CPU cores, GPU models, names; VCs become numbers"
     sources = ("github.com/cgalleguillosm/accasim",)
-
-    def check(self, options: Options) -> None:
-        """Reject a memory size that is not a number."""
-        if options.values["node_memory_gib"]:
-            options.positive("node_memory_gib")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload and the system configuration."""

@@ -46,23 +46,16 @@ class TiresiasTarget(Target):
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "model": Option("resnet50", "model of every job", _MODELS),
-        "iterations_per_second": Option("1", "training steps per second of a job"),
+        "iterations_per_second": Option("1", "training steps per second of a job", form="positive"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "nodes_per_switch": Option("", "nodes per switch; empty: all nodes below one switch"),
-        "cpus_per_node": Option("64", "CPU cores per node"),
-        "memory_per_node": Option("256", "host memory per node [GB]"),
+        "nodes_per_switch": Option("", "nodes per switch; empty: all nodes below one switch", form="count"),
+        "cpus_per_node": Option("64", "CPU cores per node", form="count"),
+        "memory_per_node": Option("256", "host memory per node [GB]", form="count"),
     }
     companions: ClassVar[Mapping[str, str]] = {_SPEC: "switches, nodes, GPUs, CPU cores and memory"}
     lost = "users, VCs, statuses, attempts, CPU jobs"
     sources = ("github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py, jobs.py, models.py",)
-
-    def check(self, options: Options) -> None:
-        """Reject options that are not numbers."""
-        options.positive("iterations_per_second")
-        for name in ("nodes", "gpus_per_node", "nodes_per_switch", "cpus_per_node", "memory_per_node"):
-            if options.count(name, least=1) is None and name.endswith("per_node") and name != "gpus_per_node":
-                raise UsageError("is empty", where=f"--option {name}", hint="give a whole number from 1")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the trace and the specification."""

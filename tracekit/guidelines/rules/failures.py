@@ -6,15 +6,13 @@ import numpy as np
 import polars as pl
 
 from tracekit.characterize.timelines.node_failures import LEVEL
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
-    Practice,
-    Threshold,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
@@ -78,54 +76,10 @@ def _find_stop_retries(evidence: Evidence) -> Finding:
 
 
 STOP_RETRIES = Guideline(
-    id="stop-retries",
-    title="Stop retrying deterministic failures",
-    question="How often is a job retried although it fails for the same reason each time?",
-    measures=(
-        Measure("repeat_share", "share of failed trials that repeat a deterministic reason", "share", "failed trials"),
-        Measure("factor", "trials of a job with one deterministic reason", "ratio", "jobs with such a reason"),
-        Measure("repeats", "trials after the first with the same reason", "trials", "failed trials"),
-        Measure("repeat_gpu_hours", "GPU-hours of these trials", "GPU-hours", "repeated trials"),
-    ),
-    thresholds=(
-        Threshold("repeat_share", "at least", 0.1, "ours"),
-        Threshold("factor", "at least", 2, "ours, after Philly's repetition factors (ATC'19, Table 7)"),
-    ),
-    finding=(
-        "A job that fails for a deterministic reason is tried {factor} times; {repeats} after the first took "
-        "{repeat_gpu_hours}, {repeat_share} of all failed trials."
-    ),
+    **declared("stop-retries"),
     find=_find_stop_retries,
-    advice=(
-        "Classify failures as they happen, and do not retry jobs that fail for these reasons: bad input, syntax, "
-        "imports, permissions, memory. Keep retrying after faults of nodes, network and storage, on other nodes."
-    ),
-    cost="A classifier that runs on each job's log when the job ends, and rules that are kept up to date.",
-    risk="A wrong rule stops a job that would have succeeded; let users request a retry.",
-    practice=Practice(
-        slurm=(
-            "Slurm automatically requeues jobs after a node failure or preemption (JobRequeue, '--requeue') and for "
-            "the exit codes in RequeueExit: keep only codes of temporary faults there, and put codes that "
-            "somebody should check first in RequeueExitHold. '--no-requeue' also prevents the restart after a "
-            "node failure. Users and scripts resubmit the other repeats: let an epilog classify the failure and "
-            "inform them."
-        ),
-        kubernetes=(
-            "Job 'podFailurePolicy' (with 'restartPolicy: Never'): FailJob on the exit codes of such reasons, Ignore "
-            "on the condition DisruptionTarget, and a low 'backoffLimit'; in Volcano 'policies' with 'exitCode' and "
-            "the action AbortJob or TerminateJob, and a low 'maxRetry'."
-        ),
-        yarn=(
-            "'yarn.resourcemanager.am.max-attempts', or the application's own value, ignores exit codes: set it "
-            "to 1 if the launcher decides. The retry policy of containers uses them: "
-            "RETRY_ON_SPECIFIC_ERROR_CODES with the codes of temporary faults."
-        ),
-    ),
-    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
     tables=("failures", "jobs", "attempts"),
     needs=("failures",),
-    no_trial="A replay runs a job's attempts as one, so it cannot show the gain; the GPU-hours of the repeats are "
-    "saved.",
 )
 
 
@@ -201,66 +155,10 @@ def _best(attempts: pl.DataFrame) -> tuple[int, int]:
 
 
 PRE_RUN_POOL = Guideline(
-    id="pre-run-pool",
-    title="Run the first minutes on a small pool",
-    question="How many multi-GPU jobs fail within ten minutes, and what would a first run on one GPU save?",
-    measures=(
-        Measure(
-            "early_share",
-            "share of multi-GPU jobs whose first attempt fails within ten minutes",
-            "share",
-            "first attempts",
-        ),
-        Measure(
-            "saved_share",
-            "net GPU-hours saved, as a share of those of first attempts of multi-GPU jobs",
-            "share",
-            "first attempts",
-        ),
-        Measure("saved_gpu_hours", "net GPU-hours saved", "GPU-hours", "first attempts"),
-        Measure("pool_s", "time on the pool that saves most", "s", "first attempts"),
-        Measure("least_gpus", "smallest job that goes through the pool", "GPUs", "first attempts"),
-    ),
-    thresholds=(
-        Threshold("early_share", "at least", 0.05, "ours; Philly's third guideline (ATC'19) points the same way"),
-        Threshold("saved_share", "at least", 0.01, "ours: below this, the pool costs nearly as much as it saves"),
-    ),
-    finding=(
-        "{early_share} of multi-GPU jobs fail within ten minutes of their first start; {pool_s} on one GPU first, "
-        "for jobs of {least_gpus} or more, would save {saved_gpu_hours} net ({saved_share})."
-    ),
+    **declared("pre-run-pool"),
     find=_find_pre_run_pool,
-    advice=(
-        "Start every job of that size on one GPU of a small pool for that time, with the same image, data and "
-        "first iterations. Give it its GPUs only if it gets through. Errors in syntax, imports, paths and the "
-        "first iteration then cost one GPU and no long wait."
-    ),
-    cost="A few dedicated GPUs, and the extra time for each job that does not fail; the launcher must accept one "
-    "worker.",
-    risk="Faults that appear only with many workers pass the pool; a pool that is too small becomes a queue itself.",
-    practice=Practice(
-        slurm=(
-            "A partition with a short MaxTime and its own QOS; the real job with '--dependency=afterok:ID' and "
-            "'--kill-on-invalid-dep=yes'. The first run must end by itself, with exit code 0, before the limit."
-        ),
-        kubernetes=(
-            "A Kueue ClusterQueue with a quota of a few GPUs and its LocalQueue; a workflow, such as Argo, "
-            "submits the real job separately after the first run. A single JobSet with 'dependsOn' does not work: "
-            "Kueue admits it as a whole, so the quota of the real job is taken from the start. In Volcano a "
-            "JobFlow, whose 'dependsOn' puts the real job after the first run, each in its own queue."
-        ),
-        yarn=(
-            "A queue with a small 'maximum-capacity' and 'maximum-application-lifetime'; YARN has no order "
-            "between applications, so the launcher submits the real job on success."
-        ),
-    ),
-    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
-    no_trial=(
-        "A replay gives each job its recorded run time, so it cannot show the gain; the saving is computed "
-        "attempt by attempt."
-    ),
 )
 
 
@@ -318,68 +216,10 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
 
 
 CHECKPOINT_LONG = Guideline(
-    id="checkpoint-long",
-    title="Checkpoint very long jobs, or cap them",
-    question="How many GPU-hours are lost when attempts are cut short after a day or more?",
-    measures=(
-        Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),
-        Measure("long_failures", "attempts cut short after a day or more", "attempts", "attempts of a day or more"),
-        Measure("lost_gpu_hours", "GPU-hours of attempts cut short after a day or more", "GPU-hours", "such attempts"),
-        Measure(
-            "saved_gpu_hours",
-            "GPU-hours of these attempts that a checkpoint every hour would keep",
-            "GPU-hours",
-            "such attempts",
-        ),
-        Measure("long_share", "share of GPU-hours in all attempts of a day or more", "share", "attempts"),
-    ),
-    thresholds=(
-        Threshold("lost_share", "at least", 0.05, "ours"),
-        Threshold("long_failures", "at least", 10, "ours: a few may be one user's accident"),
-    ),
-    finding=(
-        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all allocated; if "
-        "nothing was saved, a checkpoint every hour would have kept {saved_gpu_hours}."
-    ),
+    **declared("checkpoint-long"),
     find=_find_checkpoint_long,
-    advice=(
-        "Give jobs a time limit of a day. Let only jobs that save their state and can restart from it exceed it. "
-        "Send a signal before the limit, and put the job back into the queue."
-    ),
-    cost="Storage and bandwidth for checkpoints, and work on programs that cannot save their state.",
-    risk="A job that cannot start from its checkpoint loses everything at the limit; saving too often slows all jobs.",
-    practice=Practice(
-        slurm=(
-            "MaxTime of the partition or MaxWall of the QOS; '--signal=B:USR1@300' warns the batch script, which "
-            "saves and calls 'scontrol requeue' (the job needs '--requeue', or JobRequeue=1 for all). Slurm does "
-            "not requeue a job that just hits its limit."
-        ),
-        kubernetes=(
-            "'activeDeadlineSeconds' of the pod ends the pod, and its Job starts another within 'backoffLimit'; "
-            "on the Job it fails the Job for good. After the seconds in the label "
-            "'kueue.x-k8s.io/max-exec-time-seconds' Kueue deactivates the workload until it is activated again. "
-            "In Volcano a policy with RestartJob on PodFailed or PodEvicted starts the job again. Save while the "
-            "job runs: SIGTERM leaves at most 'terminationGracePeriodSeconds'."
-        ),
-        yarn=(
-            "The queue's 'maximum-application-lifetime', in seconds, kills the application and does not start it "
-            "again. The application must save while it runs, and the launcher submits it again from its "
-            "checkpoint."
-        ),
-    ),
-    sources=(
-        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): late failures, Table 7",
-        (
-            "Hu et al., Characterization of Large Language Model Development in the Datacenter (NSDI'24): checkpoints "
-            "against lost work"
-        ),
-    ),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
-    no_trial=(
-        "A replay takes the recorded work as given, so it cannot show the gain; the saving is computed attempt by "
-        "attempt."
-    ),
 )
 
 
@@ -489,70 +329,11 @@ _COST_WITHOUT_GPUS = "These nodes are unavailable while they are tested."
 
 
 DRAIN_NODES = Guideline(
-    id="drain-nodes",
-    title="Drain suspect nodes",
-    question="Which nodes fail more often than they would if all nodes were equal?",
-    measures=(
-        Measure("suspect_nodes", "nodes that fail more often than chance explains", "nodes", "nodes"),
-        Measure(
-            "excess_failures",
-            "failed attempts there beyond the expected number, counting a user's session once",
-            "attempts",
-            "attempts there, counted the same way",
-        ),
-        Measure(
-            "failed_share",
-            "share of the attempts there that failed, counted the same way",
-            "share",
-            "attempts there, counted the same way",
-        ),
-        Measure(
-            "one_user_nodes", "further nodes that fail too often only because of one user's failures", "nodes", "nodes"
-        ),
-    ),
-    thresholds=(
-        Threshold("suspect_nodes", "at least", 1, "adjusted p-value of at most 0.05 (Holm, 1979)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking"),
-    ),
-    finding=(
-        "{suspect_nodes} failed too often: {failed_share} of the attempts there failed, {excess_failures} more "
-        "than expected."
-    ),
+    **declared("drain-nodes"),
     find=_find_drain_nodes,
-    advice=(
-        "Drain these nodes, run the vendor's GPU diagnostics and a bandwidth test, and check for Xid and ECC "
-        "messages. Bring back the nodes that pass, and count failures by node from then on."
-    ),
-    cost="The GPUs of these nodes are unavailable while they are tested.",
-    risk=(
-        "A good node still looks suspect if jobs of several users fail for one reason and always land there. A "
-        "bad node that only one user uses is not found."
-    ),
-    practice=Practice(
-        slurm="'scontrol update nodename=N state=drain reason=...'; a HealthCheckProgram that does this automatically.",
-        kubernetes=(
-            "'kubectl cordon', and 'kubectl drain' if the pods may be stopped; node-problem-detector taints a "
-            "node only if 'taintEnabled' is set for the problem. New pods then avoid the node, but Kueue still "
-            "counts it in its quotas (topology-aware scheduling leaves cordoned nodes out): lower 'nominalQuota' "
-            "for that time."
-        ),
-        yarn=(
-            "'yarn rmadmin -refreshNodes -g' after you add the node to the file of "
-            "'yarn.resourcemanager.nodes.exclude-path'; a script in 'yarn.nodemanager.health-checker.script.path' "
-            "reports the node as unhealthy automatically."
-        ),
-    ),
-    sources=(
-        "Mantel and Haenszel (1959), Holm (1979), and the notes in failures/by_node",
-        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): infrastructure failures",
-    ),
     tables=("jobs", "attempts", "placements"),
     needs=("placement", "statuses"),
     least_n=2,
-    no_trial=(
-        "A simulation cannot show the gain, because these failures did not take the node down. The failures "
-        "beyond the expected number are the most that can be avoided. repair-lemons tests what outages cost."
-    ),
 )
 
 

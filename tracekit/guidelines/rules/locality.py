@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Assumption,
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
-    Practice,
     RuleChange,
-    Threshold,
     Trial,
     day_of,
 )
@@ -201,70 +199,8 @@ def _wait(minutes: float) -> RuleChange:
 
 
 WAIT_FOR_LOCALITY = Guideline(
-    id="wait-for-locality",
-    title="Wait for locality",
-    question="Are GPUs less busy when a job is spread over more nodes, and is the wait for fewer nodes short?",
-    measures=(
-        Measure(
-            "drop_pct",
-            "loss of GPU utilization on more nodes than needed, with as many neighbours",
-            "percent",
-            "spread attempts",
-        ),
-        Measure(
-            "extra_wait_share",
-            "wait of spread jobs until the fewest nodes would have been free, divided by their run time",
-            "share",
-            "spread attempts",
-        ),
-        Measure(
-            "extra_wait_s",
-            "mean wait of spread jobs until the fewest nodes would have been free",
-            "s",
-            "spread attempts",
-        ),
-    ),
-    thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; Philly's first guideline (ATC'19) points the same way"),
-        Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
-    ),
-    finding=(
-        "GPUs of jobs on more nodes than needed are {drop_pct} less busy than those of jobs of the same size on "
-        "the fewest nodes with as many neighbours. Waiting for the fewest nodes would have taken {extra_wait_s} "
-        "on average, {extra_wait_share} of their run time."
-    ),
+    **declared("wait-for-locality", most_wait=_MOST_WAIT),
     find=_find_wait_for_locality,
-    advice=(
-        "Let a multi-GPU job wait a limited time for the fewest nodes before it takes GPUs further apart, longer "
-        "for long jobs; move a long job when a better set of GPUs becomes free. The expected effect shows which "
-        "time is best by size."
-    ),
-    cost="Multi-GPU jobs wait longer before they start, and free GPUs are idle during that time.",
-    risk="If the time is too long, large jobs starve. Without telemetry of links the loss may have other causes. "
-    "Once many jobs wait, their waits depend on each other: the expected effect shows this.",
-    practice=Practice(
-        slurm=(
-            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s "
-            "by default); '--segment' with topology/block, without a time. '--nodes=N' asks for exactly N nodes "
-            "and is never relaxed."
-        ),
-        kubernetes=(
-            "Kueue topology-aware scheduling: 'kueue.x-k8s.io/podset-required-topology' waits for one domain, "
-            "'kueue.x-k8s.io/podset-preferred-topology' takes what is available; Volcano 'networkTopology' with "
-            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither "
-            "has a time after which the strict form is relaxed: submit again with the other form."
-        ),
-        yarn=(
-            "Capacity Scheduler 'yarn.scheduler.capacity.node-locality-delay' and "
-            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling "
-            "opportunities, not seconds, and serve requests that name nodes or racks. Placement constraints "
-            "(affinity) are never relaxed. YARN has no gang scheduling."
-        ),
-    ),
-    sources=(
-        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 1, Table 5, Fig 4",
-        "Weng et al., MLaaS in the Wild (NSDI'22)",
-    ),
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index", "run_time"),
     trial=Trial(
@@ -334,48 +270,10 @@ def _find_limit_interference(evidence: Evidence) -> Finding:
 
 
 LIMIT_INTERFERENCE = Guideline(
-    id="limit-interference",
-    title="Dedicate nodes, or migrate, against interference",
-    question="Are GPUs less busy while another job uses GPUs of the same node?",
-    measures=(
-        Measure("drop_pct", "loss of GPU utilization next to other jobs", "percent", "attempts next to other jobs"),
-        Measure("shared_share", "share of samples next to other jobs", "share", "samples"),
-    ),
-    thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; Philly's second guideline (ATC'19) points the same way"),
-        Threshold("shared_share", "at least", 0.05, "ours: below this, few jobs would gain"),
-    ),
-    finding="GPUs are {drop_pct} less busy while other jobs run on the node; this concerns {shared_share} of the "
-    "samples.",
+    **declared("limit-interference"),
     find=_find_limit_interference,
-    advice=(
-        "Give jobs their own nodes if their size allows it, keep small jobs together on few nodes, and move small "
-        "jobs to free whole nodes. On shared nodes give each job its own CPU cores and memory."
-    ),
-    cost="Jobs that need less than a node get a whole node, so some GPUs are idle; moving a job costs a restart.",
-    risk="More fragmentation and longer waits if most jobs are small.",
-    practice=Practice(
-        slurm=(
-            "'--exclusive' for multi-node jobs, or ExclusiveUser=YES of a partition if jobs of one user may share "
-            "a node; a partition for small jobs. TaskPlugin=task/affinity,task/cgroup with ConstrainCores and "
-            "ConstrainRAMSpace in cgroup.conf. Slurm does not move running jobs."
-        ),
-        kubernetes=(
-            "Node pools by job size as Kueue ResourceFlavors; the kubelet's static CPU manager policy, which "
-            "gives Guaranteed pods whole CPUs, and its topology manager. Volcano's binpack plugin collects small "
-            "jobs on few nodes. Its rescheduling plugin instead balances the load of nodes, so use a descheduler "
-            "to move small jobs away."
-        ),
-        yarn=(
-            "An exclusive partition of node labels for multi-node jobs; cgroups for CPU and memory; anti-affinity "
-            "as a placement constraint ('yarn.resourcemanager.placement-constraints.handler' is disabled by "
-            "default). YARN does not move containers."
-        ),
-    ),
-    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index"),
-    no_trial="A replay runs jobs on one node at their recorded speed, so it cannot show the gain.",
 )
 
 

@@ -8,15 +8,13 @@ from typing import Any
 import polars as pl
 
 from tracekit.calibration.losses import ASSUMED, LossChange
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LossTrial,
-    Measure,
     Number,
-    Practice,
-    Threshold,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio
@@ -134,64 +132,8 @@ def _best_interval(_: Finding) -> tuple[LossChange, ...]:
 
 
 CHECKPOINT_INTERVAL = Guideline(
-    id="checkpoint-interval",
-    title="Save multi-node jobs as often as their failure rate requires",
-    question="What do outages and checkpoints cost together, and how much less would it be at the best interval?",
-    measures=(
-        Measure("cost_share", "share of GPU-hours that outages and checkpoints cost", "share", "attempts"),
-        Measure("stops", "attempts that outages stopped", "attempts", "attempts with known nodes"),
-        Measure("cost_gpu_hours", "GPU-hours that outages and checkpoints cost", "GPU-hours", "attempts"),
-        Measure("stops_per_1000_node_d", "stops per thousand node-days of attempts", "stops", "stops"),
-        Measure("widest_nodes", "nodes of the largest jobs", "nodes", "their attempts"),
-        Measure("best_interval_s", "best work time between two checkpoints of these jobs", "s", "stops"),
-        Measure("gain_share", "share of GPU-hours that the best intervals would save, by theory", "share", "stops"),
-    ),
-    thresholds=(
-        Threshold(
-            "cost_share",
-            "at least",
-            0.02,
-            "ours: a checkpoint of one minute per hour alone, without any outage, costs 1.6 %",
-        ),
-        Threshold("stops", "at least", NEEDED_STOPS, "ours: with fewer, the rate is too uncertain"),
-        Threshold("gain_share", "at least", 0.005, "ours"),
-    ),
-    finding=(
-        "Outages stopped {stops}. With a checkpoint every hour, outages and checkpoints together cost "
-        "{cost_gpu_hours}, {cost_share} of all. The largest jobs, on {widest_nodes}, should save after "
-        "{best_interval_s} of work. The best interval for each job size would save {gain_share} of the GPU-hours."
-    ),
+    **declared("checkpoint-interval", needed_stops=NEEDED_STOPS),
     find=_find_checkpoint_interval,
-    advice=(
-        "Let each multi-node job save at the interval that suits its number of nodes: the square root of twice "
-        "the cost of a checkpoint times the time between failures. Give users that time, and measure what a "
-        "checkpoint costs."
-    ),
-    cost="Storage bandwidth and space if jobs save more often; work on programs that save at a fixed step.",
-    risk=(
-        "The numbers change if jobs already save at another interval, or if a checkpoint takes longer. Failures "
-        "that come in bursts make the best interval shorter than the rate suggests."
-    ),
-    practice=Practice(
-        slurm=(
-            "Set the interval in the environment of jobs from their number of nodes, in a job_submit plug-in or a "
-            "TaskProlog, and have scripts pass it to the program; '--requeue' starts them again."
-        ),
-        kubernetes=(
-            "Set it as an environment variable from the number of replicas, in the template of the Job or by an "
-            "admission webhook; mount a volume that outlives the pod for checkpoints. A JobSet with a failure "
-            "policy, or Volcano's RestartJob on PodFailed, starts the job again."
-        ),
-        yarn=(
-            "The launcher sets it from the number of containers; checkpoints go to HDFS, and "
-            "'yarn.resourcemanager.am.max-attempts' above 1 lets the application continue from them."
-        ),
-    ),
-    sources=(
-        "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps (FGCS 22, 2006)",
-        "Young, A first order approximation to the optimum checkpoint interval (CACM 17, 1974)",
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-    ),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     trial=LossTrial(_best_interval),
@@ -242,69 +184,10 @@ def _find_restart_automatically(evidence: Evidence) -> Finding:
 
 
 RESTART_AUTOMATICALLY = Guideline(
-    id="restart-automatically",
-    title="Restart jobs automatically after a node fails",
-    question="How many jobs stopped by a node failure are restarted late, or never?",
-    measures=(
-        Measure(
-            "cost_share", "GPU-hours lost to late or missing restarts, as a share of all GPU-hours", "share", "attempts"
-        ),
-        Measure("left", "stopped attempts that were restarted late or never", "attempts", "stopped attempts"),
-        Measure("stopped", "attempts that outages stopped", "attempts", "attempts"),
-        Measure("late", "stopped attempts that were restarted after more than an hour", "attempts", "stopped attempts"),
-        Measure(
-            "never",
-            "stopped attempts that were never restarted and whose job did not complete",
-            "attempts",
-            "stopped attempts",
-        ),
-        Measure("late_gpu_hours", "GPU-hours that late restarts waited", "GPU-hours", "late attempts"),
-        Measure("dropped_gpu_hours", "GPU-hours of jobs that were not restarted", "GPU-hours", "such jobs"),
-    ),
-    thresholds=(
-        Threshold("cost_share", "at least", 0.01, "ours"),
-        Threshold("left", "at least", NEEDED_STOPS, "ours: a few may be one user's accident"),
-    ),
-    finding=(
-        "Of {stopped} that outages stopped, {late} continued after more than an hour and waited {late_gpu_hours}. "
-        "{never} were never restarted, and their jobs had used {dropped_gpu_hours}. Together this is {cost_share} "
-        "of all GPU-hours."
-    ),
+    **declared("restart-automatically", needed_stops=NEEDED_STOPS),
     find=_find_restart_automatically,
-    advice=(
-        "Let the scheduler put jobs back into the queue, ahead of new jobs, when one of their nodes fails, and "
-        "let programs restart from their last checkpoint automatically."
-    ),
-    cost="Programs must find their last checkpoint by themselves; jobs that cannot run twice must say so.",
-    risk="A job that breaks its nodes does so again: limit the number of restarts, and exclude bad nodes.",
-    practice=Practice(
-        slurm=(
-            "'JobRequeue=1' puts batch jobs back when a node fails, unless they ask for '--no-requeue'; "
-            "'SLURM_RESTART_COUNT' shows the script that it is a restart. 'srun --no-kill' keeps the allocation."
-        ),
-        kubernetes=(
-            "A Job's 'podFailurePolicy' that ignores the condition DisruptionTarget does not count such failures "
-            "against 'backoffLimit'; JobSet's failure policy, or Volcano's RestartJob on PodFailed, restarts "
-            "multi-pod jobs."
-        ),
-        yarn=(
-            "'yarn.resourcemanager.am.max-attempts' above 1, 'keep-containers-across-application-attempts', and "
-            "'am-failures-validity-interval', after which old failures no longer count."
-        ),
-    ),
-    sources=(
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-        (
-            "Hu et al., Characterization of Large Language Model Development in the Datacenter (NSDI'24): automatic "
-            "recovery"
-        ),
-    ),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
-    no_trial=(
-        "A replay restarts each stopped job at once, so it cannot show the gain; the saving is computed attempt "
-        "by attempt."
-    ),
 )
 
 
@@ -379,66 +262,8 @@ def _spares_held(_: Finding) -> tuple[LossChange, ...]:
 
 
 KEEP_SPARES = Guideline(
-    id="keep-spares",
-    title="Keep spare nodes for multi-node jobs",
-    question="How long do multi-node jobs wait after an outage until they have all their nodes again?",
-    measures=(
-        Measure(
-            "stalled_share",
-            "GPU-hours that multi-node jobs wait after outages, as a share of their GPU-hours",
-            "share",
-            "attempts of multi-node jobs",
-        ),
-        Measure(
-            "stopped",
-            "multi-node jobs that an outage stopped and that continued later",
-            "gangs",
-            "attempts of multi-node jobs",
-        ),
-        Measure("median_wait_s", "median wait of these jobs", "s", "such gangs"),
-        Measure("stalled_gpu_hours", "total wait of these jobs in GPU-hours", "GPU-hours", "such gangs"),
-        Measure("widest_nodes", "nodes of the largest job", "nodes", "attempts of multi-node jobs"),
-        Measure(
-            "short_share",
-            "share of the time with fewer nodes in service than the largest job needs",
-            "share",
-            "levels of nodes down",
-        ),
-    ),
-    thresholds=(
-        Threshold("stalled_share", "at least", 0.01, "ours"),
-        Threshold("stopped", "at least", NEEDED_STOPS, "ours: a few may be chance"),
-        Threshold("median_wait_s", "at least", 600, "ours: twice the restart time in Kokolis et al. (HPCA'25)"),
-    ),
-    finding=(
-        "Outages stopped {stopped} on two or more nodes, which then waited a median of {median_wait_s} and "
-        "{stalled_gpu_hours} in total, {stalled_share} of the GPU-hours of multi-node jobs. For {short_share} of "
-        "the time, fewer nodes are in service than the largest job needs."
-    ),
+    **declared("keep-spares", needed_stops=NEEDED_STOPS),
     find=_find_keep_spares,
-    advice=(
-        "Keep a few nodes free, or fill them only with jobs that may be stopped at once, so a job that loses a "
-        "node can continue on a spare. 'tracekit plan --gang' computes how many spares a multi-node job needs."
-    ),
-    cost="The spares do no other work, or only work that can be stopped; other jobs wait longer if the cluster is "
-    "full.",
-    risk="Spares save nothing if the jobs wait for other reasons, or if faults take down more nodes at once.",
-    practice=Practice(
-        slurm=(
-            "A reservation with the flag MAINT or for the teams with large jobs, 'scontrol create reservation "
-            "nodecnt=N'; or a partition on all nodes whose jobs are preempted (PreemptMode=REQUEUE)."
-        ),
-        kubernetes=(
-            "Pods of a low PriorityClass that request whole nodes and do nothing, which the pods of a multi-node "
-            "job preempt; in Kueue a 'nominalQuota' below the real capacity, so other queues borrow the rest and "
-            "are preempted."
-        ),
-        yarn="A queue with a guaranteed capacity for large jobs, and preemption of what other queues borrow from it.",
-    ),
-    sources=(
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-        "The replay with spares, docs/replay.md",
-    ),
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
     trial=LossTrial(_spares_held),
@@ -462,7 +287,6 @@ _LEMON_COLUMNS = (
 
 _NAMED = 3
 """Maximum number of nodes named in a sentence."""
-_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} more than expected."
 
 
 def _find_repair_lemons(evidence: Evidence) -> Finding:
@@ -498,7 +322,7 @@ def _naming(nodes: list[str]) -> str:
     # Escape braces: a node name is plain text.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-    return f"{', '.join(names)}{more} {_SENTENCE}"
+    return REPAIR_LEMONS.finding.replace("{lemons}", ", ".join(names) + more)
 
 
 def _without_lemons(finding: Finding) -> tuple[LossChange, ...]:
@@ -507,51 +331,8 @@ def _without_lemons(finding: Finding) -> tuple[LossChange, ...]:
 
 
 REPAIR_LEMONS = Guideline(
-    id="repair-lemons",
-    title="Repair or replace nodes that fail too often (lemons)",
-    question="Which nodes go out of service much more often than the others?",
-    measures=(
-        Measure("lemons", "nodes whose failure rate is above twice the cluster's", "nodes", "nodes"),
-        Measure(
-            "excess_failures", "failures there beyond the number expected at the cluster's rate", "failures", "failures"
-        ),
-        Measure("failures_share", "failures on these nodes as a share of all failures", "share", "failures"),
-        Measure("nodes_share", "these nodes as a share of all nodes", "share", "nodes"),
-    ),
-    thresholds=(
-        Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking, as in drain-nodes"),
-    ),
-    finding=f"{{lemons}} {_SENTENCE}",
+    **declared("repair-lemons"),
     find=_find_repair_lemons,
-    advice=(
-        "Take these nodes out of service, run the vendor's full diagnostics and a burn-in under load, and replace "
-        "what fails. Return a node to the vendor if it comes back a third time. Until then use it only for short "
-        "single-node jobs."
-    ),
-    cost="These nodes are unavailable while they are tested, and parts and labour cost money.",
-    risk=(
-        "A node may fail often because of its jobs or its surroundings: its rack, its switch, its users. It then "
-        "fails again after the repair. The effect assumes a repair that helps for good."
-    ),
-    practice=Practice(
-        slurm=(
-            "'scontrol update nodename=N state=drain reason=lemon'; or its own feature, 'Features=lemon', which "
-            "large jobs exclude, and a low 'Weight' elsewhere, because nodes of the lowest weight are taken first."
-        ),
-        kubernetes=(
-            "'kubectl cordon' and 'kubectl drain'; or a taint 'lemon=true:NoSchedule' that short single-node jobs "
-            "tolerate. Lower 'nominalQuota' of Kueue during that time."
-        ),
-        yarn=(
-            "Put the node into the file of 'yarn.resourcemanager.nodes.exclude-path' and call "
-            "'yarn rmadmin -refreshNodes -g'; or give it a node label that only one queue may use."
-        ),
-    ),
-    sources=(
-        "Robbins (1956), Carlin and Louis (2000), and the notes in failures/lemon_nodes",
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-    ),
     tables=("jobs", "node_events"),
     least_n=2,
     trial=LossTrial(_without_lemons),

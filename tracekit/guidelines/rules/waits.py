@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.guidelines.declared import declared
 from tracekit.guidelines.interface import (
     Evidence,
     Finding,
     Guideline,
     LackingError,
-    Measure,
     Number,
-    Practice,
     RuleChange,
-    Threshold,
     Trial,
     day_of,
 )
@@ -92,49 +90,8 @@ def _easy(estimates: str, words: str) -> RuleChange:
 
 
 BACKFILL = Guideline(
-    id="backfill",
-    title="Backfill with estimates",
-    question="Do jobs wait while enough GPUs are free for them?",
-    measures=(
-        Measure("placeable_share", "share of waiting time in which the job could have started", "share", "waits"),
-        Measure("placeable_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("limit_share", "share of jobs with a time limit, the simplest estimate", "share", "jobs with GPUs"),
-    ),
-    thresholds=(
-        Threshold("placeable_share", "at least", 0.2, "ours"),
-        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-    ),
-    finding=(
-        "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's {tenant.one}; "
-        "{limit_share} of jobs have a time limit."
-    ),
+    **declared("backfill"),
     find=_find_backfill,
-    advice=(
-        "Let later jobs start on free GPUs if they do not delay the first job in the queue (EASY backfilling). "
-        "Take run times from time limits or, better, predict them from earlier jobs with the same name."
-    ),
-    cost="Every job needs an estimate, and users must set time limits close to the real run time.",
-    risk="Bad estimates delay the first job; time limits that are too short end jobs early.",
-    practice=Practice(
-        slurm=(
-            "SchedulerType=sched/backfill, with DefaultTime of the partition and '--time' of the job as "
-            "estimates; bf_window in SchedulerParameters, in minutes, at least as long as the longest time limit "
-            "(43200 at most, 30 days)."
-        ),
-        kubernetes=(
-            "Neither Kueue nor Volcano plans with run times, so neither has true backfilling. Kueue's "
-            "'queueingStrategy: BestEffortFIFO' (the default) lets later workloads overtake, so a large one may "
-            "wait long. Volcano's backfill action places only pods that request nothing; its 'sla' plugin "
-            "('sla-waiting-time') reserves resources for a job that has waited too long."
-        ),
-        yarn=(
-            "YARN has no backfilling by run time. In the Capacity Scheduler a node reserved for a request is "
-            "closed to later requests, while other nodes are not; "
-            "'yarn.scheduler.capacity.reservations-continue-look-all-nodes' (true by default) lets the owner of a "
-            "reservation take another node."
-        ),
-    ),
-    sources=("Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001)",),
     tables=("jobs", "attempts", "placements"),
     needs=("queueing", "gpu_count", "placement"),
     trial=Trial((_easy("limit", "by time limits"), _easy("oracle", "by the true run times")), headline="queue"),
@@ -173,60 +130,8 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
 
 
 ORDER_BY_SERVICE = Guideline(
-    id="order-by-service",
-    title="Let jobs with little GPU time go first (QSSF, LAS)",
-    question="Do short jobs wait longer than they run, while job sizes differ widely?",
-    measures=(
-        Measure(
-            "waited_longer_share",
-            "share of jobs that waited a minute or more, and longer than they ran",
-            "share",
-            "jobs with GPUs",
-        ),
-        Measure("spread", "90th percentile of service divided by the 10th", "ratio", "jobs with GPUs"),
-        Measure("again_share", "share of jobs that repeat earlier ones", "share", "jobs with GPUs"),
-    ),
-    thresholds=(
-        Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
-        Threshold("spread", "at least", 10, "ours: if jobs have similar sizes, their order matters little"),
-    ),
-    finding=(
-        "{waited_longer_share} of jobs waited a minute or more, and longer than they ran. Service (GPU time) "
-        "differs by a factor of {spread} (90th over 10th percentile). {again_share} of jobs repeat earlier ones, "
-        "so their run time can be predicted."
-    ),
+    **declared("order-by-service"),
     find=_find_order_by_service,
-    advice=(
-        "Let jobs with little GPU time go first. If jobs repeat, order them by the GPU time predicted from the "
-        "user's earlier jobs of that name and size (QSSF); if they do not, order them by the GPU time used so far "
-        "(LAS)."
-    ),
-    cost="QSSF needs a predictor next to the scheduler; LAS needs preemption, and jobs that can be stopped and "
-    "resumed.",
-    risk="Long jobs wait longer and may starve: raise their priority with age, and explain to users that the order "
-    "is no longer by submission.",
-    practice=Practice(
-        slurm=(
-            "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the predicted service. "
-            "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. Slurm cannot "
-            "order by attained service: fair share counts the usage of accounts and users, not of a job."
-        ),
-        kubernetes=(
-            "Kueue: a few WorkloadPriorityClasses by predicted service, set by the label "
-            "'kueue.x-k8s.io/priority-class', and 'withinClusterQueue: LowerPriority' to preempt. Volcano: the "
-            "priority plugin and the preempt action, with PriorityClasses that a webhook sets. Neither orders by the "
-            "attained service of a job."
-        ),
-        yarn=(
-            "Application priorities set by the launcher, up to 'yarn.cluster.max-application-priority' (Capacity "
-            "Scheduler, fifo ordering policy). The fair policies consider what an application uses now; none "
-            "orders by attained service."
-        ),
-    ),
-    sources=(
-        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): QSSF",
-        "Gu et al., Tiresias (NSDI'19): least attained service",
-    ),
     tables=("jobs",),
     needs=("queueing", "run_time", "gpu_count"),
     trial=Trial(("qssf", "las")),
@@ -276,53 +181,8 @@ def _lent(quotas: str, words: str) -> RuleChange:
 
 
 LEND_QUOTA = Guideline(
-    id="lend-quota",
-    title="Lend idle quota, and rebalance quotas",
-    question="Do jobs wait because their {tenant.one} is at its quota while other {tenant.many} leave theirs idle?",
-    measures=(
-        Measure(
-            "quota_wait_share", "share of waiting time while the {tenant.one} was at its own quota", "share", "waits"
-        ),
-        Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("unused_share", "share of all quotas that is unused", "share", "{tenant.many}"),
-    ),
-    thresholds=(
-        Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
-        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-        Threshold("unused_share", "at least", 0.1, "ours: below this, there is little to lend"),
-    ),
-    finding=(
-        "In {quota_wait_share} of the waiting time, the job's {tenant.one} was at its own quota, while {unused_share} "
-        "of all quotas was unused."
-    ),
+    **declared("lend-quota"),
     find=_find_lend_quota,
-    advice=(
-        "Let {tenant.many} borrow quota that others leave idle, and return it by preemption or as jobs end. If "
-        "{tenant.a} uses little for weeks, move some of its quota to {tenant.many} that wait."
-    ),
-    cost="Jobs on borrowed GPUs may be preempted and must be able to start again.",
-    risk="An owner waits for its own quota until borrowers leave; without preemption this may take days.",
-    practice=Practice(
-        slurm=(
-            "GrpTRES=gres/gpu=N of a QOS as the quota (AccountingStorageEnforce=limits), and a second QOS without "
-            "it for the rest. PreemptType=preempt/qos, PreemptMode=REQUEUE of the second QOS, and its name in "
-            "Preempt of the first: the Priority of a QOS does not decide which jobs are preempted."
-        ),
-        kubernetes=(
-            "Kueue ClusterQueues in one cohort with 'borrowingLimit' and 'lendingLimit', and 'reclaimWithinCohort: "
-            "Any' or 'LowerPriority' (Never by default); Volcano queues with 'guarantee', 'deserved', 'capability' "
-            "and 'reclaimable: true', with the capacity plugin instead of proportion, and the reclaim action."
-        ),
-        yarn=(
-            "Capacity Scheduler: 'maximum-capacity' above 'capacity', and "
-            "'yarn.resourcemanager.scheduler.monitor.enable' for preemption; GPUs count only with "
-            "DominantResourceCalculator."
-        ),
-    ),
-    sources=(
-        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): fair-share delay, Table 2",
-        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 4",
-    ),
     tables=("jobs", "attempts", "capacity"),
     needs=("queueing", "gpu_count", "capacity", "tenants"),
     trial=Trial(
@@ -383,52 +243,10 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
 
 
 SPREAD_SUBMISSIONS = Guideline(
-    id="spread-submissions",
-    title="Spread submissions over the day",
-    question="Do jobs arrive in a few hours of the day, and do they wait longer then?",
-    measures=(
-        Measure("busy_share", "share of jobs submitted in the 8 busiest hours of the day", "share", "jobs with GPUs"),
-        Measure(
-            "calm_ratio", "mean wait in the other hours divided by that in the busy hours", "ratio", "jobs with GPUs"
-        ),
-        Measure("busy_wait_s", "mean wait in the busy hours", "s", "jobs of the busy hours"),
-    ),
-    thresholds=(
-        Threshold("busy_share", "at least", 0.5, "ours; even arrivals give a third"),
-        Threshold("calm_ratio", "at most", 0.5, "ours"),
-        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits come from the scheduler's cycle"),
-    ),
-    finding=(
-        "The 8 busiest hours get {busy_share} of the jobs. These jobs wait {busy_wait_s} on average, and jobs of "
-        "the other hours wait {calm_ratio} times as long."
-    ),
+    **declared("spread-submissions"),
     find=_find_spread_submissions,
-    advice=(
-        "Show users when the cluster is calm, make jobs in calm hours cheaper or give them a higher priority, and "
-        "hold jobs that need no answer today until the evening."
-    ),
-    cost="A price or priority that depends on the hour; users must say which jobs can wait.",
-    risk="The peak moves to the hour at which the price falls; spread that hour by team.",
-    practice=Practice(
-        slurm=(
-            "'--begin' for jobs that can wait; a partition that a cron job opens at night ('scontrol update "
-            "partitionname=P state=up', 'state=down' in the morning: users can still submit, and running jobs end "
-            "normally), with a QOS of a lower UsageFactor. No factor changes by the hour automatically."
-        ),
-        kubernetes=(
-            "Kueue: a ClusterQueue with 'stopPolicy: Hold', which a CronJob sets to None at night; running "
-            "workloads end normally. Volcano: a CronJob changes the 'weight' of a queue (proportion plugin) or "
-            "its 'deserved' (capacity plugin). CronJobs for recurring work. Neither has prices by the hour."
-        ),
-        yarn=(
-            "A script changes the capacity of a queue at night ('yarn rmadmin -refreshQueues'), or the "
-            "ReservationSystem accepts a job for a later time; a workflow tool such as Airflow for recurring work."
-        ),
-    ),
-    sources=("Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 2",),
     tables=("jobs",),
     needs=("arrivals", "hour_of_day", "queueing", "gpu_count"),
-    no_trial="A replay takes submissions as they were, so it cannot show the gain.",
 )
 
 
@@ -509,58 +327,11 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
 
 
 CAP_WIDE_GANGS = Guideline(
-    id="cap-wide-gangs",
-    title="Cap or split jobs on very many nodes",
-    question="How likely is a job on many nodes to be hit by a failure before it ends, and what does that cost?",
-    measures=(
-        Measure(
-            "hit_share",
-            "chance that one of the job's nodes fails within its run time",
-            "share",
-            "jobs on several nodes",
-        ),
-        Measure("gpus", "GPUs of the jobs that are hit most", "GPUs", "jobs of that size"),
-        Measure("jobs", "jobs of that size", "jobs", "jobs of that size"),
-        Measure("median_run_s", "median run time of jobs of that size", "s", "jobs of that size"),
-        Measure("ettr", "effective training time ratio of jobs of that size", "share", "jobs of that size"),
-        Measure("rest_ettr", "effective training time ratio of all smaller jobs", "share", "smaller jobs"),
-        Measure("ettr_gap", "difference between the two ratios", "share", "jobs of that size"),
-    ),
-    thresholds=(
-        Threshold("hit_share", "more than", 0.5, "ours: a failure is then more likely than not"),
-        Threshold("ettr_gap", "at least", 0.05, "ours"),
-    ),
-    finding=(
-        "{jobs} on about {gpus} run for a median of {median_run_s}, and with a chance of {hit_share} one of "
-        "their nodes fails in that time. They make progress in {ettr} of the time since submission, smaller jobs "
-        "in {rest_ettr}."
-    ),
+    **declared("cap-wide-gangs"),
     find=_find_cap_wide_gangs,
-    advice=(
-        "Cap such jobs if the work runs as well on fewer nodes, split it into parts that fail separately, or let "
-        "them shrink and continue without the failed node. Test all nodes of a multi-node job before it starts."
-    ),
-    cost="Work takes longer on fewer nodes, and programs that shrink must be written for it.",
-    risk="A model that needs this many GPUs cannot be split; less waste may still mean a later end.",
-    practice=Practice(
-        slurm=(
-            "MaxNodes of the partition or 'MaxTRESPerJob=node=N' of the QOS; '--nodes=MIN-MAX' lets a job take "
-            "fewer nodes, and 'srun --no-kill' lets an elastic program continue after a node fails."
-        ),
-        kubernetes=(
-            "An elastic PyTorchJob with 'minReplicas' and 'maxReplicas'; Kueue's partial admission with "
-            "'kueue.x-k8s.io/job-min-parallelism'; 'minAvailable' below the number of replicas in Volcano."
-        ),
-        yarn="'maximum-allocation' of the queue for containers, and a cap on their number in the launcher.",
-    ),
-    sources=(
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-        "The definitions in failures/by_gang and failures/ettr",
-    ),
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
     least_n=_LEAST_JOBS,
-    no_trial="We cannot estimate the gain: no log shows how long the work takes on fewer nodes.",
 )
 
 

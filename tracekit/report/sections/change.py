@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize.changes.compare import GPU_JOBS
 from tracekit.report.axes import Axis, names
-from tracekit.report.changed import by_size_of_change, carried, change_words, whole_log
+from tracekit.report.changed import change_words, largest_changes, relative_words, values_words, whole_log
 from tracekit.report.charts import Chart, Hues, Mark, Tip, dot, whisker
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, counted, duration, labels, quantity, shorten
+from tracekit.text import count, counted, labels, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NAMED = 3
 """Maximum number of changes named in a sentence."""
 _DRAWN = 15
-"""Maximum number of drawn changes for parts of the jobs."""
+"""Maximum number of changes in the chart for parts of the jobs."""
 _FURTHEST = 3.0
 """Largest relative change drawn to scale."""
 _LINE = 24
@@ -57,7 +57,7 @@ def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
         return ""
     if not judged:
         return f"There is too little data to say what changed {where}."
-    changed = sorted(filter(carried, judged), key=by_size_of_change, reverse=True)
+    changed = largest_changes(judged)
     if not changed:
         return f"None of {counted(len(judged), 'comparisons')} {where} shows a change beyond chance."
     named = "; ".join(f"{name(r)} {change_words(r)}" for r in changed[:_NAMED])
@@ -66,47 +66,22 @@ def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
     return f"{count(len(changed))} of {counted(len(judged), 'comparisons')} {where} {show} a change: {named}{rest}."
 
 
-def _value(value: float, unit: str) -> str:
-    if unit == "s":
-        return duration(value)
-    ending = " %" if unit in {"share", "percent"} else f" {unit}"
-    return f"{quantity(value, unit)}{ending}"
-
-
-def _change(row: Row) -> str:
-    """Return a relative change in words, such as '+12.3 % (+5.0 to +20.1 %)'."""
-    share, low, high = (row[f"relative_change{end}"] for end in ("", "_low", "_high"))
-    ends = f" ({_signed(low)} to {_signed(high)} %)" if low is not None and high is not None else ""
-    return f"{_signed(share)} %{ends}"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
-
-
 def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the relative change of every measure over all jobs, and what changed by job size."""
     whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
     charts = _charts(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
     parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
-    return charts + _charts(_changed(parts), "Changes by job size", left=_left(parts))
+    return charts + _charts(largest_changes(parts), "Changes by job size", most=_DRAWN)
 
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     """Draw the changes by tenant."""
     named = [{**r, "what": f"{r['measure']}, {r[facts.tenant.column]}"} for r in rows]
-    return _charts(_changed(named), "", left=_left(named))
+    return _charts(largest_changes(named), "", most=_DRAWN)
 
 
-def _changed(rows: list[Row]) -> list[Row]:
-    return sorted(filter(carried, rows), key=by_size_of_change, reverse=True)[:_DRAWN]
-
-
-def _left(rows: list[Row]) -> int:
-    return max(0, sum(map(carried, rows)) - _DRAWN)
-
-
-def _charts(rows: list[Row], title: str, left: int = 0) -> list[Chart]:
+def _charts(rows: list[Row], title: str, most: int | None = None) -> list[Chart]:
+    rows, left = rows[:most], len(rows[len(rows) if most is None else most :])
     known = [r for r in rows if r["relative_change"] is not None]
     if not known:
         return []
@@ -119,9 +94,8 @@ def _charts(rows: list[Row], title: str, left: int = 0) -> list[Chart]:
             "change": r["relative_change"],
             "low": r["relative_change_low"],
             "high": r["relative_change_high"],
-            "words": _change(r),
-            "before": _value(r["before"], r["unit"]),
-            "after": _value(r["after"], r["unit"]),
+            "words": relative_words(r),
+            **dict(zip(("before", "after"), values_words((r["before"], r["after"]), r["unit"]), strict=True)),
         }
         for r in known
     ]
@@ -142,7 +116,7 @@ def _charts(rows: list[Row], title: str, left: int = 0) -> list[Chart]:
     if max(ends) > _FURTHEST:
         note += " Values beyond the right edge are drawn at the edge."
     if len(known) < len(rows):
-        note += " Measures that were 0 or unknown before are not drawn."
+        note += " Measures that were 0 or unknown before are not shown."
     note += f" {left} more." if left else ""
     chart = Chart(
         shown,
