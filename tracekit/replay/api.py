@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.results.comparison import ReplayResult
 
-__all__ = ["Replay", "replay", "scenario_of"]
-
 
 @dataclass(frozen=True)
 class Replay:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["Bracket", "Point", "bracket", "bracket_of_policies", "points"]
 
 _LEVEL = "bracket"
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
-__all__ = ["failing"]
-
 
 def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
     """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["Jobs", "LeftOut", "naive_utc"]
-
 
 def naive_utc(time: dt.datetime) -> dt.datetime:
     """Return a time in UTC without its time zone; a time without a zone is taken as UTC."""

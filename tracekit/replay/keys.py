@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     Key: TypeAlias = Callable[[int, int, int, int, int, int, int], int]
 
-__all__ = [
-    "by_arrival",
-    "engine_key",
-    "least_attained",
-    "least_attained_stays",
-    "most_urgent",
-    "shortest",
-    "shortest_left",
-    "smallest",
-    "smallest_left",
-]
 
 _SPAN = 1 << 44
 """Larger than any submission time [ms]: 557 years."""

@@ -13,7 +13,6 @@ from tracekit.errors import EngineMissingError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["kernel"]
 
 _MODULE = "tracekit.replay.kernel"
 _AGAIN = "install tracekit again with pip's --force-reinstall --no-deps --no-cache-dir"

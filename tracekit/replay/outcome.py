@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["LOG_KINDS", "Losses", "Outcome", "PowerUse", "Timeline"]
 
 LOG_KINDS = {
     "submit": 1,

@@ -10,7 +10,6 @@ from tracekit.replay.registry import policies as known_policies
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LITERATURE", "PANEL", "all_of_the_literature", "meant_by", "standard_panel"]
 
 PANEL = (
     "fifo",

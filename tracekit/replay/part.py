@@ -13,7 +13,6 @@ from tracekit.text import counted, percent, shorten
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["Part", "busiest_cluster", "checked_cluster", "part_of"]
 
 _NAMED = 3
 """Most clusters that are listed by name."""

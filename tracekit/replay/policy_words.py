@@ -5,8 +5,6 @@ from __future__ import annotations
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.text import shorten
 
-__all__ = ["WORDS", "short", "spoken"]
-
 WORDS = {
     TWIN: "the twin",
     RECORDED: "the log's own schedule (recorded)",

@@ -17,7 +17,6 @@ from tracekit.outputs import real_path
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["broken_plugins", "find_policy", "named_policy", "policies"]
 
 # Referred to by name, not imported: policies import the engine, so the engine imports no policy.
 _PACKAGE = "tracekit.policies"

@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
-__all__ = [
-    "EngineSpeed",
-    "PolicyComparison",
-    "folder_names",
-    "left_out_sentences",
-    "run_policies",
-]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
-__all__ = ["Scenario", "cluster_for", "placement_named", "spread_table"]
 
 _WIDEST = 512
 """Largest number of nodes that is distinguished; jobs on more nodes count as this many."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.sections.jobs import Preset
     from tracekit.replay.assumptions.sections.power import PowerConfig
 
-__all__ = ["clock_speed_ppm", "gpu_prices", "overhead_ms", "power_config", "power_mw", "power_w"]
-
 
 def overhead_ms(
     models: Models,

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ring_s", "traffic_families", "traffic_of"]
 
 _MEGABYTE_GBIT = 0.008
 

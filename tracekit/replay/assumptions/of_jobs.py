@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = [
-    "classes",
-    "cpu_families",
-    "deadlines_ms",
-    "drawn_per_name",
-    "estimates_ms",
-    "memory_ppm",
-    "online_load",
-    "online_phases",
-    "online_services",
-    "sharing_class",
-    "utilization_ppm",
-]
 
 _ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
 _TRAFFIC = 36

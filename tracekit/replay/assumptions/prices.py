@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.models import Models
 
-__all__ = ["HOUR_MS", "PowerPrices", "power_prices"]
 
 HOUR_MS = 3_600_000
 

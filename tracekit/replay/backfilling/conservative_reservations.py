@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.state import EngineState
 
-__all__ = ["Reservations", "make_reservations"]
-
 
 class Reservations(NamedTuple):
     """The arrays of one run."""

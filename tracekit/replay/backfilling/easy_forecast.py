@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.state import EngineState
 
-__all__ = ["Forecast", "make_forecast"]
-
 
 class Forecast(NamedTuple):
     """The arrays of one run."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Setting
 
-__all__ = ["Backfill"]
-
 
 @dataclass(frozen=True)
 class Backfill:

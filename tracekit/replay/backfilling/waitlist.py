@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.state import EngineState
 
-__all__ = ["Waitlist", "make_waitlist"]
 
 _NOBODY = 1 << 62
 """Larger than every estimate."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Meter", "prepare"]
 
 _HOUR = 3_600_000
 _MOST_MW = 1 << 40

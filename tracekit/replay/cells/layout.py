@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Hosts", "prepare"]
-
 
 class Hosts(NamedTuple):
     """The block to which each private cell is bound, and the jobs that must make way."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["PrivateCells", "deal_cells"]
-
 
 @dataclass(frozen=True)
 class PrivateCells:

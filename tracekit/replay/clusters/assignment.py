@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
 
-__all__ = ["MOST_GROUPS", "Assignment", "assign"]
 
 MOST_GROUPS = 64
 """Largest number of groups in a domain: the bits of a mask."""

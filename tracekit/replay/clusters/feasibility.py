@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Scope = tuple[str, str, Floats, Floats]
 
-__all__ = ["DAY_MS", "REFUSED_LOAD", "REFUSED_SHARE", "Feasibility", "check_feasibility"]
 
 DAY_MS = 86_400_000
 """Length of a bin, and minimum length of the whole window [ms]."""

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["read_cluster"]
 
 _MOST = 1_000_000
 """Upper limit for nodes, GPUs per node and similar numbers; a larger value is a typing error."""

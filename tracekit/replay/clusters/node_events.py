@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-__all__ = ["AWAY", "milliseconds_after_origin", "with_absences"]
 
 AWAY = ("down", "drained", "maintenance")
 """States in which a node takes no new jobs; a degraded node still does."""

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Node",
-    "QuotaTable",
-    "check_factor",
-    "cluster_under",
-    "make_cluster",
-    "repeated",
-    "scaled_number",
-    "shares_of",
-]
 
 NO_TIMES = np.empty(0, dtype=np.int64)
 

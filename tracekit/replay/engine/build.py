@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outages.checkpoints import Checkpoints
 
 
-__all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
-
 SAMPLES = 2048
 """Largest number of rows in a timeline; a full table keeps every second row."""
 

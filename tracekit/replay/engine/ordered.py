@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.setting import Run, Setting
     from tracekit.replay.keys import Key
 
-__all__ = ["Ordered"]
-
 
 @dataclass(frozen=True)
 class Ordered:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RULES"]
-
 RULES = {
     "consolidate": "BEST_FIT",
     "best-fit": "BEST_FIT",

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outages.checkpoints import Checkpoints
     from tracekit.trace import Trace
 
-__all__ = ["simulate"]
 
 _INSTANTS = 100_000
 """Number of instants between checks for progress updates and interrupts."""

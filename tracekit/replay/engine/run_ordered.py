@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Setting
 
-__all__ = ["prepare"]
-
 
 def prepare(mechanism: Ordered, setting: Setting) -> Run:
     """Return a run of jobs in the order of a mechanism (see ordered.pxi)."""

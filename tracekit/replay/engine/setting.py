@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.trace import Trace
 
-__all__ = ["Mechanism", "Run", "Setting", "prepared_by"]
-
 
 @dataclass(frozen=True)
 class Setting:

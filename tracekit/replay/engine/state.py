@@ -16,8 +16,6 @@ from tracekit.replay.native import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EngineState", "struct_dtype"]
-
 
 @cache
 def struct_dtype(name: str) -> np.dtype[np.void]:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Longs = NDArray[np.int64]
 
-__all__ = ["Gangs", "divide", "prepare"]
-
 
 class Gangs(NamedTuple):
     """The arrays that jobs sharing GPUs need in addition to `EngineState` and `Fractions`."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Run, Setting
 
-__all__ = ["Fractional"]
-
 
 @dataclass(frozen=True)
 class Fractional:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.fractions.tasks import ExpectedWorkload, Supply, Tasks
 
-__all__ = ["RULES", "Fractions", "fractions"]
 
 RULES = ("random", "dotproduct", "clustering", "packing", "bestfit", "fgd")
 """Names of the placement rules; `Fractions.rule` is an index into them."""

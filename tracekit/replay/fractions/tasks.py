@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ExpectedWorkload", "Supply", "Tasks", "expected_workload", "group_tasks", "supply_of", "tasks_of_jobs"]
-
 
 @dataclass(frozen=True)
 class Tasks:

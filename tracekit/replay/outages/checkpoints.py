@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outages.texts import CheckpointsAsked
 
-__all__ = ["Checkpoints", "checkpoints_for", "gang_nodes"]
 
 _PPM = 1_000_000
 _NEVER = 1 << 62

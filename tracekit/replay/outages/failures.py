@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outages.texts import OutagesAsked
     from tracekit.trace import Trace
 
-__all__ = ["NO_END", "Outages", "drawn_at_rate", "drawn_by_lot", "horizon_ms", "outages_for", "recorded_outages"]
 
 NO_END = 1 << 62
 """End of an outage whose end is unknown [ms]."""

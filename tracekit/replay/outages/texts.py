@@ -8,8 +8,6 @@ from typing import Literal
 
 from tracekit.errors import UsageError, nearest
 
-__all__ = ["CheckpointsAsked", "OutagesAsked", "read_checkpoints", "read_outages"]
-
 _KINDS = ("recorded", "model", "rate")
 _OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"

@@ -17,18 +17,6 @@ from dataclasses import dataclass
 
 from tracekit.errors import UsageError
 
-__all__ = [
-    "CheckpointRule",
-    "best_interval",
-    "best_weibull_interval",
-    "daly_interval",
-    "expected_ettr",
-    "expected_failures",
-    "expected_wall_s",
-    "weibull_ettr",
-    "young_interval",
-]
-
 _ONE_BY_ONE = 4_096
 """Number of segments whose survival is summed one by one; the remaining sum is an integral with two corrections."""
 _GOLDEN = (math.sqrt(5) - 1) / 2

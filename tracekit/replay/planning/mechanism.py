@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.planning.view import View
     from tracekit.replay.results.energy import PowerDraw
 
-__all__ = ["ClockPower", "Planner"]
-
 
 @dataclass(frozen=True)
 class ClockPower:

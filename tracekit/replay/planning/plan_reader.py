@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tracekit.replay.planning.mechanism import Planner
     from tracekit.replay.planning.plan import Plan
 
-__all__ = ["HINT", "PlanArrays", "PlanReader"]
 
 HINT = "fix the policy"
 _FULL_SPEED = 1_000_000

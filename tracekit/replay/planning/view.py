@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.state import EngineState
 
-__all__ = ["View"]
-
 
 class View:
     """The waiting and running jobs, in submission order, and the cluster, while a plan is made. Arrays are read-only.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Run, Setting
 
-__all__ = ["Tenants"]
-
 
 @dataclass(frozen=True)
 class Tenants:

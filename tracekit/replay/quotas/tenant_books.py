@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.quotas.mechanism import Tenants
 
-__all__ = ["TenantBooks", "prepare"]
 
 _PICKS = {"usage": PICK_USAGE, "dominant": PICK_DOMINANT, "cycle": PICK_CYCLE}
 _LIMITS = {"none": LIMIT_NONE, "own": LIMIT_OWN, "cohort": LIMIT_COHORT}

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.setting import Run, Setting
 
-__all__ = ["RecordedSchedule"]
-
 
 @dataclass(frozen=True)
 class RecordedSchedule:

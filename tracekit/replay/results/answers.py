@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["LEAST", "alike", "compared_answers"]
 
 LEAST = 0.001
 """A change below this share of the mean counts as none."""

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = [
-    "FEWEST_DAYS",
-    "ReplayResult",
-    "compare_policies",
-    "comparison_rows",
-    "completed_by_both",
-    "day_intervals",
-    "submission_days",
-]
 
 FEWEST_DAYS = 5
 """Fewest submission days for an interval; with fewer there are too few blocks to resample."""

@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.results.comparison import ReplayResult
 
-__all__ = [
-    "NEAR_MS",
-    "NO_RECORD",
-    "Support",
-    "TwinOfLog",
-    "beside_record",
-    "effect_sentences",
-    "support_between",
-    "support_of",
-]
 
 NEAR_MS = 60_000
 """Mean waits of the baseline and of the log agree if they differ by at most this [ms]; our choice."""

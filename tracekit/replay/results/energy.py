@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = [
-    "KWH_MW_MS",
-    "PowerDraw",
-    "energy_kwh",
-    "idle_cost",
-    "idle_energy_kwh",
-    "power_cap_assumption",
-    "power_draw_mw",
-    "utilization_assumption",
-]
 
 KWH_MW_MS = 3.6e12
 """One kWh [mW * ms]."""

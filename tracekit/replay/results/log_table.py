@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["log_table"]
 
 _NONE = -1
 

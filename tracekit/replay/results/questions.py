@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tracekit.answer import AnswerColumn, Question
 
-__all__ = ["ASSUMED", "CLASSES", "POLICIES", "REPLAYED", "TENANTS"]
-
 _RULE = (
     "The same jobs, with their submissions, sizes and run times, are scheduled again on the same cluster, once under"
     " each policy; all policies are compared with the first policy of the table. Completion time is end minus"

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["RECORDED", "TWIN", "RecordedTimes", "recorded_times"]
 
 RECORDED = "recorded"
 """Name of the log's own schedule in comparisons."""

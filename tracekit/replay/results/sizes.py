@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["GPU_CLASSES", "gpu_class", "gpus_of"]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """The classes in order; a class includes its upper limit, so 4.5 GPUs are in '5-8'."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files"]
 
 SUMMARY_NAME = "summary.json"
 """The file that marks a folder as a result."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.setting import Run, Setting
     from tracekit.replay.keys import Key
 
-__all__ = ["Sharing"]
-
 
 @dataclass(frozen=True)
 class Sharing:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.sharing.mechanism import Sharing
 
-__all__ = ["Residents", "prepare", "residents"]
 
 _WHOLE = 1_000_000
 """The memory of a GPU [ppm]."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Run, Setting
 
-__all__ = ["Switching"]
-
 
 @dataclass(frozen=True)
 class Switching:

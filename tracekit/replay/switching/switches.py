@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.switching.mechanism import Switching
 
-__all__ = ["Switches", "prepare"]
 
 _PER_JOB = (
     "first_start_ms",

@@ -20,7 +20,6 @@ from tracekit.replay.workload.trace_rows import column, index_in, scaled_column
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["every_task"]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 

@@ -7,8 +7,6 @@ import polars as pl
 from tracekit.replay.jobs import LeftOut
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS
 
-__all__ = ["BEYOND_LIMIT", "IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "request_sizes", "select_jobs"]
-
 MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
 

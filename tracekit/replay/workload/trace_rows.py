@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["LONGEST_S", "LONGEST_YEARS", "column", "index_in", "read_numbers", "scaled_column"]
 
 LONGEST_YEARS = 100
 """A longer run time, or a longer span of submissions, is an error of the log [years of 365 days]."""

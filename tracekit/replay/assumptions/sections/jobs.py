@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.sections.kinds import Fault
 
-__all__ = ["Classes", "Deadlines", "Estimates", "Overhead", "Preset", "Quotas"]
-
 
 @dataclass(frozen=True)
 class Preset:

@@ -9,7 +9,6 @@ from tracekit.decode import Range
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["Factor", "Fault", "ModelSection", "Rate", "Seconds", "Share", "Watts", "chosen", "is_count"]
 
 Share: TypeAlias = Annotated[float, Range(0, 1)]
 Rate: TypeAlias = Annotated[float, Range(0.000001, 1)]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.sections.kinds import Fault
 
-__all__ = ["Contention", "LinkSpeeds", "Links", "Traffic", "TrafficFamily"]
-
 
 @dataclass(frozen=True)
 class LinkSpeeds:

@@ -9,8 +9,6 @@ from tracekit.decode import Range
 from tracekit.replay.assumptions.sections.kinds import ModelSection, Seconds, Share
 from tracekit.text import counted
 
-__all__ = ["Loans", "SwitchedNodes"]
-
 
 @dataclass(frozen=True)
 class SwitchedNodes(ModelSection):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.sections.kinds import Fault
 
-__all__ = ["GpuPrice", "Power", "PowerConfig", "PowerPrice", "Workload"]
-
 
 @dataclass(frozen=True)
 class Workload:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.sections.kinds import Fault
 
-__all__ = ["Accumulation", "GpuMemory", "Interference", "Online", "SliceProfile", "Slices"]
-
 
 @dataclass(frozen=True)
 class Interference(ModelSection):

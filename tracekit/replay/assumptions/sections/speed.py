@@ -14,21 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.sections.kinds import Fault
 
-__all__ = [
-    "Application",
-    "Applications",
-    "Cpu",
-    "CpuCurve",
-    "Elastic",
-    "Locality",
-    "Servers",
-    "Split",
-    "Spread",
-    "Stages",
-    "TypeSpeed",
-    "Work",
-]
-
 
 @dataclass(frozen=True)
 class Work(ModelSection):
