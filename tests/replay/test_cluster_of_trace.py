@@ -13,7 +13,7 @@ from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
 from tracekit.manifest import Capability
 from tracekit.replay.api import scenario_of
-from tracekit.replay.clusters.nodes import cluster_under, shares_of
+from tracekit.replay.clusters.cluster import cluster_under, shares_of
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.workload.from_trace import jobs_of_trace
 

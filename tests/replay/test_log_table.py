@@ -10,7 +10,7 @@ import pytest
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.results.log_table import log_table
+from tracekit.replay.results.tables import log_table
 from tracekit.replay.run_policies import EngineSpeed, run_policies
 from tracekit.replay.scenario import Scenario
 

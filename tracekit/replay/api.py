@@ -11,8 +11,8 @@ from tracekit.errors import UsageError
 from tracekit.notebook import Brief
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
-from tracekit.replay.failing import failing
 from tracekit.replay.native import kernel
+from tracekit.replay.outages.asked import failing
 from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table

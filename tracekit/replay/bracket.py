@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.errors import UsageError
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.effects import support_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.scenario import Scenario
@@ -46,7 +46,13 @@ def points(models: Models, ids: Collection[str]) -> list[Point]:
     """
     sections = {models.ids[id_] for id_ in ids}
     shared = list(_shared(models)) if {"interference", "memory"} & sections else []
-    tried = [point for section, vary in _ALONE.items() if section in sections for point in vary(models)]
+    tried = [
+        Point(f"{word}={text}", replace(models, **{name: replace(section, **{key: value})}))
+        for name, (key, word, values) in _ALONE.items()
+        if name in sections
+        for section in [getattr(models, name)]
+        for text, value in values(section).items()
+    ]
     alone = [point for point in tried if point.models != models]
     return [*shared, *([Point("as assumed", models), *alone] if alone else [])]
 
@@ -60,51 +66,21 @@ def _shared(models: Models) -> Iterator[Point]:
         yield Point(f"c={c:g} m={m:g}", replace(models, interference=interference, memory=memory))
 
 
-def _utilization(models: Models) -> Iterator[Point]:
-    for u in models.interference.utilization_sweep:
-        yield Point(f"u={u:g}", replace(models, interference=replace(models.interference, utilization=u)))
+def _numbers(values: Iterable[float]) -> dict[str, Any]:
+    return {f"{value:g}": value for value in values}
 
 
-def _spread(models: Models) -> Iterator[Point]:
-    for name, level in models.spread.levels.items():
-        yield Point(f"spread={level:g}", replace(models, spread=replace(models.spread, level=name)))
-
-
-def _elastic(models: Models) -> Iterator[Point]:
-    for sigma in models.elastic.sigma_sweep:
-        yield Point(f"sigma={sigma:g}", replace(models, elastic=replace(models.elastic, sigma=sigma)))
-
-
-def _lost_work(models: Models) -> Iterator[Point]:
-    for lost in models.overhead.lost_work_sweep_s:
-        yield Point(f"lost_work_s={lost:g}", replace(models, overhead=replace(models.overhead, lost_work_s=lost)))
-
-
-def _links(models: Models) -> Iterator[Point]:
-    for name in models.links.levels:
-        yield Point(f"links={name}", replace(models, links=replace(models.links, level=name)))
-
-
-def _contention(models: Models) -> Iterator[Point]:
-    for sharing in ("always", "duty"):
-        yield Point(f"sharing={sharing}", replace(models, contention=replace(models.contention, sharing=sharing)))
-
-
-def _wake(models: Models) -> Iterator[Point]:
-    for wake in models.switching.wake_sweep_s:
-        yield Point(f"wake_s={wake:g}", replace(models, switching=replace(models.switching, wake_s=wake)))
-
-
-_ALONE: dict[str, Callable[[Models], Iterator[Point]]] = {
-    "interference": _utilization,
-    "spread": _spread,
-    "elastic": _elastic,
-    "overhead": _lost_work,
-    "links": _links,
-    "contention": _contention,
-    "switching": _wake,
+_ALONE: dict[str, tuple[str, str, Callable[[Any], Mapping[str, Any]]]] = {
+    "interference": ("utilization", "u", lambda section: _numbers(section.utilization_sweep)),
+    "spread": ("level", "spread", lambda section: {f"{number:g}": name for name, number in section.levels.items()}),
+    "elastic": ("sigma", "sigma", lambda section: _numbers(section.sigma_sweep)),
+    "overhead": ("lost_work_s", "lost_work_s", lambda section: _numbers(section.lost_work_sweep_s)),
+    "links": ("level", "links", lambda section: {name: name for name in section.levels}),
+    "contention": ("sharing", "sharing", lambda _: {name: name for name in ("always", "duty")}),
+    "switching": ("wake_s", "wake_s", lambda section: _numbers(section.wake_sweep_s)),
 }
-"""How to vary each assumption that is varied alone, by its section in models.toml."""
+"""How to vary each assumption that is varied alone, by its section in models.toml: the key, its name in labels, and the
+values to try by their text in labels."""
 
 
 @dataclass(frozen=True)

@@ -129,3 +129,48 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.submit_ms)
+
+
+# The size classes of jobs, as in the view queries/views/job_classes.sql, for arrays.
+
+GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
+"""The classes in order; a class includes its upper limit, so 4.5 GPUs are in '5-8'."""
+
+
+def gpus_of(jobs: Jobs) -> NDArray[np.int64]:
+    """Return the total request of each job [milli-GPU], shape (n,)."""
+    return jobs.devices.astype(np.int64) * jobs.milli
+
+
+def gpu_class(milli: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return the index in `GPU_CLASSES` for requests in milli-GPUs, shape (n,)."""
+    # A limit belongs to the class below it, except 1 GPU, which has its own class.
+    return np.searchsorted(np.array([0, 999, 1000, 4000, 8000]), milli).astype(np.int8)
+
+
+# Waits and completion times of the jobs of a replay, as the log recorded them.
+
+RECORDED = "recorded"
+"""Name of the log's own schedule in comparisons."""
+TWIN = "twin"
+"""Name of the replay that best reproduces the log."""
+
+
+@dataclass(frozen=True)
+class RecordedTimes:
+    """When jobs started and ended in the log, in the order of `Jobs` (n,)."""
+
+    queue_ms: NDArray[np.int64]
+    """First start minus submission [ms]; -1 if unknown."""
+    jct_ms: NDArray[np.int64]
+    """Last end minus submission [ms]; -1 if unknown, also if the start is unknown."""
+
+
+def recorded_times(jobs: Jobs) -> RecordedTimes:
+    """Return the recorded times of the jobs of a replay; times in the wrong order become unknown."""
+    started = (jobs.recorded_start_ms >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
+    ended = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
+    return RecordedTimes(
+        np.where(started, jobs.recorded_start_ms - jobs.submit_ms, -1),
+        np.where(ended, jobs.recorded_end_ms - jobs.submit_ms, -1),
+    )

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tracekit.replay.native import compiled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -90,7 +92,5 @@ def most_urgent(
 
 def engine_key(key: Key) -> Any:
     """Return what the engine calls: the compiled version of a key of this module, or the function itself."""
-    from tracekit.replay.kernel import KEYS, PythonKey
-
-    compiled = KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None
-    return compiled() if compiled else PythonKey(key)
+    own = compiled.KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None
+    return own() if own else compiled.PythonKey(key)

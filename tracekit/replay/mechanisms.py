@@ -8,18 +8,17 @@ its own package. Your own mechanism works as well: any class with a method `prep
 from __future__ import annotations
 
 from tracekit.replay.backfilling.mechanism import Backfill
-from tracekit.replay.capping.mechanism import PowerCap
 from tracekit.replay.cells.mechanism import Cells
 from tracekit.replay.engine.ordered import Ordered
-from tracekit.replay.engine.setting import Mechanism
+from tracekit.replay.engine.run import Mechanism
 from tracekit.replay.fractions.mechanism import Fractional
-from tracekit.replay.planning.mechanism import ClockPower, Planner
-from tracekit.replay.planning.plan import Plan
+from tracekit.replay.planning.mechanism import ClockPower, Plan, Planner
 from tracekit.replay.planning.view import View
+from tracekit.replay.power.capping import PowerCap
+from tracekit.replay.power.switching import Switching
 from tracekit.replay.quotas.mechanism import Tenants
 from tracekit.replay.recording.mechanism import RecordedSchedule
 from tracekit.replay.sharing.mechanism import Sharing
-from tracekit.replay.switching.mechanism import Switching
 
 __all__ = [
     "Backfill",

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import EngineMissingError
 
@@ -45,3 +45,16 @@ def _missing() -> EngineMissingError:
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     hint = f"install Python's headers (Debian, Ubuntu: apt install {package}), then {_AGAIN}"
     return EngineMissingError(f"{what}, because Python.h is missing", hint=hint)
+
+
+class _Compiled:
+    """The extension module as an object that loads it when something of it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(kernel(), name)
+        setattr(self, name, value)
+        return value
+
+
+compiled = _Compiled()
+"""The compiled functions and constants, for modules that are imported without using them."""

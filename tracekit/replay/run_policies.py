@@ -11,13 +11,12 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
+from tracekit.replay.jobs import TWIN
 from tracekit.replay.panels import meant_by
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.effects import beside_record
-from tracekit.replay.results.log_table import log_table
-from tracekit.replay.results.recorded_times import TWIN
-from tracekit.replay.results.tables import write_files
+from tracekit.replay.results.tables import log_table, write_files
 from tracekit.spreadsheets import csv_safe
 from tracekit.text import percent
 

@@ -12,13 +12,11 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, used_assumptions
 from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
-from tracekit.replay.clusters.cluster import Cluster
-from tracekit.replay.clusters.nodes import cluster_under
-from tracekit.replay.engine.placement import RULES
+from tracekit.replay.clusters.cluster import Cluster, cluster_under
+from tracekit.replay.engine.build import RULES
 from tracekit.replay.mechanisms import Planner
 from tracekit.replay.native import kernel
-from tracekit.replay.outages.checkpoints import checkpoints_for
-from tracekit.replay.outages.texts import CheckpointsAsked
+from tracekit.replay.outages.asked import CheckpointsAsked, checkpoints_for
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
 from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption

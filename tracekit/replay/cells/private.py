@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.cluster import Cluster
-from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.clusters.cluster import Cluster, shares_of
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,12 +52,10 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
     UsageError
         A node has more GPUs than blocks can divide.
     """
-    from tracekit.replay.kernel import MOST_GPUS
-
-    if cluster.gpus.max(initial=0) > MOST_GPUS:
+    if cluster.gpus.max(initial=0) > compiled.MOST_GPUS:
         node = int(np.argmax(cluster.gpus))
         raise UsageError(
-            f"node {cluster.node_id[node]} has {cluster.gpus[node]} GPUs; cells divide at most {MOST_GPUS}"
+            f"node {cluster.node_id[node]} has {cluster.gpus[node]} GPUs; cells divide at most {compiled.MOST_GPUS}"
         )
     nobody = max(cluster.total_gpus - int(quota.sum()), 0)
     left = shares_of(np.append(quota, nobody), cluster.total_gpus) if cluster.total_gpus else np.append(quota, 0)

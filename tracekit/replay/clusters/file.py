@@ -30,7 +30,7 @@ import numpy as np
 
 from tracekit.decode import Range
 from tracekit.errors import nearest
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import naive_utc
 from tracekit.toml_text import TomlText
 

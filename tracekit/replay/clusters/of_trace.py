@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.node_events import milliseconds_after_origin, with_absences
-from tracekit.replay.clusters.nodes import (
+from tracekit.replay.clusters.cluster import (
     Node,
     QuotaTable,
     check_factor,
@@ -20,11 +20,12 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,14 +34,11 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# What a log without a node list shows of its cluster: GPUs allocated at one time, and GPUs per node.
-
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tracekit.trace import Trace
-
     Longs = NDArray[np.int64]
+
+
+# What a log without a node list shows of its cluster: GPUs allocated at one time, and GPUs per node.
 
 
 class HeldGpus:
@@ -481,3 +479,87 @@ def _with_quotas(
         quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
         origin += "; quotas estimated: 95th percentile over time of each VC's GPUs, rescaled to the GPUs of the cluster"
     return make_cluster(nodes, quotas, origin)
+
+
+# When the nodes of a Trace are away, according to its table node_events.
+
+AWAY = ("down", "drained", "maintenance")
+"""States in which a node takes no new jobs; a degraded node still does."""
+
+NO_END = 1 << 62
+"""End of an absence whose end is unknown [ms]."""
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -> NDArray[np.int64]:
+    """Return times after the origin of the jobs [ms], compressed by the factor `load` of the replay."""
+    origin = naive_utc(jobs.origin) - _EPOCH
+    micros = times.cast(pl.Int64).to_numpy() - origin // dt.timedelta(microseconds=1)
+    return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+
+
+def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
+    """Return the nodes, away during their events in the Trace and available otherwise.
+
+    Overlapping or adjacent events of one node count as one; an event without an end lasts forever. Events of other
+    nodes, and events in which a node works, have no effect.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Nodes without changes.
+    trace : Trace
+    jobs : Jobs
+        Node times count from the origin of these jobs.
+    load : float
+        Factor by which the jobs' submissions are compressed in time.
+    """
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for name, begin, end, _ in absences(trace, jobs, load).iter_rows():
+        spans.setdefault(name, []).append((begin, end))
+    return [_away(node, joined(spans[node.name])) if node.name in spans else node for node in nodes]
+
+
+def _away(node: Node, spans: list[tuple[int, int]]) -> Node:
+    """Return a node that is away in the given spans [ms]; a span that ends before the origin has no effect."""
+    held = [(begin, end) for begin, end in spans if end > 0]
+    changes = [(begin, False) for begin, _ in held if begin > 0] + [(end, True) for _, end in held if end < NO_END]
+    return replace(node, absent=any(begin <= 0 for begin, _ in held), changes=tuple(sorted(changes)))
+
+
+def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
+    """Return when nodes are away, according to node_events: node_id, since, until [ms], kills; by node and time.
+
+    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop: they do if it is down, but
+    not if it is drained or in maintenance. An event that ends before it begins is ignored.
+    """
+    columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
+    if not trace.has("node_events"):
+        return pl.DataFrame(schema=columns)
+    events = (
+        trace.scan("node_events")
+        .filter(pl.col("state").is_in(AWAY))
+        .select("node_id", "start_time", "end_time", kills=pl.col("state") == "down")
+        .drop_nulls(["node_id", "start_time"])
+        .sort("node_id", "start_time", "end_time", "kills", nulls_last=True)
+        .collect()
+    )
+    since = milliseconds_after_origin(events["start_time"], jobs, load)
+    ended = events["end_time"].is_not_null().to_numpy()
+    until = milliseconds_after_origin(events["end_time"].fill_null(events["start_time"]), jobs, load)
+    found = events.select(
+        "node_id", since=pl.Series(since), until=pl.Series(np.where(ended, until, NO_END)), kills="kills"
+    )
+    return found.filter(pl.col("until") > pl.col("since"))
+
+
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, with those that overlap or touch as one."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > begin:
+            found.append((begin, end))
+    return found

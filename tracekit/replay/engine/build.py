@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay import kernel
-from tracekit.replay.engine.placement import RULES
-from tracekit.replay.engine.state import EngineState, struct_dtype
-from tracekit.replay.kernel import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, NONE
+from tracekit.replay.engine.state import NONE, EngineState, struct_dtype
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,15 +16,24 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.ordered import Ordered
-    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.run import Setting
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.outages.asked import Checkpoints
+
+
+RULES = {
+    "consolidate": "BEST_FIT",
+    "best-fit": "BEST_FIT",
+    "worst-fit": "WORST_FIT",
+    "spread": "WORST_FIT",
+    "first-fit": "FIRST_FIT",
+    "buddy": "BUDDY",
+}
+"""Names of the placement rules, with the constant for each in the kernel."""
 
 
 SAMPLES = 2048
 """Largest number of rows in a timeline; a full table keeps every second row."""
-
-_DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
 def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
@@ -61,7 +68,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     table = np.zeros(len(jobs), struct_dtype("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
-    kernel.fill_jobs(
+    compiled.fill_jobs(
         table, jobs.arrival_ms, jobs.work_ms, jobs.devices, class_of, estimate, value, never.view(np.uint8)
     )
     changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
@@ -71,15 +78,15 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
-    g["rule"], g["blocks"] = getattr(kernel, RULES[rule]), buddy
-    g["preemptive"], g["drift"] = order.preemptive, _DRIFTS[order.drift]
+    g["rule"], g["blocks"] = getattr(compiled, RULES[rule]), buddy
+    g["preemptive"], g["drift"] = order.preemptive, getattr(compiled, f"DRIFT_{order.drift.upper()}")
     g["relax_ms"], g["age_cap"] = order.relax_after_ms, order.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(order.thresholds), order.stall, NONE
     g["interval"] = order.interval_ms
     g["promote"], g["speed"], g["lacking"] = order.promote_ppm, 1_000_000, 1
     if setting.checkpoints is not None:
         _let_save(table, g, setting.checkpoints, by_count=order.fit == "count")
-    g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != DRIFT_ANY
+    g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != compiled.DRIFT_ANY
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)
     held = cluster.total_gpus
@@ -154,11 +161,11 @@ def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:
             f"the placement 'buddy' does not work with a policy of the kind {kind}",
             hint="use it with fifo, sjf, ssf, qssf, srtf, srsf, las or gittins, or choose another placement",
         )
-    wide = np.flatnonzero(cluster.gpus > kernel.MOST_GPUS)
+    wide = np.flatnonzero(cluster.gpus > compiled.MOST_GPUS)
     if len(wide):
         raise UsageError(
             f"node {cluster.node_id[wide[0]]} has {cluster.gpus[wide[0]]} GPUs; the placement 'buddy' divides nodes of "
-            f"at most {kernel.MOST_GPUS}",
+            f"at most {compiled.MOST_GPUS}",
             hint="choose another placement",
         )
 
@@ -281,6 +288,6 @@ def _index(
 
 def open_nodes(state: EngineState, cluster: Cluster) -> Any:
     """Let the nodes join that are available from the beginning; return the state for compiled functions."""
-    compiled = kernel.State(state)
-    kernel.open_nodes(compiled, cluster.absent)
-    return compiled
+    arrays = compiled.State(state)
+    compiled.open_nodes(arrays, cluster.absent)
+    return arrays

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tracekit.replay.engine.setting import prepared_by
+from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.run import Run
+from tracekit.replay.keys import engine_key
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.setting import Run, Setting
+    from tracekit.replay.engine.run import Setting
     from tracekit.replay.keys import Key
 
 
@@ -65,5 +69,7 @@ class Ordered:
     """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run of jobs in this order (see ordered.pxi)."""
-        return prepared_by("engine.run_ordered", self, setting)
+        """Return a run of jobs in the order of a mechanism (see ordered.pxi)."""
+        state = build(setting, self)
+        arrays = open_nodes(state, setting.cluster)
+        return Run(state, partial(compiled.run_ordered, arrays, engine_key(self.key), self.preemptive))

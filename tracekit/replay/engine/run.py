@@ -1,15 +1,14 @@
-"""Run one policy's mechanism over jobs and a cluster."""
+"""Run a policy's mechanism over jobs and a cluster; the interface between mechanisms and the engine."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tracekit.replay.engine.setting import Setting
-from tracekit.replay.kernel import DONE, FUTURE
+from tracekit.replay.native import compiled
 from tracekit.replay.outcome import Losses, Outcome, Timeline
 
 if TYPE_CHECKING:
@@ -19,11 +18,63 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.setting import Mechanism
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.outages.asked import Checkpoints
     from tracekit.trace import Trace
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to replay, independent of the policy."""
+
+    jobs: Jobs
+    """The jobs to run."""
+    cluster: Cluster
+    """The cluster to run them on."""
+    assignment: Assignment
+    """Which nodes each job accepts."""
+    name: str = "policy"
+    """Name of the policy, for errors."""
+    rule: str = "consolidate"
+    """A placement of `placement.RULES`."""
+    spread: NDArray[np.int32] | None = None
+    """Speed of a gang on k nodes if k0 nodes would do (k0, k) [ppm]; None means 1,000,000 everywhere."""
+    trace: Trace | None = None
+    """Where the jobs come from, for mechanisms that read further tables."""
+    checkpoints: Checkpoints | None = None
+    """How jobs save their work if nodes fail; None if no node fails."""
+    log_rows: int = 0
+    """Number of rows for the event log; 0 keeps no log."""
+
+
+def unchanged(outcome: Outcome) -> Outcome:
+    """Return an outcome as it is."""
+    return outcome
+
+
+class Run(NamedTuple):
+    """A run before its first instant."""
+
+    state: EngineState
+    """The engine's arrays; after the run they hold the outcome."""
+    step: Callable[[int], bool]
+    """Runs at most the given number of instants, at least one, and returns whether any are left."""
+    complete: Callable[[Outcome], Outcome] = unchanged
+    """Adds what only this mechanism records to the outcome."""
+    unit: int = 1000
+    """Unit in which the state counts GPUs [milli-GPU]."""
+
+
+class Mechanism(Protocol):
+    """The part that carries out a policy."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run: the state, the mechanism's own arrays, and the function that steps through the instants.
+
+        It may be called again for the same run, with more room for the log, and must then return the same run.
+        """
+        ...
 
 
 _INSTANTS = 100_000
@@ -95,7 +146,7 @@ def _losses(s: EngineState) -> Losses:
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
     """Return the outcome from the state; the state counts GPUs in units of `unit` milli-GPUs."""
     g, jobs = s.g[0], s.jobs
-    done = jobs["status"] == DONE
+    done = jobs["status"] == compiled.DONE
     samples = s.samples[: g["samples"]]
     return Outcome(
         first_start_ms=jobs["first"].copy(),
@@ -105,7 +156,7 @@ def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
         preemptions=jobs["preemptions"].copy(),
         migrations=jobs["migrations"].copy(),
         nodes_spanned=np.zeros(len(jobs), np.int32) if g["by_count"] else jobs["nodes"].copy(),
-        unschedulable=~done & (jobs["status"] != FUTURE),
+        unschedulable=~done & (jobs["status"] != compiled.FUTURE),
         held_milli_ms=jobs["attained"] * unit,
         timeline=Timeline(
             time_ms=samples["time"].copy(),

@@ -132,10 +132,10 @@ cdef struct Globals:
 
 
 cdef class Arrays:
-    """Makes each array of a named tuple a typed attribute."""
+    """Makes each array a typed attribute; the arrays may also be given as one named tuple."""
 
-    def __init__(self, arrays):
-        for name, array in arrays._asdict().items():
+    def __init__(self, together=None, **arrays):
+        for name, array in (arrays if together is None else together._asdict()).items():
             setattr(self, name, array)
 
 

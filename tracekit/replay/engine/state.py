@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NONE = -1
+"""No node, no job, or the end of a linked list; as in state.pxi."""
+
+
 @cache
 def struct_dtype(name: str) -> np.dtype[np.void]:
     """Return the NumPy dtype of a struct of the kernel, such as 'Job'."""

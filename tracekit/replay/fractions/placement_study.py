@@ -12,10 +12,9 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError, nearest
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
-from tracekit.replay import kernel
 from tracekit.replay.fractions.supply import RULES, WHOLE, fractions
 from tracekit.replay.fractions.tasks import expected_workload, supply_of, tasks_of_jobs
-from tracekit.replay.kernel import WEIGHT
+from tracekit.replay.native import compiled
 from tracekit.replay.part import busiest_cluster
 from tracekit.replay.scenario import cluster_for
 from tracekit.replay.workload.every_task import every_task
@@ -89,9 +88,9 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
         rank=random.permutation(len(nodes)),
     )
     left, wasted = np.zeros(len(order), dtype=np.int64), np.zeros(len(order), dtype=np.int64)
-    kernel.inflate_arrive(kernel.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
+    compiled.inflate_arrive(compiled.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
     requested = _requested(tasks)[order]
-    return by_percent(np.cumsum(requested), left, wasted / int(state.totals[WEIGHT]), capacity)
+    return by_percent(np.cumsum(requested), left, wasted / int(state.totals[compiled.WEIGHT]), capacity)
 
 
 def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay import kernel
 from tracekit.replay.engine.state import struct_dtype
-from tracekit.replay.kernel import CPU_SCALE, GPU_SCALE, MILLI_LEFT, WEIGHT
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,10 +104,10 @@ def fractions(
     nodes["changed"] = -1
     rows = max(1, min(len(tasks.shapes), _CELLS // max(1, len(nodes))))
     totals = np.zeros(6, dtype=np.int64)
-    totals[MILLI_LEFT] = gpus.sum() * WHOLE
-    totals[CPU_SCALE] = max(1, int(supply.cpu_milli.max(initial=1)))
-    totals[GPU_SCALE] = most * WHOLE
-    totals[WEIGHT] = expected.shapes["weight"].sum()
+    totals[compiled.MILLI_LEFT] = gpus.sum() * WHOLE
+    totals[compiled.CPU_SCALE] = max(1, int(supply.cpu_milli.max(initial=1)))
+    totals[compiled.GPU_SCALE] = most * WHOLE
+    totals[compiled.WEIGHT] = expected.shapes["weight"].sum()
     sets = list(dict.fromkeys([*tasks.model_sets, *expected.model_sets]))
     expected_shapes = expected.shapes.copy()
     expected_shapes["models"] = [sets.index(expected.model_sets[index]) for index in expected_shapes["models"]]
@@ -128,7 +127,7 @@ def fractions(
         random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),
         scratch=np.zeros(most, dtype=np.int32),
     )
-    kernel.measure(kernel.Fractions(state))
+    compiled.measure(compiled.Fractions(state))
     return state
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.nodes import shares_of
-from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.clusters.cluster import shares_of
+from tracekit.replay.clusters.of_trace import NO_END, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -250,17 +250,7 @@ def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
     rows = zip(outages.node.tolist(), outages.since_ms.tolist(), outages.until_ms.tolist(), strict=True)
     for node, begin, end in rows:
         spans[node].append((begin, end))
-    return [_joined(one) for one in spans]
-
-
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > begin:
-            found.append((begin, end))
-    return found
+    return [joined(one) for one in spans]
 
 
 class _Reserve:

@@ -19,7 +19,6 @@ from tracekit.errors import UsageError
 
 _ONE_BY_ONE = 4_096
 """Number of segments whose survival is summed one by one; the remaining sum is an integral with two corrections."""
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _LEAST_SHAPE = 0.01
 """Smallest shape; below it the mean of a Weibull distribution is over 1e157 times its scale."""
 _GRID = 240
@@ -255,6 +254,8 @@ def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s
     UsageError
         A time is negative, the shape is below 0.01, the scale is not above 0, or a value is not finite.
     """
+    from scipy import optimize
+
     _check_weibull(shape, scale_s)
     _check_time("cost", cost_s)
     _check_time("restart", restart_s)
@@ -269,19 +270,8 @@ def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s
     values = [loss(x) for x in grid]
     best = min(range(_GRID), key=values.__getitem__)
     a, b = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-    # Golden section: near a smooth minimum, rounding leaves about half of the digits.
-    c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-    at_c, at_d = loss(c), loss(d)
-    while b - a > 1e-8:
-        if at_c <= at_d:
-            b, d, at_d = d, c, at_c
-            c = b - _GOLDEN * (b - a)
-            at_c = loss(c)
-        else:
-            a, c, at_c = c, d, at_d
-            d = a + _GOLDEN * (b - a)
-            at_d = loss(d)
-    return math.exp((a + b) / 2)
+    # Near a smooth minimum, rounding leaves about half of the digits.
+    return math.exp(optimize.minimize_scalar(loss, bounds=(a, b), method="bounded", options={"xatol": 1e-8}).x)
 
 
 def _survivals(first_s: float, step_s: float, shape: float, scale_s: float) -> float:

@@ -7,28 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.kernel import (
-    BESIDE_SIZE,
-    BESIDE_UNKNOWN,
-    CROWDED,
-    GROUP_UNKNOWN,
-    MODELS_MIXED,
-    NAMED_TWICE,
-    NO_ROOM,
-    NO_SPEED,
-    NOT_ACCEPTED,
-    NOT_ACTIVE,
-    TOO_FAR,
-    rows_sound,
-)
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.planning.mechanism import Planner
-    from tracekit.replay.planning.plan import Plan
+    from tracekit.replay.planning.mechanism import Plan, Planner
 
 
 HINT = "fix the policy"
@@ -114,7 +100,7 @@ class PlanReader:
         if plan.optional:
             optional = (self._places[:count] >= count - plan.optional).view(np.uint8)
         rows = self._rows(plan)
-        sound = rows is None or rows_sound(rows, self._sizes, jobs, gpus, beside)
+        sound = rows is None or compiled.rows_sound(rows, self._sizes, jobs, gpus, beside)
         if rows is not None and not sound:
             self._check_places(rows, count)
         if len(self.state.domains) > 1:
@@ -202,25 +188,25 @@ class PlanReader:
     def fault(self, wrong: int, plan: PlanArrays) -> UsageError:
         """Return the exception for an error that apply_plan.pxi found."""
         at = int(self.state.g["culprit"][0])
-        if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
+        if wrong in {compiled.NOT_ACCEPTED, compiled.MODELS_MIXED, compiled.NO_ROOM} and plan.rows is not None:
             place, node, gpus, gpu = (int(value) for value in plan.rows[at])
             what = f"named node {self.node_id[node]}, which the job may not use"
-            if wrong == MODELS_MIXED:
+            if wrong == compiled.MODELS_MIXED:
                 what = "named nodes of several GPU models"
-            elif wrong == NO_ROOM:
+            elif wrong == compiled.NO_ROOM:
                 what = self._no_room(node, gpus, gpu)
             return self._of_job(what, plan, place)
         beside = -1 if plan.beside is None else int(plan.beside[at])
         other = f"job {self.job_id[beside]}" if 0 <= beside < len(self.job_id) else f"the job at {beside}"
         what = {
-            NOT_ACTIVE: "planned a job that is neither waiting nor running",
-            NAMED_TWICE: "named a job twice in a plan",
-            NO_SPEED: f"gave a speed of {plan.rates[at]} ppm",
-            GROUP_UNKNOWN: f"requested the group of nodes {plan.groups[at]}, which is not in the job's domain",
-            BESIDE_UNKNOWN: f"put a job next to {other}, which is neither planned alone before it nor kept",
-            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs next to {other}, which has a different number",
-            CROWDED: f"put a job next to {other}, whose GPUs already have {self.planner.share} jobs",
-            TOO_FAR: f"put a job next to {other}, whose nodes it may not use",
+            compiled.NOT_ACTIVE: "planned a job that is neither waiting nor running",
+            compiled.NAMED_TWICE: "named a job twice in a plan",
+            compiled.NO_SPEED: f"gave a speed of {plan.rates[at]} ppm",
+            compiled.GROUP_UNKNOWN: f"requested the group of nodes {plan.groups[at]}, which is not in the job's domain",
+            compiled.BESIDE_UNKNOWN: f"put a job next to {other}, which is neither planned alone before it nor kept",
+            compiled.BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs next to {other}, which has a different number",
+            compiled.CROWDED: f"put a job next to {other}, whose GPUs already have {self.planner.share} jobs",
+            compiled.TOO_FAR: f"put a job next to {other}, whose nodes it may not use",
         }.get(wrong, f"requested more GPUs than the cluster has, or fewer than 0 ({plan.gpus[at]})")
         return self._of_job(what, plan, at)
 

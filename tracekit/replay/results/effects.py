@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.replay.jobs import RECORDED, RecordedTimes, recorded_times
 from tracekit.replay.results.comparison import completed_by_both
-from tracekit.replay.results.recorded_times import RECORDED, RecordedTimes, recorded_times
 from tracekit.replay.results.summary import recorded_figures
 
 if TYPE_CHECKING:
@@ -206,19 +206,8 @@ def beside_record(
             replace(one, reason=why if one.recorded_jobs else NO_RECORD)
             for one, why in zip(found, reasons, strict=True)
         ]
-    rows = [
-        (
-            s.recorded_jobs,
-            s.recorded_queue_s,
-            s.recorded_jct_s,
-            s.baseline_queue_s,
-            s.policy_queue_s,
-            s.supported,
-            s.reason,
-        )
-        for s in found
-    ]
-    support = pl.DataFrame(rows, schema=_SUPPORT, orient="row")
+    rows = [{**vars(s), "effect_told": s.supported, "effect_reason": s.reason} for s in found]
+    support = pl.DataFrame(rows, schema=_SUPPORT)
     table = pl.concat([compared, support], how="horizontal").with_columns(
         pl.when("effect_told").then(pl.col(name)).alias(name) for name in compared.columns if _is_effect(name)
     )

@@ -14,8 +14,8 @@ from tracekit.text import percent
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.costs import PowerPrices
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.prices import PowerPrices
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome

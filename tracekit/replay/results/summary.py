@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.jobs import naive_utc
-from tracekit.replay.results.recorded_times import recorded_times
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of, naive_utc, recorded_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.jobs import Jobs, LeftOut, naive_utc
-from tracekit.replay.workload.selection import MOST_GPUS, request_sizes
-from tracekit.replay.workload.trace_rows import column, index_in, scaled_column
+from tracekit.replay.workload.from_trace import MOST_GPUS, column, index_in, request_sizes, scaled_column
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace

@@ -1,32 +1,107 @@
-"""The arrays of a run whose nodes are switched (see switched.pxi), and the energy that it used."""
+"""Idle nodes that are switched off, and on again when jobs wait."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay import kernel
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.build import build, open_nodes
-from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import struct_dtype
-from tracekit.replay.kernel import NONE
+from tracekit.replay.engine.run import Run
+from tracekit.replay.engine.state import NONE, struct_dtype
 from tracekit.replay.keys import engine_key
+from tracekit.replay.native import compiled
 from tracekit.replay.results.energy import KWH_MW_MS, idle_cost, idle_energy_kwh
 from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.costs import PowerPrices
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.run import Setting
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.outcome import Outcome
-    from tracekit.replay.switching.mechanism import Switching
+
+
+@dataclass(frozen=True)
+class Switching:
+    """Runs jobs in an order, on nodes that are switched off when idle and switched on again when jobs wait.
+
+    Nodes of one domain and GPU model form a pool; each pool decides separately.
+    """
+
+    order: Ordered
+    """The order of the jobs; it must not evict, and it must place jobs on nodes."""
+    off_after_ms: int
+    """Time for which a node must be completely idle before it may be switched off [ms]; 2^62 means never."""
+    wake_ms: int
+    """Time from the decision to switch a node on until jobs may start there, at least 1 [ms]."""
+    reserve_nodes: int
+    """Number of completely idle nodes of each pool that stay on."""
+    reserve_gpus: int
+    """Number of free GPUs of each pool that stay on."""
+    idle_mw: NDArray[np.int64]
+    """Power of all GPUs of each node while it is on without a job [mW] (N,)."""
+    off_mw: NDArray[np.int64]
+    """Power of each node while it is off [mW] (N,)."""
+    on_top_mw: NDArray[np.int64]
+    """Additional power of a GPU with a job on it, by job [mW] (n,)."""
+    prices: PowerPrices
+    """Prices of energy."""
+    held_ms: NDArray[np.int64] | None = None
+    """Time that the policy makes each job wait after its submission [ms] (n,); None if it delays no job."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run of jobs in an order, on nodes that are switched.
+
+        Raises
+        ------
+        UsageError
+            The order evicts, or jobs are placed by count.
+        """
+        if self.order.preemptive or self.order.fit != "place":
+            raise UsageError(
+                f"the policy {setting.name}: nodes can be switched off only if jobs have places and the policy does "
+                "not evict jobs"
+            )
+        places = None
+        order = self.order
+        if self.held_ms is not None:
+            jobs, places = setting.jobs.held_back(self.held_ms)
+            setting = replace(setting, jobs=jobs, assignment=assign(jobs, setting.cluster))
+            if order.estimate_ms is not None:
+                order = replace(order, estimate_ms=order.estimate_ms[places])
+        state = build(setting, order)
+        cluster = setting.cluster
+        # One more change per node: its pending switch.
+        changes = np.concatenate([state.changes, np.zeros(cluster.nodes, state.changes.dtype)])
+        state = state._replace(changes=changes)
+        arrays = open_nodes(state, cluster)
+        rule, pools = self._rule(), _pools(state)
+        unknown = np.full(cluster.nodes, NONE, np.int64)
+        switches = compiled.Switches(
+            m=rule,
+            pools=pools,
+            status=np.zeros(cluster.nodes, np.int8),
+            due=unknown,
+            idle_since=unknown.copy(),
+            price=np.array(self.prices.price, np.float64),
+        )
+        step = partial(compiled.run_switched, arrays, switches, engine_key(order.key))
+        return Run(state, step, partial(_complete, self, cluster, pools, places))
+
+    def _rule(self) -> NDArray[Any]:
+        m = np.zeros(1, struct_dtype("SwitchRow"))
+        m["off_after"], m["wake_ms"] = self.off_after_ms, self.wake_ms
+        m["reserve_nodes"], m["reserve_gpus"] = self.reserve_nodes, self.reserve_gpus
+        m["lead"], m["paid"] = self.prices.lead_ms, self.prices.paid(0)
+        return m
 
 
 _PER_JOB = (
@@ -42,60 +117,8 @@ _PER_JOB = (
 )
 
 
-class Switches(NamedTuple):
-    """The arrays that a run with switched nodes needs in addition to the engine's."""
-
-    m: NDArray[Any]
-    """The rule (1,)."""
-    pools: NDArray[Any]
-    """Nodes of one domain and model, and the integrals of what is off (P,)."""
-    status: NDArray[np.int8]
-    """Whether each node is on, about to leave, off or waking (N,)."""
-    due: NDArray[np.int64]
-    """Time of the node's last or next switch [ms], -1 if none (N,)."""
-    idle_since: NDArray[np.int64]
-    """Time since which the node is on and completely idle [ms], -1 if it is not (N,)."""
-    price: NDArray[np.float64]
-    """Price of each hour, repeating [per kWh] (L,)."""
-
-
-def prepare(rule: Switching, setting: Setting) -> Run:
-    """Return a run of jobs in an order, on nodes that are switched.
-
-    Raises
-    ------
-    UsageError
-        The order evicts, or jobs are placed by count.
-    """
-    if rule.order.preemptive or rule.order.fit != "place":
-        raise UsageError(
-            f"the policy {setting.name}: nodes can be switched off only if jobs have places and the policy does "
-            "not evict jobs"
-        )
-    places = None
-    order = rule.order
-    if rule.held_ms is not None:
-        jobs, places = setting.jobs.held_back(rule.held_ms)
-        setting = replace(setting, jobs=jobs, assignment=assign(jobs, setting.cluster))
-        if order.estimate_ms is not None:
-            order = replace(order, estimate_ms=order.estimate_ms[places])
-    state = build(setting, order)
-    cluster = setting.cluster
-    # One more change per node: its pending switch.
-    changes = np.concatenate([state.changes, np.zeros(cluster.nodes, state.changes.dtype)])
-    state = state._replace(changes=changes)
-    arrays = open_nodes(state, cluster)
-    found = _switches(state, rule)
-    step = partial(kernel.run_switched, arrays, kernel.Switches(found), engine_key(order.key))
-    return Run(state, step, partial(_complete, rule=rule, cluster=cluster, found=found, places=places))
-
-
-def _switches(state: EngineState, rule: Switching) -> Switches:
-    m = np.zeros(1, struct_dtype("SwitchRow"))
-    m["off_after"], m["wake_ms"] = rule.off_after_ms, rule.wake_ms
-    m["reserve_nodes"], m["reserve_gpus"] = rule.reserve_nodes, rule.reserve_gpus
-    m["lead"], m["paid"] = rule.prices.lead_ms, rule.prices.paid(0)
-    groups, nodes = state.groups, len(state.nodes)
+def _pools(state: EngineState) -> NDArray[Any]:
+    groups = state.groups
     # Groups are sorted by domain, then model.
     change = (np.diff(groups["domain"]) != 0) | (np.diff(groups["model"]) != 0)
     low = np.concatenate([[0], np.flatnonzero(change) + 1]) if len(groups) else np.zeros(0, np.int64)
@@ -105,18 +128,15 @@ def _switches(state: EngineState, rule: Switching) -> Switches:
     pools["node_low"], pools["node_high"] = groups["low"][low], groups["high"][high - 1]
     total = np.concatenate([[0], np.cumsum(state.nodes["gpus"])])
     pools["gpus"] = total[pools["node_high"]] - total[pools["node_low"]]
-    unknown = np.full(nodes, NONE, np.int64)
-    price = np.array(rule.prices.price, np.float64)
-    return Switches(m, pools, np.zeros(nodes, np.int8), unknown, unknown.copy(), price)
+    return pools
 
 
 def _complete(
-    outcome: Outcome, rule: Switching, cluster: Cluster, found: Switches, places: NDArray[np.int64] | None
+    rule: Switching, cluster: Cluster, pools: NDArray[Any], places: NDArray[np.int64] | None, outcome: Outcome
 ) -> Outcome:
     """Return the outcome with jobs in their own order, and with the energy of nodes that were off at times."""
     if places is not None:
         outcome = _in_order(outcome, places)
-    pools = found.pools
     there = replace(outcome, free_milli_ms=outcome.free_milli_ms + 1000 * int(pools["down_ms_at_end"].sum()))
     always_on = idle_energy_kwh(rule.idle_mw, cluster, there)
     # The nodes of a pool have one GPU model.

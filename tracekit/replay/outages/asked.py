@@ -1,12 +1,31 @@
-"""Text options of a replay with outages: where outages come from, and how jobs save their work."""
+"""Outages and checkpoints as the settings request them: the texts, each job's checkpoints, and the failing scenario."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
 
 from tracekit.errors import UsageError, nearest
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.outages.away import with_outages, without_absences
+from tracekit.replay.outages.failures import outages_for
+from tracekit.replay.outages.theory import daly_interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.scenario import Scenario
+    from tracekit.settings import ReplaySettings
+    from tracekit.trace import Trace
+
+
+# Text options of a replay with outages: where outages come from, and how jobs save their work.
 
 _KINDS = ("recorded", "model", "rate")
 _OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
@@ -131,3 +150,94 @@ def _number(text: str, name: str, where: str, hint: str, *, above: bool = False)
         least = "above 0" if above else "0 or more"
         raise UsageError(f"{name} must be a number {least}, not '{text[:40]}'", where=where, hint=hint)
     return value
+
+
+# How often each job of a replay saves its work, and what saving costs.
+
+_PPM = 1_000_000
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """When jobs save their work, in the engine's units.
+
+    A running job saves its work after every `period_ms` of running, not counting restarts and other overheads. The time
+    that checkpoints take is spread evenly: work proceeds at `progress_ppm` of its speed. At each checkpoint the job has
+    therefore done as much work as if it had worked for the interval and then stopped to save.
+    """
+
+    period_ms: NDArray[np.int64]
+    """Interval plus cost of a checkpoint, at least 1 [ms]; 2^62 for a job that saves nothing (n,)."""
+    progress_ppm: NDArray[np.int32]
+    """Share of the time spent on work, not on saving it [ppm] (n,)."""
+    restart_ms: int
+    """Time after an outage from getting GPUs again until work resumes [ms]."""
+
+
+def gang_nodes(jobs: Jobs, cluster: Cluster) -> NDArray[np.int64]:
+    """Return the smallest number of nodes that each job can run on (n,)."""
+    widest = max(int(cluster.gpus.max(initial=1)), 1)
+    return np.asarray((jobs.devices.astype(np.int64) + widest - 1) // widest)
+
+
+def checkpoints_for(asked: CheckpointsAsked, jobs: Jobs, cluster: Cluster, rate_per_ms: float) -> Checkpoints:
+    """Return the checkpoints of each job.
+
+    Parameters
+    ----------
+    rate_per_ms : float
+        Outages per node and millisecond; a job on n nodes fails n times as often if nodes fail independently.
+    """
+    n = len(jobs)
+    restart_ms = round(asked.restart_s * 1000)
+    if asked.interval_s == "none":
+        return Checkpoints(np.full(n, _NEVER), np.full(n, _PPM, np.int32), restart_ms)
+    if asked.interval_s == "daly":
+        nodes = gang_nodes(jobs, cluster)
+        interval = np.full(n, np.inf)
+        for count in np.unique(nodes).tolist() if rate_per_ms > 0 else []:
+            mean_s = 1 / (rate_per_ms * count) / 1000
+            interval[nodes == count] = max(daly_interval(asked.cost_s, mean_s), asked.cost_s)
+    else:
+        interval = np.full(n, float(asked.interval_s))
+    ever = np.isfinite(interval) & (interval < _NEVER / 4000)
+    whole = np.where(ever, interval, 1.0)
+    period = np.maximum(np.rint((whole + asked.cost_s) * 1000), 1).astype(np.int64)
+    progress = np.maximum(np.rint(_PPM * whole / (whole + asked.cost_s)), 1).astype(np.int32)
+    return Checkpoints(np.where(ever, period, _NEVER), np.where(ever, progress, _PPM).astype(np.int32), restart_ms)
+
+
+# Build a scenario whose nodes fail, as the settings request.
+
+
+def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
+    """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.
+
+    Sampled outages replace the outages that the log recorded.
+
+    Raises
+    ------
+    UsageError
+        The request cannot be parsed, or this log cannot provide it.
+    """
+    if settings.outages is None:
+        if settings.checkpoint is not None or settings.spares or settings.lend_spares:
+            raise UsageError("checkpoints and spares have no effect without outages", hint="add --outages recorded")
+        return scenario
+    if settings.outages == "recorded" and not settings.node_events:
+        raise UsageError(
+            "cannot be combined with --no-node-events", where="--no-node-events", hint="leave one of them out"
+        )
+    asked, saving, cluster = read_outages(settings.outages), read_checkpoints(settings.checkpoint), scenario.cluster
+    if trace.has("node_events"):
+        known = set(trace.scan("node_events").select(pl.col("node_id").unique()).collect()["node_id"])
+        cluster = without_absences(cluster, np.array([name in known for name in cluster.node_id]))
+    outages = outages_for(asked, trace, cluster, scenario.jobs, settings.load, settings.seed)
+    if settings.lend_spares and not settings.spares:
+        raise UsageError("needs spares to lend", where="--lend-spares", hint="add --spares N")
+    if settings.lend_spares and not (scenario.jobs.preemptible == 1).any():
+        raise UsageError("the log has no preemptible job", where="--lend-spares", hint="leave it out")
+    cluster = with_outages(cluster, outages, settings.spares, lend=settings.lend_spares)
+    assignment = assign(scenario.jobs, cluster)
+    return replace(scenario, cluster=cluster, assignment=assignment, outages=outages, saving=saving)
