@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from tracekit.replay.backfilling.mechanism import Backfill
 from tracekit.replay.cells.mechanism import Cells
-from tracekit.replay.engine.ordered import Ordered
+from tracekit.replay.engine.build import Ordered
 from tracekit.replay.engine.run import Mechanism
 from tracekit.replay.fractions.mechanism import Fractional
-from tracekit.replay.planning.mechanism import ClockPower, Plan, Planner
+from tracekit.replay.planning.clocks import ClockPower
+from tracekit.replay.planning.mechanism import Plan, Planner
 from tracekit.replay.planning.view import View
 from tracekit.replay.power.capping import PowerCap
 from tracekit.replay.power.switching import Switching

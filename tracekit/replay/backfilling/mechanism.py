@@ -17,7 +17,7 @@ from tracekit.replay.native import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.build import Ordered
     from tracekit.replay.engine.run import Setting
     from tracekit.replay.engine.state import EngineState
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.engine.build import build, open_nodes
-from tracekit.replay.engine.ordered import Ordered
+from tracekit.replay.engine.build import Ordered, build, open_nodes
 from tracekit.replay.engine.run import Run, Setting
 from tracekit.replay.engine.state import NONE, struct_dtype
 from tracekit.replay.keys import by_arrival, engine_key

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.build import Ordered
     from tracekit.replay.engine.run import Setting
     from tracekit.replay.outcome import Outcome
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.costs import PowerPrices
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.build import Ordered
     from tracekit.replay.engine.run import Setting
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.outcome import Outcome

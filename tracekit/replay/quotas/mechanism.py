@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.build import Ordered
     from tracekit.replay.engine.run import Setting
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs

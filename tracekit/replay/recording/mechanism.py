@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.replay.engine.build import build, open_nodes
-from tracekit.replay.engine.ordered import Ordered
+from tracekit.replay.engine.build import Ordered, build, open_nodes
 from tracekit.replay.engine.run import Run
 from tracekit.replay.jobs import naive_utc
 from tracekit.replay.keys import by_arrival
