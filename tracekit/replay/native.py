@@ -48,7 +48,7 @@ def _missing() -> EngineMissingError:
 
 
 class _Compiled:
-    """The extension module as an object that loads it when something of it is first used."""
+    """The extension module, loaded when one of its names is first used."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(kernel(), name)
@@ -57,4 +57,4 @@ class _Compiled:
 
 
 compiled = _Compiled()
-"""The compiled functions and constants, for modules that are imported without using them."""
+"""The compiled functions and constants; modules may import this object without loading the extension."""

@@ -26,6 +26,11 @@ LOG_KINDS = {
 """Kinds of rows in an event log (see `Outcome.log`)."""
 
 
+def fact(title: str, value: str, source: str) -> dict[str, str]:
+    """Return an entry of a result's assumptions: what was assumed or measured, and where it comes from."""
+    return {"title": title, "value": value, "source": source}
+
+
 @dataclass(frozen=True)
 class Timeline:
     """State of the cluster at evenly spaced times; each row holds from its time on (T,)."""

@@ -17,6 +17,7 @@ from tracekit.replay.engine.build import RULES
 from tracekit.replay.mechanisms import Planner
 from tracekit.replay.native import kernel
 from tracekit.replay.outages.asked import CheckpointsAsked, checkpoints_for
+from tracekit.replay.outcome import fact
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
 from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
@@ -207,18 +208,14 @@ class Scenario:
             if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
                 day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
                 value += f"; none after day {day}, although the replay ends on day {last}, so it loses too little"
-            found["outages"] = {"title": "outages of nodes", "value": value, "source": "the input"}
+            found["outages"] = fact("outages of nodes", value, "the input")
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
-            found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}
-        found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}
+            found["checkpoints"] = fact("checkpoints", value, "the input")
+        found["cluster"] = fact("the cluster", cluster.origin, "the input")
         if assignment.notes:
-            found["groups"] = {"title": "groups", "value": " ".join(assignment.notes), "source": "the engine"}
+            found["groups"] = fact("groups", " ".join(assignment.notes), "the engine")
         if outcome.notes:
-            found["recorded"] = {
-                "title": "the recorded schedule",
-                "value": "; ".join(outcome.notes),
-                "source": "the input",
-            }
+            found["recorded"] = fact("the recorded schedule", "; ".join(outcome.notes), "the input")
         return found
 
 

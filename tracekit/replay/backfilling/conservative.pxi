@@ -1,16 +1,16 @@
 # The scheduling pass of conservative backfilling.
 #
 # In queue order, each waiting job gets a reservation: the first time from which enough GPUs of the domain are free (by
-# count) for its expected run time. Reservations are steps over the expected ends of running jobs (`conservative_ends`,
-# `conservative_steps`).
+# count) for its expected run time. Reservations are steps over the expected ends of running jobs
+# (conservative_steps.pxi).
 #
 # In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
-# same time again: jobs that started since left all reservations unchanged, and jobs that ended were expected to end. So
-# reservations are kept, and made again only after a surprise: a job ends early or runs longer, or a node joins or
-# leaves. They are partly made again if a job found no place when it was due, and now blocks others. A pass in which no
-# job could start (`conservative_openings`) leaves them unchanged, because postponing them once is the same as doing it
-# step by step. A reservation is made only when a candidate asks that would still be running when it could begin; other
-# jobs cannot get in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
+# same time: jobs that started left all reservations unchanged, and jobs that ended were expected to end. So we keep
+# reservations, and make them again only after a surprise: a job ends early or runs longer, or a node joins or leaves.
+# Some are made again if a job found no place when it was due, and now blocks others. A pass in which no job could start
+# (`has_place`) leaves them unchanged, because postponing them once is the same as doing it step by step. We make a
+# reservation only for a candidate that would still be running when the reservation could begin; other jobs cannot get
+# in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -129,7 +129,7 @@ cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t 
 cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
     """Make reservations for the queued jobs up to a rank that may have one but have none yet.
 
-    None of these jobs may start now, because `_next` found none before this rank.
+    None of these jobs may start now, because `is_next` found no job before this rank.
     """
     cdef int64_t q
     cdef Line* line
@@ -346,7 +346,7 @@ cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
     """Return whether any job could start in this pass; mark queues without a place.
 
     The first jobs whose reservations should have begun by now all begin now as long as there are GPUs, because no other
-    job comes before them. If none of these has a place, the other jobs get only what they leave.
+    job comes before them. If none of these jobs has a place, the other jobs get only the GPUs that are left.
     """
     cdef int64_t i, q
     cdef Reservation* entry
@@ -432,7 +432,7 @@ cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1
 
 
 cdef inline int book_take_note(State s, Key key, Reservations b, Waitlist w, int64_t submitted) except -1:
-    """Update reservations and waitlist with what the instant did; `count_nodes` handles node changes."""
+    """Update reservations and waitlist with the events of the instant; `count_nodes` handles node changes."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:

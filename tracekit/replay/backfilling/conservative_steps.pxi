@@ -1,7 +1,7 @@
-# What reservations leave free: a domain's reservations as a few steps over the expected ends of its running jobs.
+# The GPUs that reservations leave free: a domain's reservations are a few steps over the expected ends of its jobs.
 #
 # GPUs released by running jobs only increase over time. A gap is therefore found by walking the steps, and by a binary
-# search of the ends within the step in which it begins (see `conservative_ends`).
+# search of the ends within the step in which it begins (`first_after`).
 
 
 cdef inline int begin_steps(Reservations b, Strip* strip, int64_t now) except -1:
@@ -59,7 +59,7 @@ cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t len
 
 
 cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t until):
-    """Return how long `gpus` GPUs are free from the best time before `until`, or ANY if forever."""
+    """Return for how long `gpus` GPUs are free from the best time before `until`, or ANY if forever."""
     cdef int64_t k, edge
     cdef Step* step
     cdef int64_t high = strip.step_low + strip.steps
@@ -144,7 +144,7 @@ cdef inline int fill(Reservations b, Strip* strip, int64_t time, int64_t length,
 
 
 cdef inline int run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus) except -1:
-    """Turn a reservation that begins now into a running job, which `conservative_ends` will hold."""
+    """Turn a reservation that begins now into a running job, which joins the ends of its domain."""
     cdef int64_t _, last, k
     cdef int64_t base = strip.step_low
     cdef int64_t now = b.steps[base].time
@@ -245,7 +245,7 @@ cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
     cdef int64_t i
     cdef End[::1] ends = b.ends
     cdef int64_t place = strip.low
-    # Most jobs end on time, and so are the first.
+    # Most jobs end on time, so they come first.
     if ends[place].job != job:
         place = first_after(ends, strip.low, strip.high, b.end[job] - 1)
         while ends[place].job != job:
@@ -270,7 +270,7 @@ cdef inline int believe(State s, Reservations b, int64_t j, int64_t end) except 
 
 
 cdef inline int64_t believed_length(Job* job, bint exact):
-    """Return how long a job is expected to hold its GPUs [ms]; 0 only if that is exact."""
+    """Return the expected run time of a job [ms]; 0 only if that is exact."""
     return job.estimate if exact else max(job.estimate, 1)
 
 

@@ -1,8 +1,8 @@
 # The scheduling pass of EASY backfilling.
 #
 # Jobs start from the head of the queue until one must wait. For this job (the head), the estimates of the running jobs
-# give the time and the place of its start (`easy_forecast`). A job behind it, in queue order, may start now if it has a
-# place now and either should end by that time, or would hold only GPUs that are left over by the head's place then.
+# give the time and the place of its start (the forecast). A job behind it, in queue order, may start now if it has a
+# place now and either should end by that time, or needs only GPUs that the head will not use.
 #
 # Waiting jobs of one class share a queue. Whether they have a place, and whether it is spare, is the same for all of
 # them. So a pass checks once per queue, and then searches for the first job that is short enough.
@@ -35,8 +35,8 @@ cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
 cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t d, int64_t head, int64_t after):
     """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
-    `head` is the first waiting job if its start has still to be computed, else NONE. This computation is postponed
-    until some job has a place; at most events none has.
+    `head` is the first waiting job if its start is not computed yet, else NONE. The computation waits until some job
+    has a place; at most events no job has one.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -72,7 +72,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
 cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
     """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
 
-    One loop does both, so that the code that starts a job is compiled into it once.
+    One loop does both, so the code that starts a job is compiled only once.
     """
     cdef int64_t head, after, q, place, j
     cdef bint begun
@@ -122,7 +122,7 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
 cdef inline int easy_take_note(
     State s, Key key, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change
 ) except -1:
-    """Update forecast and waitlist with what the instant did."""
+    """Update forecast and waitlist with the events of the instant."""
     cdef int64_t j, d, i
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:
@@ -165,7 +165,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
     return True
 
 
-# When and where the first waiting job can start, according to the estimates (see easy_forecast.py).
+# When and where the first waiting job can start, according to the estimates (see `make_forecast`).
 
 # State of a domain's first waiting job: unknown; its start time is known; time and place are known; it can never start.
 cpdef enum:

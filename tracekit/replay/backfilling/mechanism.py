@@ -52,7 +52,7 @@ class Backfill:
         key, exact = engine_key(self.order.key), self.order.estimate_ms is None
         order = replace(self.order, scan="skip", by_arrival=False, drift="none")
         state = build(setting, order, kind="Backfill")
-        # The pass needs to know which jobs ended or relaxed, and what the ended ones held.
+        # The pass needs the jobs that ended or relaxed, and the allocations of those that ended.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
         # Conservative backfilling finds jobs in its waitlist; queues only count them, which rings do faster.
         state.g["ring"] = self.kind == "conservative" and setting.checkpoints is None
@@ -67,11 +67,11 @@ class Backfill:
         return Run(state, step)
 
 
-# Waiting jobs by their request, in key order, so that the first job that is short enough is found quickly.
+# Waiting jobs by their request, in key order; the first job that is short enough is found quickly.
 #
 # Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds the
 # estimate of its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of
-# these, and so on: a search reads a few dozen numbers, no matter how long the queue is.
+# these, and so on: a search reads a few dozen numbers, regardless of the length of the queue.
 
 _NOBODY = 1 << 62
 """Larger than every estimate."""
@@ -109,13 +109,14 @@ def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
     return np.where(relaxed == NONE, NONE, state.job_classes["queue"][relaxed])
 
 
-# What the estimates predict: when and where the first waiting job (the head) can start, and what it leaves free.
+# The forecast of the estimates: time and place at which the first waiting job (the head) can start, and what it leaves
+# free.
 #
 # For each domain the forecast keeps a second map of the nodes, as they would be at the time `until`: the jobs
-# expected to end by then have released their GPUs, and the head holds the place that it will get. Running jobs are in
+# expected to end by then have released their GPUs, and the head has the place that it will get. Running jobs are in
 # two heaps: jobs released on this map (last end first) and jobs that keep running (first end first). The forecast
 # time therefore moves back and forth by one group of ends at a time. Most events do not move it at all: if a job ends
-# early that was expected to end before this time anyway, nothing changes there.
+# early, but was expected to end before this time, nothing changes there.
 
 
 def make_forecast(state: EngineState, *, exact: bool) -> tuple[Any, EngineState]:
@@ -154,7 +155,7 @@ def make_forecast(state: EngineState, *, exact: bool) -> tuple[Any, EngineState]
     )
 
 
-# What conservative backfilling keeps between passes: expected ends, reservations, and jobs without a reservation.
+# Conservative backfilling keeps expected ends, reservations, and jobs without a reservation between passes.
 
 
 def make_reservations(state: EngineState, depth: int, *, exact: bool) -> Any:

@@ -1,5 +1,4 @@
-# The arrays for backfilling, in addition to the engine's (see `waitlist`, `conservative_reservations` and
-# `easy_forecast`).
+# The arrays for backfilling, in addition to the engine's.
 
 
 cdef struct Strip:

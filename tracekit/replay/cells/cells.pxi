@@ -1,14 +1,14 @@
 # Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
 #
 # A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is not
-# bound yet is bound to a block of a real node (`cells`), and jobs without cells on those GPUs are stopped. When the
+# bound yet is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the
 # last job of a cell has ended, the cell is unbound.
 #
 # Jobs without cells are placed in buddy blocks of unused GPUs: outside bound cells if such a block exists, else also
 # inside.
 #
 # While nodes are missing, there may be no block for a cell; its job then waits. A cell bound to a node that left
-# takes no new job until the node is back or the idle cell is bound elsewhere.
+# takes no new job until the node returns or the idle cell is bound elsewhere.
 
 
 cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
@@ -55,7 +55,7 @@ cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
 
 
 cdef inline int leave_cells(State v, Hosts h, Job* job, int64_t j) except -1:
-    """Free the private cells that a job holds, and unbind those that are now idle."""
+    """Free the private cells of a job, and unbind those that are now idle."""
     cdef int64_t index
     cdef int64_t link = h.chain[j]
     take_allocation(v, link, -1)
@@ -105,7 +105,7 @@ cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
 
 
 cdef inline int64_t is_new(State s, Job* job, int64_t node):
-    """Return 1 if a job holds nothing on a node, else 0."""
+    """Return 1 if a job has no GPU on a node, else 0."""
     cdef int64_t link = job.allocation
     while link != NONE:
         if s.allocations[link].node == node:
@@ -303,20 +303,6 @@ cdef inline int64_t best(uint64_t starts, uint64_t soft, int64_t level):
     return best
 
 
-cdef inline int cells_enter(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
-    cdef int64_t word = bit >> 6
-    bits[chain.bits + row * chain.words + word] |= ONE << <uint64_t>(bit & 63)
-    tops[chain.tops + row * chain.summary + (word >> 6)] |= ONE << <uint64_t>(word & 63)
-
-
-cdef inline int cells_leave(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
-    cdef int64_t word = bit >> 6
-    cdef int64_t at = chain.bits + row * chain.words + word
-    bits[at] &= ~(ONE << <uint64_t>(bit & 63))
-    if bits[at] == 0:
-        tops[chain.tops + row * chain.summary + (word >> 6)] &= ~(ONE << <uint64_t>(word & 63))
-
-
 cdef inline int changed(Hosts h, int64_t node) except -1:
     """Note that the blocks of a node or their use changed."""
     if h.hosts[node].changed == 0:
@@ -354,9 +340,9 @@ cdef inline int enter_rows(Hosts h, int64_t node) except -1:
         old = h.rows[node, level]
         if row != old:
             if old != NONE:
-                cells_leave(chain, h.bits, h.tops, old, host.bit)
+                clear_bit(chain, h.bits, h.tops, old, host.bit)
             if row != NONE:
-                cells_enter(chain, h.bits, h.tops, row, host.bit)
+                set_bit(chain, h.bits, h.tops, row, host.bit)
             h.rows[node, level] = row
         starts = larger
 
@@ -372,23 +358,12 @@ cdef inline int cells_refresh(State s, State o, Hosts h) except -1:
     c.changed = 0
 
 
-cdef inline int64_t first_of_row(Hosts h, Group* chain, int64_t row):
-    """Return the lowest place of a chain's node in a row, or NONE."""
-    cdef int64_t i, word
-    cdef int64_t top = chain.tops + row * chain.summary
-    for i in range(chain.summary):
-        if h.tops[top + i] != 0:
-            word = i * 64 + count_trailing_zeros(h.tops[top + i])
-            return chain.low + word * 64 + count_trailing_zeros(h.bits[chain.bits + row * chain.words + word])
-    return NONE
-
-
 cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
     """Return node * 8 + level of the best free block of at least `level`, or NONE."""
     cdef int64_t size, used, at
     for size in range(level, chain.largest + 1):
         for used in range((1 << size) + 1):
-            at = first_of_row(h, chain, row_of(size, used))
+            at = first_in_row(chain, h.bits, h.tops, row_of(size, used))
             if at != NONE:
                 return h.members[at] * 8 + size
     return NONE

@@ -33,7 +33,7 @@ class Cells:
     """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on anything that
     changes during a run, and it must not relax."""
     cells: PrivateCells
-    """What each VC owns."""
+    """The cells of each VC."""
     tenant: NDArray[np.int32]
     """Domain of `cells.cluster` for each job that is placed there or rejected; the number of domains for other jobs
     (n,)."""
@@ -75,7 +75,7 @@ def _open_cells(
     """
     private = mechanism.cells.cluster
     own = assign(jobs, private)
-    # The pass needs to know which jobs ended, and what they held.
+    # The pass needs the jobs that ended, and their allocations.
     state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
     state.jobs["never"] = np.where(mechanism.guaranteed, ~own.can_ever_fit("blocks"), state.jobs["never"])
     first = np.zeros(len(own.kind_devices), np.int64)
@@ -145,5 +145,5 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
 
 
 def _rows_of(level: int) -> int:
-    """Return how many rows the blocks below a level need: one for each number of GPUs from 0 to the whole block."""
+    """Return the number of rows for the blocks below a level: one for each number of GPUs from 0 to the whole block."""
     return (1 << level) - 1 + level

@@ -1,4 +1,4 @@
-"""Private cells: what each virtual cluster owns of a cluster, as blocks of GPUs that are always available to it.
+"""Private cells: the part of a cluster that each virtual cluster owns, as blocks of GPUs that it can always use.
 
 A chain is the set of nodes with the same domain, GPU model and size. A virtual cluster (VC) owns a part of each chain
 in proportion to its quota: as many whole nodes as fit into its part, and blocks of 2^k GPUs for the rest. If the node

@@ -1,4 +1,4 @@
-# The arrays for private cells, in addition to the engine's (see `layout`).
+# The arrays for private cells, in addition to the engine's.
 
 
 cdef struct Host:

@@ -32,7 +32,7 @@ class Ordered:
     key: Key
     """A function of `replay.keys`, or one with the same parameters."""
     scan: Literal["stop", "skip"] = "stop"
-    """What a pass does at the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
+    """How a pass treats the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
     fit: Literal["place", "count"] = "place"
     """'place' if a job needs GPUs on specific nodes, 'count' if it only needs enough free GPUs."""
     preemptive: bool = False
@@ -43,7 +43,7 @@ class Ordered:
     by_tenant: bool = False
     """Whether jobs of different tenants wait in separate queues."""
     by_arrival: bool = False
-    """Whether keys never decrease from job to job, so that new jobs always join a queue at its end."""
+    """Whether keys never decrease from job to job, in which case new jobs always join a queue at its end."""
     estimate_ms: NDArray[np.int64] | None = None
     """Expected run times (n,) [ms]; None means the actual ones."""
     value: NDArray[np.int64] | None = None
@@ -51,7 +51,7 @@ class Ordered:
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
-    """What the key gets as the job's level, one more than thresholds; if empty, the key gets the level's number."""
+    """The job's level as the key gets it, one more value than thresholds; if empty, the key gets the level's number."""
     promote_ppm: int = 0
     """A job stopped for at least this multiple of its last run [ppm] returns to the first level; 0 never."""
     overhead_ms: NDArray[np.int64] | None = None
@@ -75,7 +75,7 @@ class Ordered:
     """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run of jobs in the order of a mechanism (see ordered.pxi)."""
+        """Return a run of jobs in this order (see ordered.pxi)."""
         state = build(setting, self)
         arrays = open_nodes(state, setting.cluster)
         return Run(state, partial(compiled.run_ordered, arrays, engine_key(self.key), self.preemptive))
@@ -89,7 +89,7 @@ RULES = {
     "first-fit": "FIRST_FIT",
     "buddy": "BUDDY",
 }
-"""Names of the placement rules, with the constant for each in the kernel."""
+"""Names of the placement rules, with the kernel's constant for each (see placement.pxi for the rules)."""
 
 
 SAMPLES = 2048
@@ -102,11 +102,11 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     Parameters
     ----------
     setting : Setting
-        What to replay.
+        The input of the run.
     order : Ordered
-        How jobs wait: jobs of one class share a queue, sorted by key.
+        The order of waiting jobs; jobs of one class share a queue, sorted by key.
     rule : str, optional
-        A placement of `placement.RULES` that replaces the setting's, for mechanisms that choose places themselves.
+        A placement of `RULES` that replaces the setting's, for mechanisms that choose places themselves.
     kind : str
         The kind of mechanism that calls this function.
 
@@ -194,7 +194,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
 
 
 def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpoints, *, by_count: bool) -> None:
-    """Write how jobs save their work into the arrays of a run.
+    """Write the checkpoints of jobs into the arrays of a run.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 
 def _sample_step(jobs: Jobs) -> int:
-    """Return an initial sampling step so large that the longest job alone does not fill the table [ms]."""
+    """Return an initial sampling step at which the longest job alone does not fill the table [ms]."""
     horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 

@@ -476,7 +476,7 @@ cpdef enum:
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
-    """Write a row if the log is on; count it even if the log is full, so that the caller can allocate a larger log."""
+    """Write a row if the log is on; count it even if the log is full, for the caller to allocate a larger log."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return 0
@@ -493,7 +493,7 @@ cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_
 
 
 cdef inline int log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli) except -1:
-    """Write how much of one GPU a job takes; the GPU is given by its index in the node."""
+    """Write the share of one GPU that a job takes; the GPU is given by its index in the node."""
     log_row(s, TAKE, job, node, milli)
     if s.g[0].log_on and s.g[0].log_size <= len(s.log):
         s.log[s.g[0].log_size - 1].gpu = gpu
@@ -527,7 +527,7 @@ cdef inline int forgive_stop(State s, Job* job) except -1:
 
 
 cdef inline int sample(State s, int64_t until) except -1:
-    """Record the state at each sampling time before `until`; if the table is full, halve it and double the step."""
+    """Record the state at each sampling time before `until`. A full table keeps every second row; its step doubles."""
     cdef int64_t i
     cdef Sample* row
     cdef Globals* g = &s.g[0]

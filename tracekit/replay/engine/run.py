@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """What to replay, independent of the policy."""
+    """The input of a run, independent of the policy."""
 
     jobs: Jobs
     """The jobs to run."""
@@ -37,9 +37,9 @@ class Setting:
     name: str = "policy"
     """Name of the policy, for errors."""
     rule: str = "consolidate"
-    """A placement of `placement.RULES`."""
+    """A placement of `build.RULES`."""
     spread: NDArray[np.int32] | None = None
-    """Speed of a gang on k nodes if k0 nodes would do (k0, k) [ppm]; None means 1,000,000 everywhere."""
+    """Speed of a gang on k nodes if k0 nodes are enough (k0, k) [ppm]; None means 1,000,000 everywhere."""
     trace: Trace | None = None
     """Where the jobs come from, for mechanisms that read further tables."""
     checkpoints: Checkpoints | None = None
@@ -61,7 +61,7 @@ class Run(NamedTuple):
     step: Callable[[int], bool]
     """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = unchanged
-    """Adds what only this mechanism records to the outcome."""
+    """Adds the records of this mechanism to the outcome."""
     unit: int = 1000
     """Unit in which the state counts GPUs [milli-GPU]."""
 
@@ -70,9 +70,9 @@ class Mechanism(Protocol):
     """The part that carries out a policy."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run: the state, the mechanism's own arrays, and the function that steps through the instants.
+        """Return a run: its state, and the function that steps through the instants.
 
-        It may be called again for the same run, with more room for the log, and must then return the same run.
+        The engine may call this again for the same run, with more room for the log. The result must be the same.
         """
         ...
 
@@ -103,16 +103,8 @@ def simulate(
         The jobs, the cluster, and which nodes each job accepts.
     mechanism : Mechanism
         The mechanism that carries out the policy's rule, such as an `Ordered`.
-    name : str
-        Name of the policy, for errors.
-    rule : str
-        A placement of `placement.RULES`.
-    spread : array, optional
-        Speed of a spread gang (see `Setting`).
-    trace : Trace, optional
-        Where the jobs come from.
-    checkpoints : Checkpoints, optional
-        How jobs save their work if nodes of the cluster fail.
+    name, rule, spread, trace, checkpoints
+        See `Setting`.
     log : bool
         Keep the event log.
     progress : callable, optional

@@ -1,12 +1,12 @@
-# The scheduling pass for jobs that share GPUs in thousandths (see supply.pxi and rules.pxi).
+# The scheduling pass for jobs that share GPUs in thousandths (see rules.pxi).
 #
 # Everything is counted in milli-GPUs. Jobs of one class share a queue; if the first job that cannot start stops the
-# pass, all jobs of a domain do. A job that did not fit is tried again only when a node that could hold it joined, or
-# had something end on it.
+# pass, all jobs of a domain do. A job that did not fit is tried again only after a node that could hold it joined, or
+# after a task on such a node ended.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
-    """Return what is free on an available, partly used node [milli-GPU]."""
+    """Return the free capacity of an available, partly used node [milli-GPU]."""
     cdef int64_t left = f.nodes[node].milli_left
     if s.nodes[node].up == 0 or left == s.nodes[node].gpus * WHOLE_GPU:
         return 0
@@ -31,7 +31,7 @@ cdef inline int hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t 
 
 
 cdef inline int give_back(State s, Fractions f, Gangs gangs, int64_t j) except -1:
-    """Free what a job holds. Its allocation lists the part placed last first."""
+    """Free the GPUs of a job. Its allocation lists the part placed last first."""
     cdef int64_t part, shape, node, i, amount
     cdef Shape* task
     cdef Globals* g = &s.g[0]
@@ -207,7 +207,7 @@ def run_fractional(State s, Fractions f, Gangs gangs, Key key, int64_t instants)
     return True
 
 
-# Nodes whose GPUs are divided into thousandths: what is free, and how much of it the workload cannot use.
+# Nodes whose GPUs are divided into thousandths: the free capacity, and the part of it that the workload cannot use.
 
 # A whole GPU [milli-GPU].
 cpdef enum:
@@ -347,7 +347,7 @@ cdef inline int note(Fractions state, int64_t node) except -1:
     totals[CHANGES] = number + 1
 
 
-# The inflate mode (see inflate.py).
+# The inflate mode (see `inflate`).
 
 
 def inflate_arrive(Fractions state, int32_t[::1] shapes, int32_t[::1] gpus, int64_t[::1] left, int64_t[::1] wasted):

@@ -174,7 +174,7 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
 def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
 ) -> tuple[NDArray[Any], Tasks]:
-    """Return how each job class is split into parts (no parts if it can never run), and the shapes of all parts."""
+    """Return the parts of each job class (no parts if it can never run), and the shapes of all parts."""
     gangs = np.zeros(len(kinds), struct_dtype("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()

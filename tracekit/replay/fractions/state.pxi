@@ -1,4 +1,4 @@
-# The arrays for jobs that share GPUs in fractions (see `supply` and `build`).
+# The arrays for jobs that share GPUs in fractions (see `supply`).
 
 
 cdef struct Shape:

@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are divided into thousandths: what is free, and how much of it the workload cannot use.
+"""Nodes whose GPUs are divided into thousandths: the free capacity, and the part that the workload cannot use.
 
-The functions that work on them are compiled (supply.pxi), keep no state of their own and use integers.
+The functions that work on them are compiled (fractional.pxi), keep no state of their own and use integers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fractions(NamedTuple):
     expected: NDArray[np.void]
     """The expected workload, Shape (M,)."""
     totals: NDArray[np.int64]
-    """Totals; see CHANGES and the following constants in supply.pxi (6,)."""
+    """Totals; see CHANGES and the following constants in fractional.pxi (6,)."""
     changed: NDArray[np.int32]
     """The nodes of the last N changes, a ring: change number i is at i modulo N (N,)."""
     scores: NDArray[np.int8]

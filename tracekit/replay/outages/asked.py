@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # Text options of a replay with outages: where outages come from, and how jobs save their work.
 
-_KINDS = ("recorded", "model", "rate")
 _OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"
 
@@ -73,14 +72,10 @@ def read_outages(text: str) -> OutagesAsked:
     """
     if text in ("recorded", "model"):
         return OutagesAsked("recorded" if text == "recorded" else "model")
-    values = _values(text, ("rate", "repair"), "--outages", _OUTAGES_HINT)
+    values = _values(text, _OUTAGE_PARTS, "--outages", _OUTAGES_HINT)
     if "rate" not in values:
         raise UsageError(f"'{text[:60]}' is not a source of outages", where="--outages", hint=_OUTAGES_HINT)
-    rate = _number(values["rate"], "rate", "--outages", _OUTAGES_HINT)
-    repair = values.get("repair")
-    return OutagesAsked(
-        "rate", rate, None if repair is None else _number(repair, "repair", "--outages", _OUTAGES_HINT, above=True)
-    )
+    return OutagesAsked("rate", values["rate"], values.get("repair"))
 
 
 def read_checkpoints(text: str | None) -> CheckpointsAsked:
@@ -94,47 +89,45 @@ def read_checkpoints(text: str | None) -> CheckpointsAsked:
     """
     if text is None:
         return CheckpointsAsked()
-    values = _values(text, ("interval", "cost", "restart"), "--checkpoint", _CHECKPOINT_HINT)
-    default = CheckpointsAsked()
-    cost, restart = default.cost_s, default.restart_s
-    if "cost" in values:
-        cost = _number(values["cost"], "cost", "--checkpoint", _CHECKPOINT_HINT)
-    if "restart" in values:
-        restart = _number(values["restart"], "restart", "--checkpoint", _CHECKPOINT_HINT)
-    interval = values.get("interval")
-    if interval == "daly":
-        if cost == 0:
-            raise UsageError("free checkpoints have no best interval", where="--checkpoint", hint="add cost=SECONDS")
-        return CheckpointsAsked("daly", cost, restart)
+    values = _values(text, _CHECKPOINT_PARTS, "--checkpoint", _CHECKPOINT_HINT)
+    usual = CheckpointsAsked()
+    interval, cost = values.get("interval", usual.interval_s), values.get("cost", usual.cost_s)
+    if interval == "daly" and cost == 0:
+        raise UsageError("free checkpoints have no best interval", where="--checkpoint", hint="add cost=SECONDS")
     if interval == "none":
-        return CheckpointsAsked("none", 0.0, restart)
-    every = default.interval_s
-    if interval is not None:
-        every = _number(interval, "interval", "--checkpoint", _CHECKPOINT_HINT, above=True)
-    if not isinstance(every, str) and cost > every:
+        cost = 0.0
+    elif interval != "daly" and cost > interval:
         raise UsageError(
-            f"a checkpoint of {cost:g} s after every {every:g} s of work would take most of the time",
+            f"a checkpoint of {cost:g} s after every {interval:g} s of work would take most of the time",
             where="--checkpoint",
             hint="use an interval above the cost, or interval=daly",
         )
-    return CheckpointsAsked(every, cost, restart)
+    return CheckpointsAsked(interval, cost, values.get("restart", usual.restart_s))
 
 
-def _values(text: str, names: tuple[str, ...], where: str, hint: str) -> dict[str, str]:
-    values: dict[str, str] = {}
+_Parts = dict[str, tuple[bool, tuple[str, ...]]]
+"""Names of the parts of a text; whether a part's number must be above 0; words that it may be instead."""
+_OUTAGE_PARTS: _Parts = {"rate": (False, ()), "repair": (True, ())}
+_CHECKPOINT_PARTS: _Parts = {"interval": (True, ("daly", "none")), "cost": (False, ()), "restart": (False, ())}
+
+
+def _values(text: str, parts: _Parts, where: str, hint: str) -> dict[str, Any]:
+    """Return the numbers and words of a text such as 'interval=daly,cost=60'."""
+    values: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in names or name in values:
+        if not equals or name not in parts or name in values:
             raise UsageError(
                 f"'{part[:60]}' is not valid here",
                 where=where,
-                hint=nearest(name[:60], names) if equals and name not in names else hint,
+                hint=nearest(name[:60], parts) if equals and name not in parts else hint,
             )
-        values[name] = value
+        above, words = parts[name]
+        values[name] = value if value in words else _number(value, name, where, hint, above=above)
     return values
 
 
-def _number(text: str, name: str, where: str, hint: str, *, above: bool = False) -> float:
+def _number(text: str, name: str, where: str, hint: str, *, above: bool) -> float:
     try:
         value = float(text)
     except ValueError:

@@ -36,12 +36,12 @@ class ClockPower:
     """Power cap that the plans aim to keep, idle GPUs included [mW]; -1 if none."""
 
     def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of `draw.busy` that is used at the given clocks [0..1]."""
+        """Return the share of `draw.busy` at the given clocks [0..1]."""
         return np.asarray(self.s0 + (1 - self.s0) * clock**3)
 
 
 class ClockBook:
-    """The clock of each job of one run, and the energy that its GPUs have used beyond their idle power."""
+    """The clock of each job of one run, and the energy of its GPUs beyond their idle power."""
 
     def __init__(self, power: ClockPower, state: EngineState, cluster: Cluster, name: str) -> None:
         n = len(state.jobs)

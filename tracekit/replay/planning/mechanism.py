@@ -1,4 +1,4 @@
-"""Planners: policies that consider all jobs at once. What a planner decides, and how a run asks for it."""
+"""Planners, which consider all jobs at once: plans, how a run asks for plans, and how it carries plans out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a planner wants: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep` is set.
+    """The decision of a planner: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep` is set.
 
     Jobs are placed in the given order; a job that finds no place waits. Requesting more GPUs than a domain has is an
     error.
@@ -60,15 +60,15 @@ class Plan:
     the others, exactly there, or continues if it runs there. If jobs share GPUs, a fourth number may give the index of
     the first GPU in the node, or -1 for GPUs without any job (r, 4)."""
     beside: NDArray[np.int64] | None = None
-    """For sharing: the job, named before it or kept, whose GPUs each job shares (k,). A job beside itself shares its
-    GPUs only with jobs beside it. -1 leaves a running job where it is, and gives other jobs GPUs without any job. A job
-    whose `beside` waits also waits; a job whose `beside` ends keeps the GPUs."""
+    """For sharing: the job, named earlier or kept, whose GPUs each job shares (k,). If it is the job itself, only jobs
+    that name this job share its GPUs. -1 leaves a running job where it is, and gives other jobs GPUs without any job.
+    A job whose `beside` waits also waits; a job whose `beside` ends keeps the GPUs."""
     clock: NDArray[np.int64] | None = None
     """Clock of each job's GPUs [ppm of the full clock]; None is full clock (k,). It requires a Planner with `clocks`
     and affects only the energy; its effect on the speed must be part of `rate`."""
     exchange: NDArray[np.int64] | None = None
     """Nodes whose future changes are exchanged: rows (node, other), both available and with the same group and GPUs
-    (r, 2). This lets a plan choose which nodes leave when the cluster sets only how many."""
+    (r, 2). This lets a plan choose the nodes that leave if the cluster sets only their number."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Planner:
     share: int = 1
     """Number of jobs that a GPU may have, set by `Plan.beside` or `Plan.place`. The plan sets their speeds."""
     wide: bool = False
-    """Whether to accept jobs that fit only if spread as far as `scope` allows; if not, jobs must fit on the fewest
+    """Whether to accept jobs that fit only if spread as far as `scope` allows; otherwise, jobs must fit on the fewest
     nodes."""
     spread: bool = True
     """Whether the engine slows gangs on more nodes than they need (M4); if not, the plan's rates include this
@@ -110,7 +110,7 @@ class Planner:
     clocks: ClockPower | None = None
     """Power of GPUs by clock. If given, plans may set clocks, and the energy is computed from them."""
     tell: Callable[[Outcome], Outcome] | None = None
-    """Adds what only this policy reports to the outcome."""
+    """Adds this policy's own results to the outcome."""
 
     def __post_init__(self) -> None:
         if self.share < 1:
@@ -144,7 +144,7 @@ class Planner:
         return Run(state, _steps(self, state, arrays, setting, book), complete)
 
 
-# Exchange the future changes of nodes: the cluster sets how many of several identical nodes leave, a plan sets which.
+# Exchange the future changes of nodes: the cluster sets the number of identical nodes that leave, a plan chooses them.
 
 
 def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
@@ -195,7 +195,7 @@ _PLANS = 1000
 def _steps(
     planner: Planner, state: EngineState, arrays: Any, setting: Setting, book: ClockBook | None
 ) -> Callable[[int], bool]:
-    """Return a function that runs at most so many instants and plans, and returns whether more are left."""
+    """Return a function that runs at most the given number of instants and plans, and returns whether more are left."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
     view = _view(planner, state, arrays, name)
@@ -345,7 +345,7 @@ class PlanReader:
             self._sure, self._places = np.zeros(self._room, np.uint8), np.arange(self._room + 1)
 
     def read(self, plan: Plan) -> PlanArrays:
-        """Return a plan's arrays, grouped by domain."""
+        """Return the arrays of a plan, grouped by domain."""
         jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
         self._grow(count)
@@ -458,7 +458,7 @@ class PlanReader:
             raise self._of_job("named both nodes and a job to sit next to", plan, int(bad[0]))
 
     def fault(self, wrong: int, plan: PlanArrays) -> UsageError:
-        """Return the exception for an error that apply_plan.pxi found."""
+        """Return the exception for an error of `apply_plan`."""
         at = int(self.state.g["culprit"][0])
         if wrong in {compiled.NOT_ACCEPTED, compiled.MODELS_MIXED, compiled.NO_ROOM} and plan.rows is not None:
             place, node, gpus, gpu = (int(value) for value in plan.rows[at])

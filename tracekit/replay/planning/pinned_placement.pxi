@@ -1,8 +1,8 @@
 # Plans that name the nodes of a job, or put it on the GPUs of another job.
 #
 # Rows of a plan are (place in the plan, node, GPUs, GPU): GPUs of a node, starting at a given GPU, or GPUs without any
-# job (NONE). If jobs share GPUs, `beside` of a job is the job whose GPUs it shares. It is the job itself if only jobs
-# that the plan puts next to it may share its GPUs, or NONE if it does not matter.
+# job (NONE). If jobs share GPUs, the `beside` of a job is the job whose GPUs it shares. It is the job itself if only
+# jobs that the plan puts next to it may share its GPUs, or NONE if it does not matter.
 
 # Possible errors of a row; `g.culprit` is the row.
 cpdef enum:
@@ -128,7 +128,7 @@ cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
-    """Return whether a running job has rows and holds other GPUs than these; the number of GPUs is the same."""
+    """Return whether a running job has rows and runs on other GPUs than these; the number of GPUs is the same."""
     cdef int64_t at, left, link, from_first
     cdef Allocation* allocation
     for at in range(low, high):
@@ -182,7 +182,7 @@ cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t l
 
 
 cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArrays p, int64_t i):
-    """Allocate to a job without GPUs those of the job next to which the plan puts it; return its number of nodes.
+    """Let a job without GPUs share those of the job next to which the plan puts it; return its number of nodes.
 
     Return 0 (nothing allocated) if no job may start there now, or a negative number for an error of the plan.
     """
@@ -208,7 +208,7 @@ cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArra
 
 
 cdef inline bint together(State s, Job* job, Job* other):
-    """Return whether two running jobs with the same number of GPUs hold the same GPUs."""
+    """Return whether two running jobs with the same number of GPUs share all of them."""
     cdef int64_t link = other.allocation
     while link != NONE:
         s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].job = 1
@@ -316,7 +316,7 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
 cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i) except -1:
     """Run the job at place i of a plan on the GPUs just allocated to it; `old` is its previous allocation.
 
-    If jobs share GPUs, the job may be back where it was; then nothing is charged.
+    If jobs share GPUs, the job may return to its old GPUs; then nothing is charged.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus

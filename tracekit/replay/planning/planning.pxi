@@ -1,4 +1,4 @@
-# The compiled side of planners: when to ask for a plan, and what to show (`apply_plan` carries the plan out).
+# The compiled side of planners: when to ask for a plan, what the planner sees, and how a plan is carried out.
 #
 # Nothing is queued: a planner sees every waiting or running job, and decides how many GPUs each should have.
 
@@ -248,7 +248,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
 
 
 cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
-    """Stop the jobs that change size or place, so that all room is free when they are placed again."""
+    """Stop the jobs that change size or place; all their GPUs are then free when they are placed again."""
     cdef int64_t i
     cdef Job* job
     cdef bint moves

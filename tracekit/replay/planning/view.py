@@ -1,4 +1,4 @@
-"""What a planner sees. Arrays are computed when they are read."""
+"""The view of a planner. Arrays are computed when they are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class View:
     job = _Column("job")
     """Indices into the arrays of `Jobs` (k,)."""
     held = _Column("held")
-    """GPUs that each job holds, 0 if it waits (k,)."""
+    """GPUs allocated to each job, 0 if it waits (k,)."""
     remaining_ms = _Column("remaining_ms")
     """Remaining run time at the recorded speed [ms] (k,); only oracles use it."""
     attained_gpu_ms = _Column("attained")
@@ -121,13 +121,13 @@ class View:
 
     @property
     def node_free(self) -> NDArray[np.int64]:
-        """GPUs of each node without any job, 0 while it is away; not kept if jobs are placed by count (N,)."""
+        """GPUs of each node without any job, 0 while it is away; undefined if jobs are placed by count (N,)."""
         nodes = self._state.nodes
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where jobs run: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
+        """Places of jobs: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
 
         If jobs share GPUs, a row is one GPU, given by its index in the node; otherwise the index is -1.
         """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HOUR = 3_600_000
 _MOST_MW = 1 << 40
-"""Largest power of a cluster, so that one hour of it [mW * ms] stays far below the 64-bit limit: 1.1 GW."""
+"""Largest power of a cluster: 1.1 GW. One hour of it [mW * ms] stays far below the 64-bit limit."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-# The arrays that a capped run needs in addition to the engine's (see `meter.Meter`).
+# The arrays that a capped run needs in addition to the engine's.
 
 
 cdef struct MeterRow:
@@ -32,7 +32,7 @@ cdef class Meter(Arrays):
 EXAMPLES["MeterRow"] = <MeterRow[:1]><MeterRow*>_row
 
 
-# The arrays that a run with switched nodes needs in addition to the engine's (see `switches.Switches`).
+# The arrays that a run with switched nodes needs in addition to the engine's.
 
 
 cdef struct SwitchRow:
@@ -44,7 +44,7 @@ cdef struct SwitchRow:
 # Nodes of one domain and GPU model.
 cdef struct SwitchPool:
     int64_t domain, group_low, group_high, node_low, node_high, gpus
-    # What waiting jobs want, and what is available.
+    # The requests of waiting jobs, and the available resources.
     int64_t wanted, waits, idle_nodes, idle_gpus, free_gpus, waking_nodes, waking_gpus, leaving
     # GPUs of nodes that are off, and of nodes that are off or waking; both integrated over time, to now and to the last
     # end.
@@ -58,7 +58,7 @@ cdef class Switches(Arrays):
 
     # The rule (1,).
     cdef public SwitchRow[::1] m
-    # Nodes of one domain and model, and the integrals of what is off (P,).
+    # Nodes of one domain and model, and the integrals of the GPUs that are off (P,).
     cdef public SwitchPool[::1] pools
     # Whether each node is on, about to leave, off or waking (N,).
     cdef public int8_t[::1] status

@@ -1,4 +1,4 @@
-"""Idle nodes that are switched off, and on again when jobs wait."""
+"""Idle nodes are switched off, and on again when jobs wait."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tracekit.replay.engine.run import Run
 from tracekit.replay.engine.state import NONE, struct_dtype
 from tracekit.replay.keys import engine_key
 from tracekit.replay.native import compiled
+from tracekit.replay.outcome import fact
 from tracekit.replay.results.energy import KWH_MW_MS, idle_cost, idle_energy_kwh
 from tracekit.text import counted, percent
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Switching:
-    """Runs jobs in an order, on nodes that are switched off when idle and switched on again when jobs wait.
+    """Runs jobs in an order, switches idle nodes off, and switches them on again when jobs wait.
 
     Nodes of one domain and GPU model form a pool; each pool decides separately.
     """
@@ -149,22 +150,18 @@ def _complete(
     off_ms = float(pools["off_ms_at_end"].sum())
     gpu_ms = (outcome.busy_milli_ms + there.free_milli_ms) / 1000
     wakes = int(pools["wakes_at_end"].sum())
-    fact = {
-        "title": "nodes that were switched off",
-        "value": (
-            f"{percent(off_ms / gpu_ms) if gpu_ms else 'none'} of the GPU time of all nodes; "
-            f"{counted(wakes, 'wake-ups')} of {rule.wake_ms / 1000:g} s; "
-            f"{saved:,.1f} kWh saved of {always_on + on_top:,.1f} kWh; "
-            f"the energy cost {cost:,.2f} {rule.prices.unit}"
-        ),
-        "source": "the engine",
-    }
-    facts = {**outcome.facts, "switched nodes": fact}
+    effect = (
+        f"{percent(off_ms / gpu_ms) if gpu_ms else 'none'} of the GPU time of all nodes; "
+        f"{counted(wakes, 'wake-ups')} of {rule.wake_ms / 1000:g} s; "
+        f"{saved:,.1f} kWh saved of {always_on + on_top:,.1f} kWh; "
+        f"the energy cost {cost:,.2f} {rule.prices.unit}"
+    )
+    facts = {**outcome.facts, "switched nodes": fact("nodes that were switched off", effect, "the engine")}
     return replace(outcome, energy_kwh=always_on - saved + on_top, energy_cost=cost, facts=facts)
 
 
 def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
-    """Return what the jobs' energy beyond the idle power cost; no job was stopped, so each ran without a break."""
+    """Return the cost of the jobs' energy beyond the idle power; no job was stopped, so each ran without a break."""
     done = np.flatnonzero(outcome.end_ms >= 0)
     first, end = outcome.first_start_ms[done], outcome.end_ms[done]
     milli = outcome.held_milli_ms[done] / np.maximum(end - first, 1)

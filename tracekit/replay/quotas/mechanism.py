@@ -51,10 +51,10 @@ class Tenants:
     across: Literal["stop", "skip"] = "skip"
     """Whether the pass ends if the next tenant cannot start a job; 'stop' also needs an `order` that stops."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """What a tenant may hold: any free GPUs; its quota; or its quota plus what other tenants of its domain leave
+    """What a tenant may use: any free GPUs; its quota; or its quota plus what other tenants of its domain leave
     unused."""
     borrow_ppm: int = -1
-    """With a cohort: how much a tenant may hold above its quota, relative to the quota [ppm]; -1 means no limit."""
+    """With a cohort: how much a tenant may use above its quota, relative to the quota [ppm]; -1 means no limit."""
     lend_ppm: int = 1_000_000
     """With a cohort: share of a tenant's quota that others may use [ppm]."""
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
@@ -78,7 +78,7 @@ class Tenants:
     priority: NDArray[np.int64] | None = None
     """Priority of each job, 0 to 2^18; larger is more urgent (n,). None means that all are equal."""
     half_life_ms: int = 0
-    """With pick='usage': half-life of past use [ms]; 0 counts only what a tenant holds now."""
+    """With pick='usage': half-life of past use [ms]; 0 counts only current use."""
     attempt_ms: int = 0
     """Time for which a job tries to start at its current spread [ms]; 0 means no attempts."""
     backoff_ms: int = 0
@@ -88,7 +88,7 @@ class Tenants:
     resources: bool = False
     """Whether the total CPUs and memory of a domain also limit jobs."""
     attribute: bool = False
-    """Whether to record, for each job, the part of its wait in which its tenant held at least its quota."""
+    """Whether to record, for each job, the part of its wait in which its tenant used at least its quota."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""
@@ -160,7 +160,7 @@ def open_books(
 def _with_columns(state: EngineState, claims: NDArray[Any], outcome: Outcome) -> Outcome:
     """Add the columns that a run with tenants records for each job.
 
-    fair_share_wait_ms: wait while its tenant held at least its quota. fragmentation_wait_ms: the rest of its wait, in
+    fair_share_wait_ms: wait while its tenant used at least its quota. fragmentation_wait_ms: the rest of its wait, in
     which only a place was missing. placement_refused: 1 if its quota once allowed a start but no place was free.
     """
     jobs, delayed = state.jobs, claims["delayed"]
@@ -197,7 +197,7 @@ def _needs_claims(mechanism: Tenants) -> bool:
 def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Return the accounts, sorted by domain and tenant like the queues, each one's tenant, and each job's account."""
     if not mechanism.order.by_tenant:
-        msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
+        msg = "the order of a mechanism with tenants must separate them: set by_tenant"
         raise ValueError(msg)
     if mechanism.across == "stop" and mechanism.order.scan != "stop":
         msg = "if the pass ends at the first tenant that cannot start, its first job decides: set scan='stop'"
@@ -233,7 +233,7 @@ def _limits(tenants: NDArray[np.int64], mechanism: Tenants) -> NDArray[np.int64]
 
 
 def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) -> NDArray[np.int64]:
-    """Return the number of GPUs that each account could hold if no other account held any."""
+    """Return the number of GPUs that each account could get if no other account had any."""
     quota, borrow, lend = limits[:, :, 0], limits[:, :, 2], limits[:, :, 3]
     if mechanism.limit == "none":
         most = np.full_like(quota, _ANY)

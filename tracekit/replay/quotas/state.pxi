@@ -1,4 +1,4 @@
-# The arrays that a run with tenants needs in addition to the engine's (see `tenant_books`).
+# The arrays that a run with tenants needs in addition to the engine's.
 
 
 cdef struct TenantRules:

@@ -195,7 +195,7 @@ cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
 
 
 cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, int64_t a, int64_t q):
-    """Start the first job of a queue if quota, resources and free nodes allow it, or can be made to.
+    """Start the first job of a queue if quota, resources and free nodes allow it, possibly after evictions.
 
     Return 0 if the job starts, else what blocks the queue.
     """
@@ -360,7 +360,7 @@ def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instan
     return True
 
 
-# Accounts of tenants: what each tenant holds, has held and may hold, and whether its jobs wait.
+# Accounts of tenants: the GPUs that each tenant uses, has used and may use, and whether its jobs wait.
 #
 # An account is a tenant in a domain. Functions here take single records if possible, which keeps compilation short.
 
@@ -416,7 +416,7 @@ cdef inline int64_t above(Account* account, int64_t use):
 
 
 cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* account) except -1:
-    """Compute an account's share from what it holds; the account with the smallest share goes first."""
+    """Compute an account's share from its current use; the account with the smallest share goes first."""
     if rules.pick == PICK_CYCLE:
         account.share = above(account, account.use)
         return 0
@@ -434,7 +434,7 @@ cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* accoun
 
 
 cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
-    """Return an account's current share: of what it holds, or of what it has held if past use counts."""
+    """Return an account's current share, by its current use, or by its past use if that counts."""
     if rules.period == 0 or account.weight <= 0:
         return account.share
     settle_account(rules, account, now)

@@ -1,4 +1,4 @@
-"""Replay the recorded schedule itself, and find where it holds more GPUs than exist."""
+"""Replay the recorded schedule itself, and find the times at which it uses more GPUs than exist."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedSchedule:
-    """Has no rule: starts and ends are given, and the engine only chooses the nodes."""
+    """The starts and ends are given, and the engine only chooses the nodes."""
 
     start_ms: NDArray[np.int64]
     """Start of each job [ms], not before its submission; -1 excludes the job (n,)."""
     end_ms: NDArray[np.int64]
-    """End of each job [ms], not before its start; -1 leaves it out (n,)."""
+    """End of each job [ms], not before its start; -1 excludes the job (n,)."""
     notes: tuple[str, ...] = ()
     """What readers of the result should know, one sentence each."""
 
@@ -59,7 +59,7 @@ class RecordedSchedule:
         return Run(state, step, complete)
 
 
-# Where the recorded schedule holds more GPUs than a cluster has: by node or by domain, over time.
+# Times at which the recorded schedule uses more GPUs than the cluster has, by node or by domain.
 
 _ALWAYS = -(2**62)
 _GPU_HOUR = 3.6e9
@@ -68,16 +68,16 @@ _GPU_HOUR = 3.6e9
 def violations(
     jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: RecordedSchedule, trace: Trace | None = None
 ) -> pl.DataFrame:
-    """Return all times at which recorded jobs hold more GPUs than exist.
+    """Return all times at which recorded jobs use more GPUs than exist.
 
-    If the placements of the Trace name nodes of the cluster, each node is checked with the GPUs that its placements
-    held; otherwise each domain is checked, with its jobs from first start to end.
+    If the placements of the Trace name nodes of the cluster, each node is checked with the GPUs of its placements;
+    otherwise each domain is checked, with its jobs from first start to end.
 
     Returns
     -------
     polars.DataFrame
-        time, until (UTC, to the millisecond: from when to when exactly this number was held), kind ('node' or
-        'domain'), name ('' is the whole cluster), wanted (GPUs held), there_were (GPUs available), by time and name.
+        time, until (UTC, to the millisecond: the span with exactly this number), kind ('node' or
+        'domain'), name ('' is the whole cluster), wanted (GPUs in use), there_were (GPUs available), by time and name.
     """
     placed = None if trace is None else _placements(trace, jobs, cluster, recorded)
     if placed is not None:
@@ -113,7 +113,7 @@ def violations_note(found: pl.DataFrame) -> str:
 def _placements(
     trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs held by node, and all nodes' names; None if placements name no node of the cluster."""
+    """Return the changes of GPUs in use by node, and the nodes' names; None if no placement names a node."""
     if not trace.has("placements"):
         return None
     included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})

@@ -9,9 +9,12 @@ import numpy as np
 from tracekit.replay.assumptions.costs import power_config
 from tracekit.replay.assumptions.of_jobs import utilization_ppm
 from tracekit.replay.assumptions.speeds import PPM
+from tracekit.replay.outcome import fact
 from tracekit.text import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.costs import PowerPrices
@@ -95,10 +98,7 @@ def idle_cost(
     The idle energy of nodes that left, which exceeds that of the present nodes in `energy_kwh`, costs the mean price.
     """
     # What was paid while each node was available.
-    paid = np.where(cluster.absent != 0, 0.0, float(prices.paid(end_ms) - prices.paid(0)))
-    for time, node, joins in cluster.effective_changes():
-        left = float(prices.paid(end_ms) - prices.paid(min(max(time, 0), end_ms)))
-        paid[node] += left if joins else -left
+    paid = _while_present(cluster, end_ms, lambda time: float(prices.paid(end_ms) - prices.paid(time)))
     present = float((_present_ms(cluster, end_ms) * idle_mw).sum()) / KWH_MW_MS
     mean = float(prices.paid(end_ms) - prices.paid(0)) / max(end_ms, 1)
     return float((paid * idle_mw).sum()) / KWH_MW_MS + (energy_kwh - present) * mean
@@ -107,14 +107,9 @@ def idle_cost(
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
     """Return the printed assumption about the utilization on which the energy is based."""
     unknown = int(np.isnan(jobs.utilization).sum())
-    return {
-        "title": "GPU utilization, for energy",
-        "value": (
-            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs, for which the trace"
-            " has no mean utilization"
-        ),
-        "source": "interference.utilization of the models (M1)",
-    }
+    usual = percent(models.interference.utilization)
+    value = f"{usual} for {unknown:,} of {len(jobs):,} jobs, for which the trace has no mean utilization"
+    return fact("GPU utilization, for energy", value, "interference.utilization of the models (M1)")
 
 
 def _watts(models: Models, name: str) -> tuple[float, float]:
@@ -124,11 +119,19 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
     """Return how long each node was available, from time 0 to the end (N,) [ms]."""
-    present = np.where(cluster.absent != 0, 0.0, float(end_ms))
+    return _while_present(cluster, end_ms, lambda time: float(end_ms - time))
+
+
+def _while_present(cluster: Cluster, end_ms: int, until_end: Callable[[int], float]) -> NDArray[np.float64]:
+    """Return the integral of a function over the time in which each node was available, up to the end (N,).
+
+    `until_end` returns the integral from a time [ms] to the end.
+    """
+    found = np.where(cluster.absent != 0, 0.0, until_end(0))
     for time, node, joins in cluster.effective_changes():
-        left = end_ms - min(max(time, 0), end_ms)
-        present[node] += left if joins else -left
-    return present
+        left = until_end(min(max(time, 0), end_ms))
+        found[node] += left if joins else -left
+    return found
 
 
 def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
@@ -137,12 +140,8 @@ def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
     if found is None:
         return {}
     span = max(outcome.makespan_ms, 1)
-    return {
-        "title": "the power cap",
-        "value": (
-            f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for"
-            f" {percent(found.slowed_ms / span)} of the time, and for {percent(found.over_ms / span)} even the lowest"
-            " did not keep the cap"
-        ),
-        "source": "the engine",
-    }
+    value = (
+        f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for {percent(found.slowed_ms / span)} of"
+        f" the time, and for {percent(found.over_ms / span)} even the lowest did not keep the cap"
+    )
+    return fact("the power cap", value, "the engine")

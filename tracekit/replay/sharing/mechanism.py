@@ -1,4 +1,4 @@
-"""Jobs that share whole GPUs: the mechanism."""
+"""Jobs that share whole GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sharing:
     """
 
     key: Key
-    """A function like those of `replay.keys` that grows with the run time among jobs of one size."""
+    """A function like those of `replay.keys`; among jobs of one size it grows with the run time."""
     utilization_ppm: NDArray[np.int64]
     """GPU utilization of each job (n,) [ppm]."""
     memory_ppm: NDArray[np.int64]

@@ -1,7 +1,7 @@
 # Which GPUs a waiting job could get, and which it takes: idle ones first, then GPUs with running jobs.
 #
-# The work of the waiting job is stored in SharedGlobals.alone and SharedGlobals.work, so that it can be tested against
-# many running jobs in a row (see `ask`).
+# SharedGlobals.alone and SharedGlobals.work store the work of the waiting job. It can then be tested against many
+# running jobs in a row (see `ask`).
 
 
 cdef inline int64_t left_ms(Job* job, int64_t now):
@@ -81,7 +81,7 @@ cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
     cdef int64_t low = s.domains[job_class.domain].group_low
     if first > low and s.groups[first - 1].model == s.groups[first].model:
         return False
-    return (job_class.accept >> <uint64_t>(first - low)) & ONE == ONE
+    return accepts(job_class, first, low)
 
 
 cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
@@ -117,7 +117,7 @@ cdef inline int64_t tightest_idle(State s, JobClass* job_class):
     cdef int64_t best_free = 0
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if (job_class.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+        if not accepts(job_class, index, domain.group_low):
             continue
         for free in range(job_class.gpus, group.largest + 1):
             node = first_with(s, group, free)
@@ -152,7 +152,7 @@ cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* j
     cdef int64_t best_fit = 0
     ask(s, r, j, step)
     for index in range(domain.group_low, domain.group_high):
-        if (job_class.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+        if not accepts(job_class, index, domain.group_low):
             continue
         for node in range(s.groups[index].low, s.groups[index].high):
             if s.nodes[node].up == 0 or s.nodes[node].free + r.nodes[node].open < job_class.gpus:
@@ -323,7 +323,7 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 #
 # For given speeds the answer depends only on b / a: if sharing is better for some b, it is better for any larger b.
 
-# Largest amount of work in the test, 139 years; larger amounts count as this much, so that products fit into 64 bits.
+# Largest amount of work in the test, 139 years; larger amounts count as this much, to keep products within 64 bits.
 cdef int64_t MOST_MS = 1 << 42
 cdef int64_t _HALF = PPM * PPM // 2
 

@@ -1,8 +1,8 @@
 # The scheduling pass of policies with shared GPUs: jobs by key, first on idle GPUs, then next to other jobs.
 #
 # No job is stopped. A job takes idle GPUs if there are enough. Otherwise it takes all idle GPUs of a GPU model and, for
-# the rest, GPUs with a free seat and enough free memory. With the test of `pairs` it takes only GPUs that one running
-# job holds alone, and only if both benefit. Otherwise it waits.
+# the rest, GPUs with a free seat and enough free memory. With the test `shares` it takes only GPUs that one running
+# job uses alone, and only if both jobs benefit. Otherwise it waits.
 #
 # Waiting jobs of one class, memory and utilization share a queue, and only its first job is considered. This is exact:
 # all jobs of a queue have the same request, and the test favours the job with the least work, which comes first. For
@@ -231,7 +231,7 @@ def run_shared(State s, Residents r, Key key, int64_t instants):
     return True
 
 
-# Which jobs share each GPU, and which nodes have idle or open GPUs (see residents.py).
+# Which jobs share each GPU, and which nodes have idle or open GPUs (see `residents`).
 
 # Kinds of GPUs: without a job; with at least one job and a free seat.
 cpdef enum:
@@ -369,7 +369,7 @@ cdef inline int64_t seats_of_node(
 ):
     """Count a node's GPUs of a kind, up to a limit, by index; open GPUs count only if their memory leaves room.
 
-    `room` is the memory that the GPU's jobs may hold [ppm]; with `keep` the GPUs are chosen.
+    `room` is the memory that the GPU's jobs may use [ppm]; with `keep` the GPUs are chosen.
     """
     cdef int64_t gpu
     cdef SharedGpu* cell

@@ -1,4 +1,4 @@
-# The arrays for jobs that share whole GPUs, in addition to the engine's (see `residents`).
+# The arrays for jobs that share whole GPUs, in addition to the engine's.
 
 
 cdef struct SharedJob:
@@ -52,7 +52,7 @@ cdef class Residents(Arrays):
     cdef public SharedGroup[::1] groups
     # Candidates (D,): the range of each domain in `candidates`.
     cdef public Candidates[::1] domains
-    # Jobs of each domain that hold a GPU alone.
+    # Jobs of each domain that have a GPU alone.
     cdef public int32_t[::1] candidates
     # Head of each queue: its first job, and an upper bound of the GPUs that it could get.
     cdef public Head[::1] heads
