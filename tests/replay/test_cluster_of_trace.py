@@ -280,7 +280,7 @@ def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Ca
 
 def test_mistakes_are_one_line(make_trace: Callable[..., Trace]) -> None:
     two = make_trace(jobs=[job(1), job(2, cluster="d")])
-    with pytest.raises(UsageError, match="the Trace holds several clusters; choose one of: c, d"):
+    with pytest.raises(UsageError, match="the Trace has several clusters; choose one of: c, d"):
         cluster_of_trace(two, JOBS)
     with pytest.raises(UsageError, match="no cluster 'e'; choose one of: c, d"):
         cluster_of_trace(two, JOBS, cluster="e")

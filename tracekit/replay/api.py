@@ -70,7 +70,7 @@ class Replay:
                 ("completed", f"{counted(s['completed'], 'jobs')}{never}"),
                 ("wait", _times(s, "queue_s")),
                 ("completion", _times(s, "jct_s")),
-                ("GPUs held", _share(s["gpu_utilization_share"])),
+                ("GPUs allocated", _share(s["gpu_utilization_share"])),
                 ("preemptions", count(stopped) if stopped else None),
                 ("goodput", _share(s["goodput_share"])),
             ],
@@ -126,7 +126,7 @@ def scenario_of(
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
-    scenario = _failing(scenario, opened, chosen)
+    scenario = failing(scenario, opened, chosen)
     measured = None
     if chosen.measure_from is not None or chosen.measure_to is not None:
         measured = measured_jobs(jobs, chosen.measure_from, chosen.measure_to)
@@ -161,7 +161,7 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
     return Replay(scenario_of(trace, **options).run(policy))
 
 
-def _failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
+def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
     """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.
 
     Sampled outages replace the outages that the log recorded.

@@ -1,6 +1,6 @@
-"""Compare policies across the bracket of assumptions: the range of plausible values for what no trace records.
+"""Compare policies across the bracket of assumptions: the plausible values of assumptions that no trace records.
 
-If a headline changes sign inside the bracket, it depends on what no trace records and is called undecided.
+If a headline changes sign inside the bracket, it depends on unrecorded facts and is called undecided.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     """One choice of assumptions inside the bracket."""
 
     label: str
-    """What differs from the given models, such as 'c=0.5 m=0.45'."""
+    """The difference from the given models, such as 'c=0.5 m=0.45'."""
     models: Models
 
 
@@ -85,7 +85,7 @@ values to try by their text in labels."""
 
 @dataclass(frozen=True)
 class Bracket:
-    """One headline: a signed difference, such as the mean completion time minus that without sharing."""
+    """One headline: a signed difference, such as the mean completion time minus that without sharing GPUs."""
 
     headline: str
     """Name of the headline."""

@@ -1,4 +1,4 @@
-"""What the result of a replay depends on, for run ledgers: the Trace, the policy and the program."""
+"""The facts that determine the result of a replay, for run ledgers: the Trace, the policy and the program."""
 
 from __future__ import annotations
 

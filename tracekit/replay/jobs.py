@@ -28,7 +28,7 @@ class LeftOut:
     """Jobs of a trace that cannot be replayed, for one reason."""
 
     reason: str
-    """What the jobs lack, in a few words, such as 'no run time'."""
+    """The reason in a few words, such as 'no run time'."""
     jobs: int
     """Number of these jobs."""
     gpu_hours: float | None
@@ -53,7 +53,7 @@ class Jobs:
     devices: NDArray[np.int32]
     """Number of GPUs that the job uses, at least 1."""
     milli: NDArray[np.int32]
-    """What the job requests of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
+    """The job's request of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
     tenant: NDArray[np.int32]
     """Index into `tenants` (virtual clusters)."""
     user: NDArray[np.int32]
@@ -91,11 +91,11 @@ class Jobs:
     left_out: tuple[LeftOut, ...] = ()
     """Jobs of the trace that are excluded from the replay."""
     held_ms: NDArray[np.int64] | None = None
-    """How long after its submission each job starts to compete for GPUs [ms]; None if all compete at once."""
+    """Time after its submission at which each job starts to compete for GPUs [ms]; None if all compete at once."""
 
     @property
     def arrival_ms(self) -> NDArray[np.int64]:
-        """When each job starts to compete for GPUs [ms], ascending (n,)."""
+        """Time at which each job starts to compete for GPUs [ms], ascending (n,)."""
         return self.submit_ms if self.held_ms is None else self.submit_ms + self.held_ms
 
     def held_back(self, held_ms: NDArray[np.int64]) -> tuple[Jobs, NDArray[np.int64]]:
@@ -106,7 +106,7 @@ class Jobs:
         Parameters
         ----------
         held_ms : array of int, shape (n,)
-            How long each job is held back, at least 0 [ms].
+            Time for which each job is held back, at least 0 [ms].
         """
         order = np.argsort(self.submit_ms + held_ms, kind="stable")
         return replace(self, held_ms=held_ms).rows(order), order
@@ -148,7 +148,7 @@ def gpu_class(milli: NDArray[np.int64]) -> NDArray[np.int8]:
     return np.searchsorted(np.array([0, 999, 1000, 4000, 8000]), milli).astype(np.int8)
 
 
-# Waits and completion times of the jobs of a replay, as the log recorded them.
+# The recorded waits and completion times of a replay's jobs.
 
 RECORDED = "recorded"
 """Name of the log's own schedule in comparisons."""
@@ -158,7 +158,7 @@ TWIN = "twin"
 
 @dataclass(frozen=True)
 class RecordedTimes:
-    """When jobs started and ended in the log, in the order of `Jobs` (n,)."""
+    """Recorded starts and ends of jobs, in the order of `Jobs` (n,)."""
 
     queue_ms: NDArray[np.int64]
     """First start minus submission [ms]; -1 if unknown."""

@@ -1,8 +1,8 @@
 """The mechanisms that a policy can hand to the engine, and the types that a planner needs.
 
-A policy states a rule; a mechanism carries it out. `Ordered` covers every policy that sorts jobs by a key; it is
-compiled. A `Planner` is written in Python, is called after events or in rounds, and may do anything. Each mechanism has
-its own package. Your own mechanism works as well: any class with a method `prepare` will do (see `Mechanism`).
+A policy is a rule; a mechanism carries it out. `Ordered` covers every policy that sorts jobs by a key; it is
+compiled. A `Planner` is written in Python, is called after events or in rounds, and may do anything. You
+can also write a mechanism: any class with a method `prepare` works (see `Mechanism`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Panels, which are named lists of policies, and the names of policies for operators."""
+"""Panels (named lists of policies), and plain names of policies for operators."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name stands for those of its policies that are not named individually. None
+        Policies and panel names. A panel name means those of its policies that are not named individually. None
         means the standard panel.
 
     Returns
@@ -99,7 +99,7 @@ WORDS = {
     "kueue": "quotas lent and borrowed (Kueue)",
     "hived": "separate parts for tenants (HiveD)",
     "priority": "the log's priorities (priority)",
-    "limits": "limits of what may be held (limits)",
+    "limits": "limits on GPUs (limits)",
     "delay-scheduling": "waiting for near GPUs (delay scheduling)",
     "power-down": "idle nodes switched off (power-down)",
 }

@@ -42,7 +42,7 @@ TWIN_FILE = "twin.toml"
 
 @dataclass(frozen=True)
 class EngineSpeed:
-    """How long the engine took for one policy."""
+    """Engine time of one policy."""
 
     jobs: int
     """Number of jobs replayed."""
@@ -70,7 +70,7 @@ class PolicyComparison:
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
     speeds: dict[str, EngineSpeed]
-    """How long the engine took for each policy. It depends on the machine, so the comparison files do not have it."""
+    """Engine time of each policy. It depends on the machine, so the comparison files do not contain it."""
 
 
 def run_policies(
@@ -86,7 +86,7 @@ def run_policies(
 ) -> PolicyComparison:
     """Replay policies and write OUT, completely or not at all.
 
-    OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
+    OUT contains <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
     schedule, and log.parquet if the event log is requested), and comparison.parquet, .csv and .svg.
 
     Parameters
@@ -194,7 +194,7 @@ def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog
 
 
 def _slim(result: ReplayResult) -> ReplayResult:
-    """Return only what a comparison needs, so that ten schedules of a million jobs fit into memory."""
+    """Return the part that a comparison needs. Ten schedules of a million jobs then fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     outcome: Outcome = replace(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _WIDEST = 512
-"""Largest number of nodes that is distinguished; jobs on more nodes count as this many."""
+"""Largest number of nodes in the speed table; jobs on more nodes count as on this many."""
 
 
 def placement_named(name: str) -> str:
@@ -47,7 +47,7 @@ def placement_named(name: str) -> str:
     Raises
     ------
     UsageError
-        It is not a placement.
+        No placement has this name.
     """
     if name not in RULES:
         raise UsageError(f"'{name[:60]}' is not a placement", hint=nearest(name[:60], RULES))
@@ -73,7 +73,7 @@ def cluster_for(
     Raises
     ------
     UsageError
-        The cluster cannot be read or built, or the nodes of a cluster file are to be multiplied.
+        The cluster cannot be read or built, or a factor is given for the nodes of a cluster file.
     """
     from tracekit.replay.clusters.file import read_cluster
     from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
@@ -115,13 +115,13 @@ class Scenario:
     feasibility: Feasibility | None = None
     """Whether the cluster can run the jobs, checked before the first replay."""
     trace: Trace | None = None
-    """Where the jobs come from."""
+    """The Trace of the jobs."""
     part: Part | None = None
     """Which of several clusters the jobs belong to; None if the Trace has only one."""
     outages: Outages | None = None
     """Node outages that stop running jobs; None if there are none."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
-    """How jobs save their work if nodes fail."""
+    """The checkpoints of jobs if nodes fail."""
 
     @classmethod
     def make(
@@ -148,7 +148,7 @@ class Scenario:
         Raises
         ------
         UsageError
-            The policy cannot run here, or requests something impossible.
+            The policy cannot run here, or makes an impossible request.
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
@@ -160,7 +160,7 @@ class Scenario:
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None
         if self.outages is not None:
-            # A policy that borrows nodes builds its own cluster, which knows of no failures.
+            # A policy that borrows nodes builds its own cluster, which has no failures.
             _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
@@ -228,7 +228,7 @@ def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:
-    """Return the speed of a job on k nodes if k0 nodes would do, according to M4 (k0, k) [ppm]."""
+    """Return the speed of a job on k nodes if k0 nodes are enough, according to M4 (k0, k) [ppm]."""
     widest = min(int(jobs.devices.max(initial=1)), cluster.nodes, _WIDEST)
     least = np.arange(widest + 1)[:, None]
     nodes = np.arange(widest + 1)[None, :]

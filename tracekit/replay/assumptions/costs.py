@@ -28,7 +28,7 @@ def overhead_ms(
     event: Literal["preempt", "migrate", "resize"] = "preempt",
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return how long gangs hold their GPUs without progress after an event (M9), including the time to redo lost work.
+    """Return the time without progress of gangs after an event (M9), including the time to redo lost work.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the assumption models add about each job if the trace does not record it, drawn once per job from the seed.
+"""Unrecorded facts about each job, from the assumption models, drawn once per job from the seed.
 
 Draws of different kinds are independent: each kind has its own random stream under the same seed.
 """
@@ -95,12 +95,12 @@ def estimates_ms(
     Returns
     -------
     array of int64
-        At least 1 if the work is at least 1, else 0 [ms].
+        Run times, at least 1 if the work is at least 1, else 0 [ms].
 
     Raises
     ------
     UsageError
-        The noise is none of these.
+        The noise is not one of these.
     """
     kind = _noise(models.estimates.noise if noise is None else noise)
     if kind in {"oracle", 0}:

@@ -1,6 +1,6 @@
 """The assumption models of models.toml as typed objects: one class per section.
 
-A field's type defines what the file may contain: `Annotated` numbers have a range, a `dict` is a table with the user's
+The type of a field defines its allowed values: `Annotated` numbers have a range, a `dict` is a table with the user's
 own keys, and a class is a table with fixed keys. `faults` checks what depends on several keys.
 """
 
@@ -25,7 +25,7 @@ Factor: TypeAlias = Annotated[float, Range(0, 1000)]
 Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
 Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
 Fault: TypeAlias = tuple[str, str]
-"""Dotted key inside a section, and what is wrong with it."""
+"""Dotted key inside a section, and its error."""
 
 
 class ModelSection:
@@ -185,14 +185,14 @@ class Links(ModelSection):
 
 @dataclass(frozen=True)
 class TrafficFamily:
-    """What the GPUs of a model family do in an iteration."""
+    """An iteration of a model family."""
 
     share: Share
     """Share of the jobs."""
     message_mb: Annotated[float, Range(0, 1_000_000)]
     """Gradients that all GPUs sum up [MB]."""
     compute_s: Annotated[float, Range(0.000001, 1_000_000)]
-    """Time for which they compute and send nothing [s]."""
+    """Time for which the GPUs compute and send nothing [s]."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Loans(ModelSection):
 
 @dataclass(frozen=True)
 class Workload:
-    """How power and speed depend on the clock."""
+    """Power and speed as functions of the clock."""
 
     s0: Share
     """Share of the dynamic power that does not fall with the clock."""
@@ -431,7 +431,7 @@ class SliceProfile:
 
 @dataclass(frozen=True)
 class Slices(ModelSection):
-    """M32: how a GPU can be divided into slices."""
+    """M32: the slices into which a GPU can be divided."""
 
     compute: Annotated[int, Range(1, 64)]
     memory: Annotated[int, Range(1, 64)]
@@ -667,12 +667,6 @@ class Applications(ModelSection):
         for name, application in self.classes.items():
             if len(application.noise) != 2 or min(application.noise) <= 0:
                 yield f"classes.{name}.noise", "must be two numbers above 0: at the start and at the end"
-
-
-# The assumption models of models.toml as typed objects: one class per section, one module per subject.
-#
-# A field's type defines what the file may contain: `Annotated` numbers have a range, a `dict` is a table with the
-# user's own keys, and a class is a table with fixed keys. `faults` checks what depends on several keys.
 
 
 @dataclass(frozen=True)

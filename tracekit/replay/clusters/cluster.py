@@ -60,9 +60,9 @@ class Cluster:
     absent: NDArray[np.int8]
     """1 if the node is away before its first change (N,)."""
     origin: str
-    """Where the cluster comes from, as results report it, such as 'nodes of the Trace'."""
+    """The source of the cluster, as results report it, such as 'nodes of the Trace'."""
     change_kills: NDArray[np.int8] | None = None
-    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change does."""
+    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change stops jobs."""
     lent: NDArray[np.bool_] | None = None
     """Extra rows for spares, which are present while preemptible jobs use the spare (N,). The same node has another row
     for regular work, and the two are never present at the same time. None if no spare is lent."""

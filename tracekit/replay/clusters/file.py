@@ -1,4 +1,4 @@
-"""Clusters in TOML files, so that you can write down a what-if.
+"""Clusters in TOML files, for what-if questions.
 
     partitioned = true        # each VC is an isolated domain; the default is false
 

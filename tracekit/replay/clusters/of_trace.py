@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 
-# What a log without a node list shows of its cluster: GPUs allocated at one time, and GPUs per node.
+# The cluster behind a log without a node list: GPUs allocated at one time, and GPUs per node.
 
 
 class HeldGpus:
@@ -47,21 +47,21 @@ class HeldGpus:
     Parameters
     ----------
     intervals : polars.DataFrame
-        vc, since, until [us], milli [milli-GPU]; one row per attempt that held GPUs.
+        vc, since, until [us], milli [milli-GPU]; one row per attempt with GPUs.
     """
 
     def __init__(self, intervals: pl.DataFrame) -> None:
         self._all = intervals
         self.names = sorted(intervals["vc"].drop_nulls().unique().to_list())
-        """VCs that held GPUs."""
+        """VCs with GPUs."""
 
     def peak(self, vc: str | None = None) -> int:
-        """Return the largest number of GPUs held at one time, rounded up, for one VC or for all."""
+        """Return the largest number of GPUs allocated at one time, rounded up, for one VC or for all."""
         _, held = self._steps(vc)
         return int(-(-held.max(initial=0) // 1000))
 
     def p95(self, vc: str) -> int:
-        """Return the 95th percentile over time of the GPUs that a VC held, over the whole log [milli-GPU]."""
+        """Return the 95th percentile over time of a VC's allocated GPUs, over the whole log [milli-GPU]."""
         times, held = self._steps(vc)
         if not len(times):
             return 0
@@ -73,7 +73,7 @@ class HeldGpus:
         return int(values[order][min(int(reached), len(values) - 1)])
 
     def _steps(self, vc: str | None) -> tuple[Longs, Longs]:
-        """Return the times at which the number of held GPUs changes [us], and the new numbers [milli-GPU]."""
+        """Return the times at which the number of allocated GPUs changes [us], and the new numbers [milli-GPU]."""
         own = self._all if vc is None else self._all.filter(pl.col("vc") == vc)
         milli = own["milli"].to_numpy()
         times = np.concatenate([own["since"].to_numpy(), own["until"].to_numpy()])
@@ -84,7 +84,7 @@ class HeldGpus:
 
 
 def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
-    """Return the GPUs that a cluster's attempts held; attempts without a start or a later end are excluded."""
+    """Return the GPUs allocated to a cluster's attempts; attempts without a start or a later end are excluded."""
     table = "attempts" if _has_attempts(trace) else "jobs"
     rows = trace.scan(table)
     jobs = trace.scan("jobs")
@@ -122,7 +122,7 @@ def _has_attempts(trace: Trace) -> bool:
 
 
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
-    """Return the nodes, and how many got the model of their use because the source lists none.
+    """Return the nodes, and the number of nodes with an inferred model because the source lists none.
 
     Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the one
     that comes first by name wins.
@@ -177,13 +177,13 @@ def cluster_of_trace(
     - the table capacity: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
       one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
       If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
-    - what the log shows (see `observed_cluster`).
+    - the GPUs that the log shows in use (see `observed_cluster`).
 
     Nodes of the table nodes are away while an event in node_events marks them as down, drained or in maintenance: no
     job starts there, and running jobs run to their end.
 
-    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of the GPUs
-    that each VC held, rescaled in whole GPUs to the GPUs of the cluster.
+    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of each VC's
+    allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def cluster_of_trace(
     Raises
     ------
     UsageError
-        The Trace has several clusters and none is named; it is to be partitioned, but its nodes have no VC; no GPU is
+        The Trace has several clusters and none is named; it should be partitioned, but its nodes have no VC; no GPU is
         known; or the factor is invalid.
     """
     factor = check_factor(gpus)
@@ -246,7 +246,7 @@ def cluster_of_trace(
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
     quotas = stated.scaled(factor)
     if same and stated.tenants:
-        # Whole nodes are scaled; quotas follow, so that they still add up to the capacity.
+        # Whole nodes are scaled; quotas follow and still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
@@ -254,7 +254,7 @@ def cluster_of_trace(
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
             f"{NODE_GPUS}-GPU nodes for the sum of the VC quotas, shared by all VCs; quotas are not"
-            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
+            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs used up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
@@ -280,9 +280,9 @@ def observed_cluster(
     gpus: float | None = None,
     cluster: str | None = None,
 ) -> Cluster:
-    """Return a cluster as large as the most GPUs that the log's jobs held at one time, in total or per VC.
+    """Return a cluster as large as the most GPUs allocated to the log's jobs at one time, in total or per VC.
 
-    Jobs still running when the log ends are not replayed and count as holding nothing.
+    Jobs still running when the log ends are not replayed and count as jobs without GPUs.
 
     Each node has the most GPUs that any job had on one node, or 8 if that is unknown. There are enough nodes for the
     peak. If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
@@ -312,7 +312,7 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs that finished jobs held at one time{', by VC' if partitioned else ''}; {sizes}"
+    origin = f"observed: the most GPUs allocated to finished jobs at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -481,7 +481,7 @@ def _with_quotas(
     return make_cluster(nodes, quotas, origin)
 
 
-# When the nodes of a Trace are away, according to its table node_events.
+# The absences of a Trace's nodes, according to its table node_events.
 
 AWAY = ("down", "drained", "maintenance")
 """States in which a node takes no new jobs; a degraded node still does."""
@@ -529,7 +529,7 @@ def _away(node: Node, spans: list[tuple[int, int]]) -> Node:
 
 
 def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
-    """Return when nodes are away, according to node_events: node_id, since, until [ms], kills; by node and time.
+    """Return the absences of nodes, according to node_events: node_id, since, until [ms], kills; by node and time.
 
     `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop: they do if it is down, but
     not if it is drained or in maintenance. An event that ends before it begins is ignored.

@@ -41,9 +41,9 @@ class Setting:
     spread: NDArray[np.int32] | None = None
     """Speed of a gang on k nodes if k0 nodes are enough (k0, k) [ppm]; None means 1,000,000 everywhere."""
     trace: Trace | None = None
-    """Where the jobs come from, for mechanisms that read further tables."""
+    """The Trace of the jobs, for mechanisms that read further tables."""
     checkpoints: Checkpoints | None = None
-    """How jobs save their work if nodes fail; None if no node fails."""
+    """The checkpoints of jobs if nodes fail; None if no node fails."""
     log_rows: int = 0
     """Number of rows for the event log; 0 keeps no log."""
 
@@ -113,7 +113,7 @@ def simulate(
     Raises
     ------
     UsageError
-        The mechanism does not support the placement, or a planner requested something impossible.
+        The mechanism does not support the placement, or a planner made an impossible request.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:

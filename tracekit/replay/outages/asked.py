@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Text options of a replay with outages: where outages come from, and how jobs save their work.
+# Text options of a replay with outages: the source of outages, and the checkpoints of jobs.
 
 _OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"
@@ -26,7 +26,7 @@ _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interv
 
 @dataclass(frozen=True)
 class OutagesAsked:
-    """Where the outages of a replay come from."""
+    """The source of a replay's outages."""
 
     kind: Literal["recorded", "model", "rate"]
     rate: float = 0.0
@@ -138,7 +138,7 @@ def _number(text: str, name: str, where: str, hint: str, *, above: bool) -> floa
     return value
 
 
-# How often each job of a replay saves its work, and what saving costs.
+# The checkpoint interval of each job of a replay, and the cost of a checkpoint.
 
 _PPM = 1_000_000
 _NEVER = 1 << 62
@@ -146,7 +146,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """When jobs save their work, in the engine's units.
+    """The checkpoints of jobs, in the engine's units.
 
     A running job saves its work after every `period_ms` of running, not counting restarts and other overheads. The time
     that checkpoints take is spread evenly: work proceeds at `progress_ppm` of its speed. At each checkpoint the job has

@@ -32,7 +32,7 @@ _RACK = "lent spares"
 def lent_spans(
     standing_by: Sequence[tuple[int, set[int]]], changes: Iterable[tuple[int, int, bool, bool]]
 ) -> list[tuple[int, int, bool]]:
-    """Return when nodes start (True) and stop (False) being lent, as (time [ms], node, which).
+    """Return the times at which nodes start (True) and stop (False) being lent, as (time [ms], node, which).
 
     A job may still run to its end on a node that was drained and came back into reserve. The node is lent only if the
     jobs on it have been stopped since it left.
@@ -210,7 +210,7 @@ def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:
 
 
 def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
-    # Stops come before joins, so that a job can continue on a spare at the same time.
+    # Stops come before joins: a job can then continue on a spare at the same time.
     ordered = sorted(changes, key=lambda change: (change[0], change[2], not change[3], change[1]))
     return replace(
         cluster,
@@ -254,7 +254,7 @@ def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
 
 
 class _Reserve:
-    """Which nodes work, and which are in reserve."""
+    """The nodes that work, and the nodes in reserve."""
 
     def __init__(self, cluster: Cluster, spares: list[int], there: list[bool]) -> None:
         self.rack = cluster.rack.tolist()

@@ -1,4 +1,4 @@
-"""Node outages and whether they stop the jobs on the node: as recorded, sampled from the log, or at a given rate."""
+"""Node outages, which may stop the jobs on the node: as recorded, sampled from the log, or at a given rate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outages:
     node_ms: float
     """Observation time of these outages, summed over nodes [ms]."""
     origin: str
-    """Where the outages come from, for readers."""
+    """The source of the outages, for readers."""
     end_ms: int | None = None
     """End of the sampling window [ms]; None if the outages were not sampled."""
 
@@ -84,12 +84,12 @@ def outages_for(
 ) -> Outages:
     """Return the outages for a replay.
 
-    They are the same for every policy, so two policies differ only by themselves (common random numbers).
+    They are the same for every policy, so only the policies differ (common random numbers).
 
     Raises
     ------
     UsageError
-        The outages should come from the log, but it has none.
+        The request is for outages of the log, but the log has none.
     """
     if asked.kind == "recorded":
         return recorded_outages(trace, cluster, jobs, load)

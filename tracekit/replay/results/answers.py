@@ -1,4 +1,4 @@
-"""Replays of several policies as answers: what each policy would have done to the same jobs.
+"""Replays of several policies as answers: the effect of each policy on the same jobs.
 
 The rows are those of the comparison and the summaries (see `compare_policies` and `summarize`), with the same names.
 """
@@ -147,7 +147,7 @@ REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
 
 
 LEAST = 0.001
-"""A change below this share of the mean counts as none."""
+"""Smaller changes, as a share of the mean, count as no change."""
 _MOST = 3
 """Largest number of policies whose job count appears in a note."""
 _CHANGE = "A change compares only jobs that both completed"
@@ -184,11 +184,11 @@ def compared_answers(
     scenario : Scenario
         The scenario that was replayed.
     notes : sequence of str
-        What was excluded, and what the cluster cannot do.
+        Notes on excluded jobs and on the limits of the cluster.
     twin : TwinOfLog, optional
         The twin, if the first result is the twin's own.
     reason : str, optional
-        Without a twin: why no effect is supported.
+        Without a twin: the reason why no effect is supported.
     """
     texts = {r.policy: twin.policy if twin is not None and r.policy == TWIN else r.policy for r in results}
     quotas = {r.policy: _quotas(r, texts[r.policy], scenario) for r in results}

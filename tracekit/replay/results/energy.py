@@ -62,10 +62,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
     According to M7 a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
     configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs all the time
-    (`idle_energy_kwh`), plus u_j * (max - idle) for the GPU time that each job j held, overheads included.
-    `power_draw_mw` gives the power for each job; a job that runs slower than recorded is assumed to use its GPUs
-    equally. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times held GPU time counts up to the GPU
-    time in use.
+    (`idle_energy_kwh`), plus u_j * (max - idle) for the allocated GPU time of each job j, overheads included.
+    `power_draw_mw` gives the power for each job; we assume that a job uses its GPUs equally if it runs slower than
+    recorded. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times held GPU time counts up to the
+    GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
@@ -93,11 +93,11 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
 def idle_cost(
     idle_mw: NDArray[np.int64], cluster: Cluster, end_ms: int, prices: PowerPrices, energy_kwh: float
 ) -> float:
-    """Return what the idle energy of all GPUs costs, from time 0 to the last end.
+    """Return the cost of the idle energy of all GPUs, from time 0 to the last end.
 
     The idle energy of nodes that left, which exceeds that of the present nodes in `energy_kwh`, costs the mean price.
     """
-    # What was paid while each node was available.
+    # The price integral while each node was available.
     paid = _while_present(cluster, end_ms, lambda time: float(prices.paid(end_ms) - prices.paid(time)))
     present = float((_present_ms(cluster, end_ms) * idle_mw).sum()) / KWH_MW_MS
     mean = float(prices.paid(end_ms) - prices.paid(0)) / max(end_ms, 1)
@@ -118,7 +118,7 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 
 
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
-    """Return how long each node was available, from time 0 to the end (N,) [ms]."""
+    """Return the time for which each node was available, from time 0 to the end (N,) [ms]."""
     return _while_present(cluster, end_ms, lambda time: float(end_ms - time))
 
 

@@ -38,7 +38,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     queue_s, jct_s
         First start minus submission, and end minus submission.
     run_s, wait_s
-        Time for which the job held GPUs, overheads included; jct_s minus that time.
+        Time for which the job had GPUs, overheads included; jct_s minus that time.
     preemptions, nodes_spanned
         How often it lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
     slowdown
@@ -75,7 +75,7 @@ def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     """Return the state of the cluster over time: the columns of timeline.parquet.
 
     time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, fragmented_gpus (free, on partly used nodes): each
-    row holds until the next.
+    row applies until the next.
     """
     line = outcome.timeline
     return pl.DataFrame(

@@ -37,7 +37,7 @@ LONGEST_S = LONGEST_YEARS * 365 * 86_400
 """`LONGEST_YEARS` in seconds [s]."""
 
 _HELD_CAP = 10**17
-"""Largest GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums fit into 63 bits."""
+"""Largest GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, to keep sums within 63 bits."""
 
 
 def read_numbers(trace: Trace) -> pl.DataFrame:
@@ -103,7 +103,7 @@ def _microseconds(seconds: str) -> pl.Expr:
 
 
 def _held(micros: str) -> pl.Expr:
-    """Return GPU time [milli-GPU * ms], as a whole number so that sums do not depend on the order of rows."""
+    """Return GPU time [milli-GPU * ms], as a whole number, because sums must not depend on the order of rows."""
     product = pl.col(micros).clip(lower_bound=0) * pl.col("gpu_count").fill_nan(None)
     return product.clip(0, _HELD_CAP).round().cast(pl.Int64)
 
@@ -180,7 +180,7 @@ def select_jobs(
         Exclude all but this many jobs, the first by submission.
     """
     reason = _reason(cluster, since, until).alias("reason")
-    # Slice by slice, so that intermediate results stay small.
+    # Slice by slice, to keep intermediate results small.
     parts = [p.with_columns(request_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
     judged = pl.concat(parts) if parts else table.with_columns(request_sizes()).with_columns(reason).select(_NEEDED)
     if limit is None:
@@ -249,7 +249,7 @@ CREATE TEMP TABLE placements (
 
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
-    """Return the mean GPU utilization of each job while it held its GPUs [0..1], NaN if unknown.
+    """Return the mean GPU utilization of each job while it had its GPUs [0..1], NaN if unknown.
 
     If `samples` is set and samples of gpu_utilization exist, this is their mean, matched to all attempts of the job.
     Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the source
@@ -349,7 +349,7 @@ def jobs_of_trace(
     start, end : datetime, optional
         Use only jobs submitted in [start, end); times without a zone are UTC.
     load : float
-        Divide the times between submissions by this factor, so that the offered load grows by it. If it is not 1,
+        Divide the times between submissions by this factor; the offered load grows by it. If it is not 1,
         recorded starts and ends are meaningless and become unknown.
     limit : int, optional
         Use only this many jobs, the first by submission.
