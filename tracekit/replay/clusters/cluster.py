@@ -106,7 +106,7 @@ NO_TIMES = np.empty(0, dtype=np.int64)
 class Node:
     """A node before it gets its position in the cluster.
 
-    `changes` are the times at which it joins (True) and leaves [ms]; `absent` means that it is away before the first.
+    `changes` are the times at which it joins (True) and leaves [ms]; an `absent` node is away before the first change.
     """
 
     name: str
@@ -170,7 +170,7 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
 
 
 def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
-    """Return the cluster as a policy uses it: all nodes form one domain if the policy `lends` quotas and may do so."""
+    """Return the cluster for a policy: all nodes form one domain if the policy `lends` quotas and may do so."""
     if not (lends and cluster.lendable and len(cluster.domains) > 1):
         return cluster
     order = np.lexsort((cluster.rack, cluster.model))  # stable: equal nodes keep their order

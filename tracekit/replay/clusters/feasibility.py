@@ -263,7 +263,9 @@ def _judged(
             if row["load"] is None
             else f"jobs request {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )
-        (refused if refuse else warned).append(f"{demand} over the whole window, so its queue grows as long as jobs arrive")
+        (refused if refuse else warned).append(
+            f"{demand} over the whole window, so its queue grows as long as jobs arrive"
+        )
     return refused, warned
 
 

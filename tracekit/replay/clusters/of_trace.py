@@ -312,7 +312,9 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs allocated to finished jobs at one time{', by VC' if partitioned else ''}; {sizes}"
+    origin = (
+        f"observed: the most GPUs allocated to finished jobs at one time{', by VC' if partitioned else ''}; {sizes}"
+    )
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 

@@ -37,9 +37,9 @@ class OutagesAsked:
 
 @dataclass(frozen=True)
 class CheckpointsAsked:
-    """How jobs save their work.
+    """The checkpoints of jobs.
 
-    The defaults, an hour and five minutes, are what Kokolis et al. assume for training jobs ("Revisiting Reliability in
+    The defaults, an hour and five minutes, are those of Kokolis et al. for training jobs ("Revisiting Reliability in
     Large-Scale Machine Learning Research Clusters", 2024).
     """
 
@@ -106,7 +106,7 @@ def read_checkpoints(text: str | None) -> CheckpointsAsked:
 
 
 _Parts = dict[str, tuple[bool, tuple[str, ...]]]
-"""Names of the parts of a text; whether a part's number must be above 0; words that it may be instead."""
+"""Names of the parts of a text; whether a part's number must be above 0; words that are allowed instead."""
 _OUTAGE_PARTS: _Parts = {"rate": (False, ()), "repair": (True, ())}
 _CHECKPOINT_PARTS: _Parts = {"interval": (True, ("daly", "none")), "cost": (False, ()), "restart": (False, ())}
 
@@ -162,7 +162,7 @@ class Checkpoints:
 
 
 def gang_nodes(jobs: Jobs, cluster: Cluster) -> NDArray[np.int64]:
-    """Return the smallest number of nodes that each job can run on (n,)."""
+    """Return the smallest number of nodes on which each job can run (n,)."""
     widest = max(int(cluster.gpus.max(initial=1)), 1)
     return np.asarray((jobs.devices.astype(np.int64) + widest - 1) // widest)
 

@@ -113,7 +113,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
     Raises
     ------
     UsageError
-        No working node, or none of some kind, would remain.
+        No working node, or no working node of some kind, would remain.
     """
     if number >= cluster.nodes:
         raise UsageError(
@@ -140,7 +140,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
 
 
 def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
-    """Return proportional shares, each at least 1 below its weight; what is left is shared in the same way."""
+    """Return proportional shares, each at least 1 below its weight; the remainder is shared in the same way."""
     found = np.zeros_like(weights)
     while number:
         room = weights - 1 - found
@@ -236,7 +236,7 @@ def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
 
 
 def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
-    """Return the spans in which each node is away [ms], for any reason; the spans do not touch."""
+    """Return the spans in which each node is away for any reason [ms]; the spans do not touch."""
     spans: list[list[tuple[int, int]]] = [[] for _ in range(cluster.nodes)]
     since: list[int | None] = [-NO_END if absent else None for absent in cluster.absent.tolist()]
     for time, node, up in cluster.effective_changes():
@@ -261,7 +261,7 @@ class _Reserve:
         self.pool_of = {node: pool for pool in pools_of(cluster) for node in pool}
         waiting = set(spares)
         self.lacking = {id(pool): 0 for pool in self.pool_of.values()}
-        """Number of working nodes that a pool is short of."""
+        """Number of working nodes that a pool lacks."""
         self.standing_by = {node for node in waiting if there[node]}
         self.working = [works and node not in waiting for node, works in enumerate(there)]
         for node, works in enumerate(there):

@@ -1,9 +1,9 @@
 """The costs and savings of checkpoints: best intervals, time to finish, and the useful share of that time.
 
-The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the
-last segment may be shorter and has its part of the cost. A failure loses the work since the last checkpoint. The job
-is then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail
-during loading and then starts loading again. Failures are detected at once, and the first start is free.
+The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the last
+segment may be shorter and then has a proportional cost. A failure loses the work since the last checkpoint. The job is
+then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail during
+loading and then starts loading again. Failures are detected at once, and the first start is free.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974); Daly, "A higher order
 estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006).
@@ -19,7 +19,7 @@ from tracekit.errors import UsageError
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """How often a job saves its work, and how long saving and restarting take.
+    """The checkpoint interval of a job, and the times of saving and restarting.
 
     Raises
     ------

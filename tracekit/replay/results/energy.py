@@ -64,8 +64,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
     configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs all the time
     (`idle_energy_kwh`), plus u_j * (max - idle) for the allocated GPU time of each job j, overheads included.
     `power_draw_mw` gives the power for each job; we assume that a job uses its GPUs equally if it runs slower than
-    recorded. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times held GPU time counts up to the
-    GPU time in use.
+    recorded. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times allocated GPU time counts
+    up to the GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
@@ -77,10 +77,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
 
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
-    """Return the energy that all GPUs use while idle, from time 0 to the last end [kWh].
+    """Return the idle energy of all GPUs, from time 0 to the last end [kWh].
 
-    GPUs of a node that left use power as long as jobs hold them. Their nodes are not recorded, so they count with the
-    mean of the cluster.
+    GPUs of a node that left use power as long as jobs run on them. Their nodes are not recorded, so they count with
+    the mean of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Fairness of a schedule: Jain's index over virtual clusters, and finish-time fairness of jobs.
 #
-# Both have several definitions in the literature; ours are given below.
+# Both have several definitions in the literature; the functions give ours.
 
 
 def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> dict[int, float]:
@@ -69,7 +69,7 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
     Contention at a time is the number of GPUs that all jobs in the system request, running and waiting, divided by the
     cluster's GPUs (their mean over the replay if nodes come and go). Jobs that can never run do not contend; jobs that
-    never completed contend until the replay ends. A job that took no time has no mean contention: NaN.
+    never completed contend until the replay ends. A job that took no time has no mean contention (NaN).
     """
     capacity = (outcome.busy_milli_ms + outcome.free_milli_ms) / max(outcome.makespan_ms, 1)
     found = np.full(len(jobs), np.nan)
@@ -103,7 +103,7 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
 
 SLOWDOWN_BOUND_MS = 10_000
-"""In a slowdown, shorter jobs count as this long [ms]."""
+"""Shorter jobs count with this run time in a slowdown [ms]."""
 
 _GPU_HOUR = 3.6e9
 """One GPU-hour [milli-GPU * ms]."""
@@ -174,8 +174,8 @@ def summarize(
 def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
     """Return a mask of the jobs that were submitted in [start, end), in the time of the replay, shape (n,).
 
-    At the start of a replay the cluster is empty, and at its end no new jobs arrive. A study that wants to exclude
-    warm-up and drain replays all jobs but measures only those in between.
+    At the start of a replay the cluster is empty, and at its end no new jobs arrive. To exclude warm-up and
+    drain, a study replays all jobs but measures only those in between.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     run_s, wait_s
         Time for which the job had GPUs, overheads included; jct_s minus that time.
     preemptions, nodes_spanned
-        How often it lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
+        How often the job lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Rows of the table jobs as numbers: times in microseconds, run times, and columns of selected rows.
+# The table jobs as numbers: times in microseconds, run times, and columns of selected rows.
 #
 # The tables contain long text that most rows of a replay do not need at once, so columns are read one by one.
 
@@ -129,7 +129,7 @@ def scaled_column(
     return (value.clip(low, high) + 0.5).floor().cast(pl.Int64).fill_null(missing).to_numpy().copy()
 
 
-# Which jobs of a Trace a replay can run, what they request, and how many it cannot run, by reason.
+# The jobs of a Trace that a replay can run, their requests, and the number of other jobs by reason.
 
 MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
