@@ -40,23 +40,13 @@ TWIN_FILE = "twin.toml"
 """The file in the twin's folder that describes the twin."""
 
 
-@dataclass(frozen=True)
-class EngineSpeed:
-    """Engine time of one policy."""
-
-    jobs: int
-    """Number of jobs replayed."""
-    seconds: float
-    """Engine time, without reading the Trace and writing results [s]."""
-
-    @property
-    def words(self) -> str:
-        """Seconds and jobs/s, such as '0.52 s (158,000 jobs/s)'."""
-        if self.seconds <= 0:
-            return "0 s"
-        per_second = self.jobs / self.seconds
-        digits = max(len(f"{per_second:.0f}") - 3, 0)
-        return f"{self.seconds:.3g} s ({round(per_second, -digits):,.0f} jobs/s)"
+def engine_speed(jobs: int, seconds: float) -> str:
+    """Return the time of the engine and its jobs per second, such as '0.52 s (158,000 jobs/s)'."""
+    if seconds <= 0:
+        return "0 s"
+    per_second = jobs / seconds
+    digits = max(len(f"{per_second:.0f}") - 3, 0)
+    return f"{seconds:.3g} s ({round(per_second, -digits):,.0f} jobs/s)"
 
 
 @dataclass(frozen=True)
@@ -69,8 +59,8 @@ class PolicyComparison:
     """All assumptions of the policies, by id."""
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
-    speeds: dict[str, EngineSpeed]
-    """Engine time of each policy. It depends on the machine, so the comparison files do not contain it."""
+    speeds: dict[str, str]
+    """Engine time of each policy in words. It depends on the machine, so the comparison files do not contain it."""
 
 
 def run_policies(
@@ -125,7 +115,7 @@ def run_policies(
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
     results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
-    speeds: dict[str, EngineSpeed] = {}
+    speeds: dict[str, str] = {}
     try:
         for policy, label, name, leave_out in zip(chosen, labels, names, left_out, strict=True):
             progress.stage(f"replaying {label}", total=len(scenario.jobs))
@@ -137,7 +127,7 @@ def run_policies(
                 skipped[label] = str(error)
                 continue
             _write(staged.path / name, result, result.cluster or scenario.cluster, twin if label == TWIN else None)
-            speeds[label] = EngineSpeed(len(scenario.jobs), result.outcome.wall_s)
+            speeds[label] = engine_speed(len(scenario.jobs), result.outcome.wall_s)
             results.append(_slim(result))
         if not results:
             raise UsageError(

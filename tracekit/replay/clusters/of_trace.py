@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -214,7 +214,7 @@ def cluster_of_trace(
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
-    stated, total = _stated_quotas(trace, jobs, name, load)
+    stated, total, of_quotas = _stated_quotas(trace, jobs, name, load)
     nodes = _listed_nodes(trace, name)
     if nodes:
         held = partial(with_absences, trace=trace, jobs=jobs, load=load) if events else None
@@ -250,7 +250,7 @@ def cluster_of_trace(
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
-    if total.of_quotas:
+    if of_quotas:
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
             f"{NODE_GPUS}-GPU nodes for the sum of the VC quotas, shared by all VCs; quotas are not"
@@ -268,7 +268,7 @@ def states_capacity(trace: Trace, jobs: Jobs, cluster: str | None = None) -> boo
         The Trace has several clusters and none is named.
     """
     name = _chosen(trace, cluster)
-    _, total = _stated_quotas(trace, jobs, name, 1.0)
+    _, total, _ = _stated_quotas(trace, jobs, name, 1.0)
     return bool(_listed_nodes(trace, name)) or int(total.gpus.max(initial=0)) >= 1
 
 
@@ -387,18 +387,13 @@ def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:
 _TEXTS = ("gpu_model", "rack", "vc")
 
 
-@dataclass(frozen=True)
-class _Total(QuotaTable):
-    """GPUs of a whole cluster over time, with a single tenant ''."""
+def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable, bool]:
+    """Return the quotas of the VCs, the cluster's total (tenant ''), and whether the total is the sum of the quotas.
 
-    of_quotas: bool = False
-    """Whether the GPUs are the sum of quotas, because the source gives no total."""
-
-
-def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, _Total]:
-    """Return the quotas of the VCs, and the cluster's total, or the sum of the quotas if no total is given."""
+    It is the sum if the source gives no total.
+    """
     if not trace.has("capacity"):
-        return QuotaTable.none(), _Total.none()
+        return QuotaTable.none(), QuotaTable.none(), False
     table = (
         _own(trace.scan("capacity"), cluster)
         .select("vc", pl.col("time").cast(pl.Int64), pl.col("gpu_count").fill_nan(None).clip(0, 1e9).floor())
@@ -408,9 +403,9 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
     vcs = _steps(table.filter(pl.col("vc").is_not_null()), jobs, load)
     total = _steps(table.filter(pl.col("vc").is_null()).with_columns(vc=pl.lit("")), jobs, load)
     if total.tenants:
-        return vcs, _Total(total.tenants, total.times, total.gpus)
+        return vcs, total, False
     sums = vcs.gpus.sum(axis=1, keepdims=True) if vcs.tenants else vcs.gpus
-    return vcs, _Total(vcs.tenants and [""], vcs.times, sums, of_quotas=True)
+    return vcs, QuotaTable(vcs.tenants and [""], vcs.times, sums), True
 
 
 def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
