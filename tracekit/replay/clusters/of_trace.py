@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-
-if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 

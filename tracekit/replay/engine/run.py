@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 
 class Mechanism(Protocol):
-    """The part that carries out a policy."""
+    """The part that carries out the rule of a policy."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run: its state, and the function that steps through the instants.

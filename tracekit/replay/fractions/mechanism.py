@@ -55,10 +55,6 @@ class Fractional:
         return Run(state, partial(compiled.run_fractional, *arrays, engine_key(self.order.key)), unit=1)
 
 
-if TYPE_CHECKING:
-    Longs = NDArray[np.int64]
-
-
 def divide(
     state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
 ) -> tuple[EngineState, Fractions, Any]:

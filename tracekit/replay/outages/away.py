@@ -1,4 +1,4 @@
-"""A cluster whose nodes are away during outages, and whose spares replace them."""
+"""A cluster whose nodes are away during outages, with spares that replace them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
 def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
     """Return outages based on the log: each node gets the recorded outages of a randomly chosen node.
 
-    Nodes of the log that never failed can be chosen too, so bad nodes stay as rare as they are. The log is shifted by a
+    Nodes that never failed can be chosen too, so bad nodes stay as rare as in the log. The log is shifted by a
     random time, the same for all nodes, and wraps around, so faults that came together stay together. An outage with an
     unknown end lasts to the end of the log.
 

@@ -5,7 +5,7 @@ in the log, the baseline describes a cluster that never existed. If jobs wait lo
 the log was already the better schedule. In both cases the difference must not be reported as an effect. Every report of
 an effect uses this module.
 
-The wait is the log's own: first start minus submission. All means are over the same jobs: the jobs that start in the
+The wait is first start minus submission. All means are over the same jobs: the jobs that start in the
 log, under the baseline and under the policy, and that end in both replays.
 """
 

@@ -42,8 +42,8 @@ class PowerDraw(NamedTuple):
 def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return the GPU power draw according to M7.
 
-    A job that requests a GPU model of the cluster uses the power of that model. Any other job uses the mean over all
-    GPUs of the cluster, wherever it is placed. Its utilization comes from `utilization_ppm`.
+    A job that requests a GPU model of the cluster uses the power of that model. For any other job the mean over all
+    GPUs of the cluster applies, regardless of its place. Its utilization comes from `utilization_ppm`.
     """
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]

@@ -135,7 +135,7 @@ MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
 
 BEYOND_LIMIT = "beyond the limit of jobs"
-"""Why jobs beyond the limit are excluded."""
+"""The reason for excluding jobs beyond the limit."""
 
 REASONS = (
     "of another cluster",
@@ -150,7 +150,7 @@ REASONS = (
     f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
     BEYOND_LIMIT,
 )
-"""Why a job is excluded; the first reason that applies counts."""
+"""The reasons for excluding a job; the first that applies counts."""
 
 IN_WINDOW = REASONS.index("no GPU count")
 """The first reason that applies to jobs inside the window."""
