@@ -21,7 +21,7 @@ import polars as pl
 
 from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.workbench import Workbench
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import Jobs
 from tracekit.replay.scenario import Scenario
 

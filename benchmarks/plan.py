@@ -22,7 +22,7 @@ from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion, wait_target
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import Jobs
 
 NODES, DAYS, LOAD, LIMIT_S = 32, 60, 0.85, 120.0

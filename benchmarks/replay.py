@@ -155,9 +155,9 @@ def of_trace(folder: str, cluster: str | None, policies: tuple[str, ...]) -> Non
 
 def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> None:
     """Print how much slower a replay with the given number of node outages is than one without outages."""
+    from tracekit.replay.outages.asked import read_checkpoints
     from tracekit.replay.outages.away import with_outages
     from tracekit.replay.outages.failures import drawn_at_rate
-    from tracekit.replay.outages.texts import read_checkpoints
     from tracekit.replay.scenario import Scenario
 
     jobs, cluster = make(count, load)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.replay.engine.setting import Setting
+from tracekit.replay.engine.run import Setting
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.registry import named_policy
 from tracekit.replay.scenario import Scenario, spread_table

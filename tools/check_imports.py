@@ -44,12 +44,13 @@ BESIDE = {("policies", "replay"), ("fit", "replay")}
 
 INSIDE = {
     "replay": (
-        ("keys", "jobs", "outcome", "native"),
+        ("native",),
+        ("keys", "jobs", "outcome"),
         ("clusters", "workload"),
         ("assumptions", "outages"),
         ("engine",),
         ("results",),
-        ("backfilling", "capping", "cells", "fractions", "planning", "quotas", "recording", "sharing"),
+        ("backfilling", "cells", "fractions", "planning", "power", "quotas", "recording", "sharing"),
     ),
     "policies": (
         ("interface", "places", "pools"),

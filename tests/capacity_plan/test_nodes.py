@@ -10,8 +10,8 @@ import pytest
 from tests.replay.builders import make_cluster
 from tracekit.capacity_plan.nodes import NodeAxis, nodes_of, resized, settled_nodes
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.nodes import QuotaTable
-from tracekit.replay.clusters.nodes import make_cluster as cluster_of_nodes
+from tracekit.replay.clusters.cluster import QuotaTable
+from tracekit.replay.clusters.cluster import make_cluster as cluster_of_nodes
 
 
 def test_as_many_nodes_as_there_are_is_the_same_cluster() -> None:

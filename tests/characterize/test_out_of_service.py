@@ -18,7 +18,7 @@ from tests.characterize.asking import Asking
 from tracekit.characterize import list_views, run_query
 from tracekit.characterize.free_nodes import AWAY, away_spans
 from tracekit.databases import connect_duckdb
-from tracekit.replay.clusters.node_events import AWAY as REPLAYED
+from tracekit.replay.clusters.of_trace import AWAY as REPLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

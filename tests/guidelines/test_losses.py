@@ -13,7 +13,7 @@ from tracekit.calibration.losses import LossChange, LossEffect, loss_effect
 from tracekit.calibration.twins import Twins
 from tracekit.guidelines.effects import recorded_losses
 from tracekit.guidelines.evidence import Evidence
-from tracekit.replay.outages.texts import CheckpointsAsked
+from tracekit.replay.outages.asked import CheckpointsAsked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

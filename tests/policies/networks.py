@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.replay.auditor import audit
 from tracekit.replay.assumptions.models import Models, load_models
-from tracekit.replay.assumptions.sections.network import LinkSpeeds, TrafficFamily
+from tracekit.replay.assumptions.sections import LinkSpeeds, TrafficFamily
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario
 

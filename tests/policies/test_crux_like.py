@@ -14,7 +14,7 @@ from tests.policies.networks import assert_alike, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.literature.tiers import _levels, intensity
-from tracekit.replay.assumptions.sections.network import TrafficFamily
+from tracekit.replay.assumptions.sections import TrafficFamily
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -44,7 +44,7 @@ def test_intensity_by_hand() -> None:
 
 def seed_of(first: str) -> int:
     """Return a seed for which the first of two jobs is of one family and the second of the other."""
-    from tracekit.replay.assumptions.network import traffic_families
+    from tracekit.replay.assumptions.of_jobs import traffic_families
 
     want = [0, 1] if first == "talks" else [1, 0]
     jobs = make_jobs([(0, 3, 10), (0, 3, 10)], name=[0, 1])

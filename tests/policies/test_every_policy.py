@@ -17,10 +17,9 @@ from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
+from tracekit.replay.outages.asked import checkpoints_for, read_checkpoints
 from tracekit.replay.outages.away import with_outages
-from tracekit.replay.outages.checkpoints import checkpoints_for
 from tracekit.replay.outages.failures import Outages
-from tracekit.replay.outages.texts import read_checkpoints
 from tracekit.replay.registry import named_policy, policies
 from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario

@@ -18,7 +18,7 @@ from tests.replay.places import NodeMap, find_place, wants
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Network, Places, Spot
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.network import ring_s, traffic_families
+from tracekit.replay.assumptions.of_jobs import ring_s, traffic_families
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

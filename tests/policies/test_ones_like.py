@@ -19,7 +19,7 @@ from tracekit.errors import UsageError
 from tracekit.policies.literature.ones_like import BatchTable, Moment, evolved
 from tracekit.policies.literature.pollux import Bounds, goodputs
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.sections.speed import Application
+from tracekit.replay.assumptions.sections import Application
 from tracekit.replay.registry import named_policy
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.literature.pollux import evolve, goodput, goodput_table, worths
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.sections.speed import Application
+from tracekit.replay.assumptions.sections import Application
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import raise_fitness
 from tracekit.replay.registry import named_policy

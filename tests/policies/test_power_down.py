@@ -15,8 +15,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
+from tracekit.replay.assumptions.costs import PowerPrices
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.prices import PowerPrices
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.keys import by_arrival

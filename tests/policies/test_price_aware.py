@@ -18,8 +18,8 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.policies.literature.price_aware import booked_starts
+from tracekit.replay.assumptions.costs import PowerPrices, power_prices
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.prices import PowerPrices, power_prices
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.outages.asked import Checkpoints
 
 __all__ = ["audit", "quotas_of"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.outages.asked import Checkpoints
 
 __all__ = ["Ledger", "Moment"]
 

@@ -13,7 +13,7 @@ from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
 from tracekit.manifest import Capability
 from tracekit.replay.api import scenario_of
-from tracekit.replay.clusters.nodes import cluster_under, shares_of
+from tracekit.replay.clusters.cluster import cluster_under, shares_of
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.workload.from_trace import jobs_of_trace
 
@@ -280,7 +280,7 @@ def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Ca
 
 def test_mistakes_are_one_line(make_trace: Callable[..., Trace]) -> None:
     two = make_trace(jobs=[job(1), job(2, cluster="d")])
-    with pytest.raises(UsageError, match="the Trace holds several clusters; choose one of: c, d"):
+    with pytest.raises(UsageError, match="the Trace has several clusters; choose one of: c, d"):
         cluster_of_trace(two, JOBS)
     with pytest.raises(UsageError, match="no cluster 'e'; choose one of: c, d"):
         cluster_of_trace(two, JOBS, cluster="e")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
+from tracekit.replay.jobs import RecordedTimes, recorded_times
 from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows
 from tracekit.replay.results.effects import beside_record, effect_sentences, support_of
-from tracekit.replay.results.recorded_times import RecordedTimes, recorded_times
 from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:

@@ -271,7 +271,7 @@ def test_samples_are_read_where_asked_for(make_trace: MakeTrace) -> None:
 
 def test_several_clusters_need_a_choice(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=[job("a", cluster="Earth"), job("b", cluster="Venus", gpus=6), job("c")])
-    with pytest.raises(UsageError, match=r"the Trace holds several clusters; choose one of: Earth, Venus$"):
+    with pytest.raises(UsageError, match=r"the Trace has several clusters; choose one of: Earth, Venus$"):
         jobs_of_trace(trace)
     with pytest.raises(UsageError, match=r"no cluster 'Erth'; did you mean 'Earth'\?"):
         jobs_of_trace(trace, cluster="Erth")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import tracekit
 from tests.replay.builders import make_jobs
-from tracekit.replay.clusters.node_events import AWAY, _away
-from tracekit.replay.clusters.nodes import Node
-from tracekit.replay.clusters.of_trace import cluster_of_trace
+from tracekit.replay.clusters.cluster import Node
+from tracekit.replay.clusters.of_trace import AWAY, NO_END, _away, cluster_of_trace, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,8 +120,8 @@ def test_two_jobs_on_a_node_that_is_down_for_an_hour(make_trace: MakeTrace, even
 
 @given(st.lists(st.tuples(st.integers(-5, 20), st.none() | st.integers(0, 10)), max_size=6))
 def test_a_node_is_there_when_no_event_holds_it(spans: list[tuple[int, int | None]]) -> None:
-    times = [(begin, None if length is None else begin + length) for begin, length in spans]
-    node = _away(Node("n", 8), times)
+    times = [(begin, NO_END if length is None else begin + length) for begin, length in spans]
+    node = _away(Node("n", 8), joined(times))
     assert [at for at, _ in node.changes] == sorted({at for at, _ in node.changes})
     there = not node.absent
     changes = dict(node.changes)

@@ -21,11 +21,11 @@ from tracekit.errors import UsageError
 from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.of_trace import NO_END
 from tracekit.replay.engine.run import simulate
+from tracekit.replay.outages.asked import Checkpoints, read_checkpoints, read_outages
 from tracekit.replay.outages.away import pools_of, with_outages
-from tracekit.replay.outages.checkpoints import Checkpoints
-from tracekit.replay.outages.failures import NO_END, Outages, drawn_at_rate
-from tracekit.replay.outages.texts import read_checkpoints, read_outages
+from tracekit.replay.outages.failures import Outages, drawn_at_rate
 from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr, expected_failures
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario

@@ -12,7 +12,7 @@ import pytest
 from tests.replay.builders import ORIGIN, make_cluster, make_jobs
 from tracekit.errors import UsageError
 from tracekit.policies.arrival import Recorded
-from tracekit.replay.recording.events import violations, violations_note
+from tracekit.replay.recording.mechanism import violations, violations_note
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

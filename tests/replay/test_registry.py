@@ -140,7 +140,7 @@ def test_a_policy_in_a_file_is_used_like_any_other(tmp_path: Path) -> None:
         (HEAD, "Policy", ": Policy cannot be used: Policy has no method mechanism"),
         (HEAD + CLASS.format(name="Mine", policy="mine"), "Mein", ": has no policy 'Mein'; did you mean 'Mine'?"),
         (HEAD + CLASS.format(name="Mine", policy="mine"), "", ": has no policy ''; choose one of: Mine"),
-        ("", None, ": holds 0 policies: none; name one: -p "),
+        ("", None, ": contains 0 policies: none; name one: -p "),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(

@@ -18,7 +18,7 @@ from tracekit import resources
 from tracekit.characterize.session import STATUS_MACROS
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class
 from tracekit.replay.results.summary import (
     bounded_slowdown,
     finish_time_ratios,

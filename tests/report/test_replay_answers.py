@@ -18,8 +18,7 @@ from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 from tracekit.replay.api import scenario_of
 from tracekit.replay.panels import standard_panel
-from tracekit.replay.results.answers import compared_answers
-from tracekit.replay.results.questions import ASSUMED, TENANTS
+from tracekit.replay.results.answers import ASSUMED, TENANTS, compared_answers
 from tracekit.report.data import build_report
 from tracekit.report.replay_answers import REPLAY_QUESTIONS, replayed_answers, unreplayed_answers
 from tracekit.report.sections.interface import charts, finding

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.report.answering import told
-from tracekit.replay.policy_words import short
-from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.jobs import TWIN
+from tracekit.replay.panels import short
 from tracekit.report.replay_rows import axis_name
 from tracekit.report.sections.interface import charts, finding
 

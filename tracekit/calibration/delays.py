@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,8 @@ from tracekit.calibration.score import queued_gpus, score
 from tracekit.calibration.twin import read_twin, twin_text
 from tracekit.damage import explain_damage
 from tracekit.outputs import StagedFolder, output_errors
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.run_policies import folder_names
 from tracekit.trace import Trace
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.jobs import gpus_of
+from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.away import with_outages, without_absences
 from tracekit.replay.outages.failures import recorded_outages
-from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.results.comparison import FEWEST_DAYS, submission_days
-from tracekit.replay.results.sizes import gpus_of
 from tracekit.text import percent
 
 if TYPE_CHECKING:

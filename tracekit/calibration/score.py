@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.calibration.delays import in_time
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.results.comparison import FEWEST_DAYS, day_intervals, submission_days
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.text import alike_durations, percent
 
 if TYPE_CHECKING:

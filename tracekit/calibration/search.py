@@ -22,7 +22,7 @@ from tracekit.calibration.score import distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.replay.results.sizes import gpus_of
+from tracekit.replay.jobs import gpus_of
 from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:

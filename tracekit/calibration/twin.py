@@ -18,7 +18,7 @@ from tracekit.calibration.score import Grade  # noqa: TC001 -- read at run time,
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.decode import Count, NonEmpty, Range, Text
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.results.sizes import GPU_CLASSES
+from tracekit.replay.jobs import GPU_CLASSES
 from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
 

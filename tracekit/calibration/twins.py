@@ -15,12 +15,12 @@ from tracekit.calibration.workbench import UNNAMED, clusters_by_waiting, in_twin
 from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError, nearest
 from tracekit.progress import Progress
+from tracekit.replay.api import failing
 from tracekit.replay.clusters.feasibility import check_feasibility
-from tracekit.replay.failing import failing
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.replay.part import part_of
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.effects import TwinOfLog
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import Scenario
 from tracekit.settings import ReplaySettings, flags_of
 from tracekit.trace import Trace

@@ -14,10 +14,10 @@ from tracekit.calibration.score import AGREE_S
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.clusters.nodes import cluster_under
+from tracekit.replay.clusters.cluster import cluster_under
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
+from tracekit.replay.jobs import recorded_times
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.workload.from_trace import jobs_of_trace
 from tracekit.tenant import VC
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from tracekit.calibration.delays import delays_of_jobs
 from tracekit.errors import UsageError
+from tracekit.replay.jobs import gpus_of
 from tracekit.replay.results.comparison import FEWEST_DAYS
-from tracekit.replay.results.sizes import gpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

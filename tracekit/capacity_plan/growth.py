@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.results.sizes import gpus_of
+from tracekit.replay.jobs import gpus_of
 from tracekit.text import percent
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster, repeated, shares_of
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster, repeated, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, Self, cast
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.outages.texts import CheckpointsAsked, read_checkpoints
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.outages.asked import CheckpointsAsked, read_checkpoints
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.text import duration, shorten
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def replay(
         found = run_policies(
             scenario, policies or None, out, twin=of_log, force=force, log=log, draw=comparison_svg, progress=progress
         )
-        progress.note("engine: " + "; ".join(f"{label} {speed.words}" for label, speed in found.speeds.items()))
+        progress.note("engine: " + "; ".join(f"{label} {speed}" for label, speed in found.speeds.items()))
     for name, why in found.skipped.items():
         progress.note(f"{name} is not in the comparison: {why}")
     print_table(*comparison_rows(found.comparison))

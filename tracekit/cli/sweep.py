@@ -55,7 +55,7 @@ def sweep(
     """
     import polars as pl
 
-    from tracekit.replay.results.recorded_times import TWIN
+    from tracekit.replay.jobs import TWIN
     from tracekit.report.replay_pictures import tradeoff_svg
     from tracekit.sweeps.file import TEMPLATE
     from tracekit.sweeps.sweep import EFFECTS, PARAMETERS

@@ -13,8 +13,8 @@ from tracekit.calibration.effect import HEADLINES
 from tracekit.calibration.losses import ASSUMED
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.faults import Fault, Faults
-from tracekit.replay.policy_words import spoken
-from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.jobs import TWIN
+from tracekit.replay.panels import spoken
 from tracekit.text import alike_durations, count, duration, percent, shorten
 from tracekit.version import __version__
 

@@ -18,9 +18,8 @@ from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
 from tracekit.calibration.twins import Assumed
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.guidelines.evidence import LackingError
+from tracekit.replay.jobs import GPU_CLASSES, TWIN, gpu_class, gpus_of
 from tracekit.replay.results.effects import Support
-from tracekit.replay.results.recorded_times import TWIN
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.text import percent
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tracekit.guidelines.effects import UntoldEffect, effect_of, losses_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import GUIDELINES, LEAST_COVERED, LackingError, LossTrial
 from tracekit.progress import Progress
-from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.jobs import TWIN
 from tracekit.replay.run_policies import TWIN_FILE
 from tracekit.trace import Trace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tracekit.replay.assumptions.network import ring_s, traffic_of
+from tracekit.replay.assumptions.of_jobs import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.clusters.assignment import assign
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import NOISE, ORDER, scan, start_order
-from tracekit.replay.assumptions.prices import power_prices
+from tracekit.replay.assumptions.costs import power_prices
 from tracekit.replay.mechanisms import Ordered, Switching
 from tracekit.replay.results.energy import power_draw_mw
 

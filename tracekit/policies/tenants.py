@@ -13,7 +13,7 @@ from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.clusters.cluster import shares_of
 from tracekit.replay.keys import by_arrival, most_urgent
 from tracekit.replay.mechanisms import Cells, Ordered, Tenants
 

@@ -6,13 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import polars as pl
+
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.notebook import Brief
 from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.feasibility import check_feasibility
-from tracekit.replay.failing import failing
 from tracekit.replay.native import kernel
+from tracekit.replay.outages.asked import read_checkpoints, read_outages
+from tracekit.replay.outages.away import with_outages, without_absences
+from tracekit.replay.outages.failures import outages_for
 from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
@@ -23,11 +29,7 @@ from tracekit.text import count, counted, duration, percent
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.replay.results.comparison import ReplayResult
-
-__all__ = ["Replay", "replay", "scenario_of"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Replay:
                 ("completed", f"{counted(s['completed'], 'jobs')}{never}"),
                 ("wait", _times(s, "queue_s")),
                 ("completion", _times(s, "jct_s")),
-                ("GPUs held", _share(s["gpu_utilization_share"])),
+                ("GPUs allocated", _share(s["gpu_utilization_share"])),
                 ("preemptions", count(stopped) if stopped else None),
                 ("goodput", _share(s["goodput_share"])),
             ],
@@ -157,3 +159,35 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
         See `scenario_of`; also if the policy or one of its parameters does not exist.
     """
     return Replay(scenario_of(trace, **options).run(policy))
+
+
+def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
+    """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.
+
+    Sampled outages replace the outages that the log recorded.
+
+    Raises
+    ------
+    UsageError
+        The request cannot be parsed, or this log cannot provide it.
+    """
+    if settings.outages is None:
+        if settings.checkpoint is not None or settings.spares or settings.lend_spares:
+            raise UsageError("checkpoints and spares have no effect without outages", hint="add --outages recorded")
+        return scenario
+    if settings.outages == "recorded" and not settings.node_events:
+        raise UsageError(
+            "cannot be combined with --no-node-events", where="--no-node-events", hint="leave one of them out"
+        )
+    asked, saving, cluster = read_outages(settings.outages), read_checkpoints(settings.checkpoint), scenario.cluster
+    if trace.has("node_events"):
+        known = set(trace.scan("node_events").select(pl.col("node_id").unique()).collect()["node_id"])
+        cluster = without_absences(cluster, np.array([name in known for name in cluster.node_id]))
+    outages = outages_for(asked, trace, cluster, scenario.jobs, settings.load, settings.seed)
+    if settings.lend_spares and not settings.spares:
+        raise UsageError("needs spares to lend", where="--lend-spares", hint="add --spares N")
+    if settings.lend_spares and not (scenario.jobs.preemptible == 1).any():
+        raise UsageError("the log has no preemptible job", where="--lend-spares", hint="leave it out")
+    cluster = with_outages(cluster, outages, settings.spares, lend=settings.lend_spares)
+    assignment = assign(scenario.jobs, cluster)
+    return replace(scenario, cluster=cluster, assignment=assignment, outages=outages, saving=saving)

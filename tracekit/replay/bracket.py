@@ -1,25 +1,24 @@
-"""Compare policies across the bracket of assumptions: the range of plausible values for what no trace records.
+"""Compare policies across the bracket of assumptions: the plausible values of assumptions that no trace records.
 
-If a headline changes sign inside the bracket, it depends on what no trace records and is called undecided.
+If a headline changes sign inside the bracket, it depends on unrecorded facts and is called undecided.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.errors import UsageError
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.effects import support_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["Bracket", "Point", "bracket", "bracket_of_policies", "points"]
 
 _LEVEL = "bracket"
 
@@ -28,7 +27,7 @@ class Point(NamedTuple):
     """One choice of assumptions inside the bracket."""
 
     label: str
-    """What differs from the given models, such as 'c=0.5 m=0.45'."""
+    """The difference from the given models, such as 'c=0.5 m=0.45'."""
     models: Models
 
 
@@ -47,7 +46,13 @@ def points(models: Models, ids: Collection[str]) -> list[Point]:
     """
     sections = {models.ids[id_] for id_ in ids}
     shared = list(_shared(models)) if {"interference", "memory"} & sections else []
-    tried = [point for section, vary in _ALONE.items() if section in sections for point in vary(models)]
+    tried = [
+        Point(f"{word}={text}", replace(models, **{name: replace(section, **{key: value})}))
+        for name, (key, word, values) in _ALONE.items()
+        if name in sections
+        for section in [getattr(models, name)]
+        for text, value in values(section).items()
+    ]
     alone = [point for point in tried if point.models != models]
     return [*shared, *([Point("as assumed", models), *alone] if alone else [])]
 
@@ -61,56 +66,26 @@ def _shared(models: Models) -> Iterator[Point]:
         yield Point(f"c={c:g} m={m:g}", replace(models, interference=interference, memory=memory))
 
 
-def _utilization(models: Models) -> Iterator[Point]:
-    for u in models.interference.utilization_sweep:
-        yield Point(f"u={u:g}", replace(models, interference=replace(models.interference, utilization=u)))
+def _numbers(values: Iterable[float]) -> dict[str, Any]:
+    return {f"{value:g}": value for value in values}
 
 
-def _spread(models: Models) -> Iterator[Point]:
-    for name, level in models.spread.levels.items():
-        yield Point(f"spread={level:g}", replace(models, spread=replace(models.spread, level=name)))
-
-
-def _elastic(models: Models) -> Iterator[Point]:
-    for sigma in models.elastic.sigma_sweep:
-        yield Point(f"sigma={sigma:g}", replace(models, elastic=replace(models.elastic, sigma=sigma)))
-
-
-def _lost_work(models: Models) -> Iterator[Point]:
-    for lost in models.overhead.lost_work_sweep_s:
-        yield Point(f"lost_work_s={lost:g}", replace(models, overhead=replace(models.overhead, lost_work_s=lost)))
-
-
-def _links(models: Models) -> Iterator[Point]:
-    for name in models.links.levels:
-        yield Point(f"links={name}", replace(models, links=replace(models.links, level=name)))
-
-
-def _contention(models: Models) -> Iterator[Point]:
-    for sharing in ("always", "duty"):
-        yield Point(f"sharing={sharing}", replace(models, contention=replace(models.contention, sharing=sharing)))
-
-
-def _wake(models: Models) -> Iterator[Point]:
-    for wake in models.switching.wake_sweep_s:
-        yield Point(f"wake_s={wake:g}", replace(models, switching=replace(models.switching, wake_s=wake)))
-
-
-_ALONE: dict[str, Callable[[Models], Iterator[Point]]] = {
-    "interference": _utilization,
-    "spread": _spread,
-    "elastic": _elastic,
-    "overhead": _lost_work,
-    "links": _links,
-    "contention": _contention,
-    "switching": _wake,
+_ALONE: dict[str, tuple[str, str, Callable[[Any], Mapping[str, Any]]]] = {
+    "interference": ("utilization", "u", lambda section: _numbers(section.utilization_sweep)),
+    "spread": ("level", "spread", lambda section: {f"{number:g}": name for name, number in section.levels.items()}),
+    "elastic": ("sigma", "sigma", lambda section: _numbers(section.sigma_sweep)),
+    "overhead": ("lost_work_s", "lost_work_s", lambda section: _numbers(section.lost_work_sweep_s)),
+    "links": ("level", "links", lambda section: {name: name for name in section.levels}),
+    "contention": ("sharing", "sharing", lambda _: {name: name for name in ("always", "duty")}),
+    "switching": ("wake_s", "wake_s", lambda section: _numbers(section.wake_sweep_s)),
 }
-"""How to vary each assumption that is varied alone, by its section in models.toml."""
+"""How to vary each assumption that is varied alone, by its section in models.toml: the key, its name in labels, and the
+values to try by their text in labels."""
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """One headline: a signed difference, such as the mean completion time minus that without sharing."""
+    """One headline: a signed difference, such as the mean completion time minus that without sharing GPUs."""
 
     headline: str
     """Name of the headline."""

@@ -1,4 +1,4 @@
-"""What the result of a replay depends on, for run ledgers: the Trace, the policy and the program."""
+"""The facts that determine the result of a replay, for run ledgers: the Trace, the policy and the program."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tracekit.places import place_of
+from tracekit.replay.jobs import TWIN
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
-from tracekit.replay.results.recorded_times import TWIN
 from tracekit.runs.ledger import code_of, content_of
 from tracekit.trace import MANIFEST_NAME
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["Jobs", "LeftOut", "naive_utc"]
-
 
 def naive_utc(time: dt.datetime) -> dt.datetime:
     """Return a time in UTC without its time zone; a time without a zone is taken as UTC."""
@@ -30,7 +28,7 @@ class LeftOut:
     """Jobs of a trace that cannot be replayed, for one reason."""
 
     reason: str
-    """What the jobs lack, in a few words, such as 'no run time'."""
+    """The reason in a few words, such as 'no run time'."""
     jobs: int
     """Number of these jobs."""
     gpu_hours: float | None
@@ -55,7 +53,7 @@ class Jobs:
     devices: NDArray[np.int32]
     """Number of GPUs that the job uses, at least 1."""
     milli: NDArray[np.int32]
-    """What the job requests of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
+    """The job's request of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
     tenant: NDArray[np.int32]
     """Index into `tenants` (virtual clusters)."""
     user: NDArray[np.int32]
@@ -93,11 +91,11 @@ class Jobs:
     left_out: tuple[LeftOut, ...] = ()
     """Jobs of the trace that are excluded from the replay."""
     held_ms: NDArray[np.int64] | None = None
-    """How long after its submission each job starts to compete for GPUs [ms]; None if all compete at once."""
+    """Time after its submission at which each job starts to compete for GPUs [ms]; None if all compete at once."""
 
     @property
     def arrival_ms(self) -> NDArray[np.int64]:
-        """When each job starts to compete for GPUs [ms], ascending (n,)."""
+        """Time at which each job starts to compete for GPUs [ms], ascending (n,)."""
         return self.submit_ms if self.held_ms is None else self.submit_ms + self.held_ms
 
     def held_back(self, held_ms: NDArray[np.int64]) -> tuple[Jobs, NDArray[np.int64]]:
@@ -108,7 +106,7 @@ class Jobs:
         Parameters
         ----------
         held_ms : array of int, shape (n,)
-            How long each job is held back, at least 0 [ms].
+            Time for which each job is held back, at least 0 [ms].
         """
         order = np.argsort(self.submit_ms + held_ms, kind="stable")
         return replace(self, held_ms=held_ms).rows(order), order
@@ -131,3 +129,48 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.submit_ms)
+
+
+# The size classes of jobs, as in the view queries/views/job_classes.sql, for arrays.
+
+GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
+"""The classes in order; a class includes its upper limit, so 4.5 GPUs are in '5-8'."""
+
+
+def gpus_of(jobs: Jobs) -> NDArray[np.int64]:
+    """Return the total request of each job [milli-GPU], shape (n,)."""
+    return jobs.devices.astype(np.int64) * jobs.milli
+
+
+def gpu_class(milli: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return the index in `GPU_CLASSES` for requests in milli-GPUs, shape (n,)."""
+    # A limit belongs to the class below it, except 1 GPU, which has its own class.
+    return np.searchsorted(np.array([0, 999, 1000, 4000, 8000]), milli).astype(np.int8)
+
+
+# The recorded waits and completion times of a replay's jobs.
+
+RECORDED = "recorded"
+"""Name of the log's own schedule in comparisons."""
+TWIN = "twin"
+"""Name of the replay that best reproduces the log."""
+
+
+@dataclass(frozen=True)
+class RecordedTimes:
+    """Recorded starts and ends of jobs, in the order of `Jobs` (n,)."""
+
+    queue_ms: NDArray[np.int64]
+    """First start minus submission [ms]; -1 if unknown."""
+    jct_ms: NDArray[np.int64]
+    """Last end minus submission [ms]; -1 if unknown, also if the start is unknown."""
+
+
+def recorded_times(jobs: Jobs) -> RecordedTimes:
+    """Return the recorded times of the jobs of a replay; times in the wrong order become unknown."""
+    started = (jobs.recorded_start_ms >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
+    ended = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
+    return RecordedTimes(
+        np.where(started, jobs.recorded_start_ms - jobs.submit_ms, -1),
+        np.where(ended, jobs.recorded_end_ms - jobs.submit_ms, -1),
+    )

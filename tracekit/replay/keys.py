@@ -10,9 +10,9 @@ A key is a function of whole numbers. It is called whenever a job starts to wait
 - level: `Ordered.level_values` of the job's level, 0 without levels
 - value: `Ordered.value` of the job, 0 if not set
 
-A key returns a whole number that fits into 64 bits, depends only on its arguments and has no side effects. Any Python
-function will do, at about 0.3 us per call. The keys below have a compiled version in engine/keys.pxi, which the engine
-uses instead.
+A key returns a whole number that fits into 64 bits, depends only on its arguments and has no side effects. Any such
+Python function works and costs about 0.3 us per call. The keys below have a compiled version in engine/keys.pxi, which
+the engine uses instead.
 
 >>> def most_gpus_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
 ...     return -gpus
@@ -22,22 +22,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tracekit.replay.native import compiled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Key: TypeAlias = Callable[[int, int, int, int, int, int, int], int]
 
-__all__ = [
-    "by_arrival",
-    "engine_key",
-    "least_attained",
-    "least_attained_stays",
-    "most_urgent",
-    "shortest",
-    "shortest_left",
-    "smallest",
-    "smallest_left",
-]
 
 _SPAN = 1 << 44
 """Larger than any submission time [ms]: 557 years."""
@@ -100,8 +91,6 @@ def most_urgent(
 
 
 def engine_key(key: Key) -> Any:
-    """Return what the engine calls: the compiled version of a key of this module, or the function itself."""
-    from tracekit.replay.kernel import KEYS, PythonKey
-
-    compiled = KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None
-    return compiled() if compiled else PythonKey(key)
+    """Return the key for the engine: the compiled version of a key of this module, or else the function itself."""
+    own = compiled.KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None
+    return own() if own else compiled.PythonKey(key)

@@ -1,25 +1,25 @@
 """The mechanisms that a policy can hand to the engine, and the types that a planner needs.
 
-A policy states a rule; a mechanism carries it out. `Ordered` covers every policy that sorts jobs by a key; it is
-compiled. A `Planner` is written in Python, is called after events or in rounds, and may do anything. Each mechanism has
-its own package. Your own mechanism works as well: any class with a method `prepare` will do (see `Mechanism`).
+A policy is a rule; a mechanism carries it out. `Ordered` covers every policy that sorts jobs by a key; it is
+compiled. A `Planner` is written in Python, is called after events or in rounds, and may do anything. You
+can also write a mechanism: any class with a method `prepare` works (see `Mechanism`).
 """
 
 from __future__ import annotations
 
 from tracekit.replay.backfilling.mechanism import Backfill
-from tracekit.replay.capping.mechanism import PowerCap
 from tracekit.replay.cells.mechanism import Cells
-from tracekit.replay.engine.ordered import Ordered
-from tracekit.replay.engine.setting import Mechanism
+from tracekit.replay.engine.build import Ordered
+from tracekit.replay.engine.run import Mechanism
 from tracekit.replay.fractions.mechanism import Fractional
-from tracekit.replay.planning.mechanism import ClockPower, Planner
-from tracekit.replay.planning.plan import Plan
+from tracekit.replay.planning.clocks import ClockPower
+from tracekit.replay.planning.mechanism import Plan, Planner
 from tracekit.replay.planning.view import View
+from tracekit.replay.power.capping import PowerCap
+from tracekit.replay.power.switching import Switching
 from tracekit.replay.quotas.mechanism import Tenants
 from tracekit.replay.recording.mechanism import RecordedSchedule
 from tracekit.replay.sharing.mechanism import Sharing
-from tracekit.replay.switching.mechanism import Switching
 
 __all__ = [
     "Backfill",

@@ -6,14 +6,13 @@ import sys
 import sysconfig
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import EngineMissingError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["kernel"]
 
 _MODULE = "tracekit.replay.kernel"
 _AGAIN = "install tracekit again with pip's --force-reinstall --no-deps --no-cache-dir"
@@ -46,3 +45,16 @@ def _missing() -> EngineMissingError:
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     hint = f"install Python's headers (Debian, Ubuntu: apt install {package}), then {_AGAIN}"
     return EngineMissingError(f"{what}, because Python.h is missing", hint=hint)
+
+
+class _Compiled:
+    """The extension module, loaded when one of its names is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(kernel(), name)
+        setattr(self, name, value)
+        return value
+
+
+compiled = _Compiled()
+"""The compiled functions and constants; modules may import this object without loading the extension."""

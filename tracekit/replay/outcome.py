@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["LOG_KINDS", "Losses", "Outcome", "PowerUse", "Timeline"]
 
 LOG_KINDS = {
     "submit": 1,
@@ -27,9 +26,14 @@ LOG_KINDS = {
 """Kinds of rows in an event log (see `Outcome.log`)."""
 
 
+def fact(title: str, value: str, source: str) -> dict[str, str]:
+    """Return an entry of a result's assumptions: an assumed or measured value, and its source."""
+    return {"title": title, "value": value, "source": source}
+
+
 @dataclass(frozen=True)
 class Timeline:
-    """State of the cluster at evenly spaced times; each row holds from its time on (T,)."""
+    """State of the cluster at evenly spaced times; each row applies from its time on (T,)."""
 
     time_ms: NDArray[np.int64]
     """Times [ms]."""
@@ -61,7 +65,7 @@ class PowerUse:
 
 @dataclass(frozen=True)
 class Losses:
-    """What node outages cost the jobs (n,)."""
+    """The costs of node outages by job (n,)."""
 
     restarts: NDArray[np.int32]
     """How often a node failure stopped the job (n,)."""
@@ -80,7 +84,7 @@ class Outcome:
     end_ms: NDArray[np.int64]
     """End [ms]; -1 if the job never ended."""
     run_ms: NDArray[np.int64]
-    """Time for which the job held GPUs, overheads included [ms]."""
+    """Time for which the job had GPUs, overheads included [ms]."""
     overhead_ms: NDArray[np.int64]
     """Part of `run_ms` without progress: restarts, migrations and resizes [ms]."""
     preemptions: NDArray[np.int32]
@@ -92,7 +96,7 @@ class Outcome:
     unschedulable: NDArray[np.bool_]
     """Whether the job never ended: it can never run on this cluster, or waits forever under this policy."""
     held_milli_ms: NDArray[np.int64]
-    """Integral of the GPUs that the job held [milli-GPU * ms]."""
+    """Integral of the job's allocated GPUs [milli-GPU * ms]."""
     timeline: Timeline
     """Running and waiting jobs, and free and fragmented GPUs, over time."""
     makespan_ms: int
@@ -114,17 +118,17 @@ class Outcome:
     power: PowerUse | None = None
     """The effect of the power cap; None without a cap."""
     notes: tuple[str, ...] = ()
-    """What readers should know about the schedule, one sentence each."""
+    """Notes for readers of the schedule, one sentence each."""
     losses: Losses | None = None
-    """What outages cost; None if no outages were replayed."""
+    """The costs of outages; None if no outages were replayed."""
     energy_cost: float | None = None
     """Cost of that energy according to M41; None if the policy does not use prices."""
     deadline_ms: NDArray[np.int64] | None = None
     """Deadline of each job (D7) [ms], -1 without one; None if the policy does not use deadlines (n,)."""
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the mechanism reports about the run in addition to the schedule, by name: title, value and source."""
+    """Further results of the mechanism, by name: title, value and source."""
     violations: pl.DataFrame | None = None
-    """Where the recorded schedule holds more GPUs than exist (see `recording.events`); None for any other schedule."""
+    """Times at which the recorded schedule uses more GPUs than exist (see `violations`); None for other schedules."""
     log: NDArray[np.void] | None = None
     """The event log if it was requested, in order: rows (time_ms, kind, job, node, gpu, value).
 

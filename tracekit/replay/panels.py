@@ -1,16 +1,19 @@
-"""Panels: named lists of policies."""
+"""Panels (named lists of policies), and plain names of policies for operators."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.replay.registry import named_policy
 from tracekit.replay.registry import policies as known_policies
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LITERATURE", "PANEL", "all_of_the_literature", "meant_by", "standard_panel"]
+
+# Panels: named lists of policies.
 
 PANEL = (
     "fifo",
@@ -56,7 +59,7 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name stands for those of its policies that are not named individually. None
+        Policies and panel names. A panel name means those of its policies that are not named individually. None
         means the standard panel.
 
     Returns
@@ -72,3 +75,70 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     for text in policies:
         found += rest if text == LITERATURE else [text]
     return found, frozenset(rest) if LITERATURE in policies else frozenset()
+
+
+# Names of policies for operators: plain words, with the technical name in parentheses.
+
+WORDS = {
+    TWIN: "the twin",
+    RECORDED: "the log's own schedule (recorded)",
+    "fifo": "first in, first out (FIFO)",
+    "fifo,scan=skip": "first in, first out with passing (FIFO, scan=skip)",
+    "sjf": "shortest job first (SJF)",
+    "ssf": "least GPU time first (SSF)",
+    "srtf": "shortest remaining time first (SRTF)",
+    "srsf": "least remaining GPU time first (SRSF)",
+    "las": "least served first (LAS)",
+    "gittins": "likeliest to end soon first (Gittins)",
+    "qssf": "shortest jobs first by history (QSSF)",
+    "easy": "backfilling (EASY)",
+    "conservative": "careful backfilling (conservative)",
+    "fair-share": "fair share of GPUs (fair-share)",
+    "drf": "fair share of all resources (DRF)",
+    "philly": "quotas taken back by preemption (Philly)",
+    "kueue": "quotas lent and borrowed (Kueue)",
+    "hived": "separate parts for tenants (HiveD)",
+    "priority": "the log's priorities (priority)",
+    "limits": "limits on GPUs (limits)",
+    "delay-scheduling": "waiting for near GPUs (delay scheduling)",
+    "power-down": "idle nodes switched off (power-down)",
+}
+"""The policies of the standard panel and those that guidelines try; other policies keep their own names."""
+_SHORT = {
+    RECORDED: RECORDED,
+    "fifo,scan=skip": "FIFO with passing (skip)",
+    "srtf": "least time left (SRTF)",
+    "srsf": "least work left (SRSF)",
+    "gittins": "soonest to end (Gittins)",
+    "qssf": "short by history (QSSF)",
+    "conservative": "backfilling, conservative",
+    "fair-share": "fair share of GPUs",
+    "drf": "fair share of all (DRF)",
+    "philly": "quotas, preempting (Philly)",
+    "kueue": "quotas lent (Kueue)",
+    "hived": "separate parts (HiveD)",
+}
+"""Shorter names for policies whose full names do not fit next to an axis."""
+_NAME = 60
+_LABEL = 27
+
+
+def spoken(policy: str) -> str:
+    """Return the plain name of a policy written as on a command line; parameters follow its technical name.
+
+    Examples
+    --------
+    >>> spoken("qssf"), spoken("easy,estimates=limit"), spoken("gandiva")
+    ('shortest jobs first by history (QSSF)', 'backfilling (EASY, estimates=limit)', 'gandiva')
+    """
+    if policy in WORDS:
+        return WORDS[policy]
+    name, _, parameters = policy.partition(",")
+    if name in WORDS and parameters:
+        return f"{WORDS[name].removesuffix(')')}, {shorten(parameters.replace(',', ', '), _NAME)})"
+    return shorten(policy, _NAME)
+
+
+def short(policy: str) -> str:
+    """Return the name of a policy for a chart axis."""
+    return _SHORT.get(policy) or shorten(spoken(policy) if policy in WORDS else policy, _LABEL)

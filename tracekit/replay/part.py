@@ -1,4 +1,4 @@
-"""Which of several clusters was replayed, and its share of the waiting time."""
+"""The cluster of several that was replayed, and its share of the waiting time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from tracekit.text import counted, percent, shorten
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["Part", "busiest_cluster", "checked_cluster", "part_of"]
 
 _NAMED = 3
-"""Most clusters that are listed by name."""
+"""Largest number of clusters that are listed by name."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Part:
 
     @property
     def missing(self) -> str:
-        """Which clusters were not replayed."""
+        """The clusters that were not replayed, in words."""
         if len(self.others) > _NAMED:
             return f"{len(self.others):,} other clusters were not"
         names = " and ".join(shorten(name, 30) for name in self.others)
@@ -47,7 +46,7 @@ class Part:
 
 
 def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
-    """Return the cluster to use of those that a Trace names, or None if it names none.
+    """Return the cluster to use, one of those that a Trace names, or None if it names none.
 
     Raises
     ------
@@ -58,7 +57,7 @@ def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str 
         raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names, of_log=True))
     if cluster is None and len(names) > 1:
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+        raise UsageError("the Trace has several clusters", where=trace.path, hint=f"choose one of: {shown}")
     return cluster if cluster is not None or not names else names[0]
 
 

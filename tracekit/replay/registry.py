@@ -17,7 +17,6 @@ from tracekit.outputs import real_path
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["broken_plugins", "find_policy", "named_policy", "policies"]
 
 # Referred to by name, not imported: policies import the engine, so the engine imports no policy.
 _PACKAGE = "tracekit.policies"
@@ -35,7 +34,7 @@ def policies() -> dict[str, type[Any]]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return why each broken plug-in cannot be used, in one line, by the name of its entry point."""
+    """Return the reason why each broken plug-in cannot be used, in one line, by the name of its entry point."""
     return dict(_known()[1])
 
 
@@ -97,7 +96,7 @@ def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
 
 
 def _plugin(entry: metadata.EntryPoint) -> tuple[Any, str]:
-    """Return the object that an entry point names, and why it cannot be used ('' if it can)."""
+    """Return the object that an entry point names, and the reason why it cannot be used ('' if it can)."""
     try:
         member = entry.load()
     except KeyboardInterrupt:
@@ -113,7 +112,7 @@ def _base() -> type[Any]:
 
 
 def _fault(member: object) -> str:
-    """Return why an object cannot be used as a policy, or '' if it can."""
+    """Return the reason why an object cannot be used as a policy, or '' if it can."""
     if not isinstance(member, type) or not issubclass(member, _base()):
         return "it is not a subclass of tracekit.policies.Policy"
     if inspect.isabstract(member):
@@ -133,7 +132,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
         if len(members) == 1:
             return next(iter(members.values()))
         names = ", ".join(members) or "none"
-        raise UsageError(f"holds {len(members)} policies: {names}", where=path, hint=f"name one: -p {path}:CLASS")
+        raise UsageError(f"contains {len(members)} policies: {names}", where=path, hint=f"name one: -p {path}:CLASS")
     if name in members:
         return members[name]
     if hasattr(module, name):
@@ -142,7 +141,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
 
 
 def _load(path: Path) -> ModuleType:
-    """Run a file as a module, once per content, so that its classes stay the same and can be pickled."""
+    """Run a file as a module, once per content. Its classes then stay the same and can be pickled."""
     try:
         full = real_path(path)
         content = full.read_bytes()

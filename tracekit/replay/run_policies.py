@@ -11,13 +11,12 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
+from tracekit.replay.jobs import TWIN
 from tracekit.replay.panels import meant_by
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.effects import beside_record
-from tracekit.replay.results.log_table import log_table
-from tracekit.replay.results.recorded_times import TWIN
-from tracekit.replay.results.tables import write_files
+from tracekit.replay.results.tables import log_table, write_files
 from tracekit.spreadsheets import csv_safe
 from tracekit.text import percent
 
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
-__all__ = [
-    "EngineSpeed",
-    "PolicyComparison",
-    "folder_names",
-    "left_out_sentences",
-    "run_policies",
-]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
@@ -48,23 +40,13 @@ TWIN_FILE = "twin.toml"
 """The file in the twin's folder that describes the twin."""
 
 
-@dataclass(frozen=True)
-class EngineSpeed:
-    """How long the engine took for one policy."""
-
-    jobs: int
-    """Number of jobs replayed."""
-    seconds: float
-    """Engine time, without reading the Trace and writing results [s]."""
-
-    @property
-    def words(self) -> str:
-        """Seconds and jobs/s, such as '0.52 s (158,000 jobs/s)'."""
-        if self.seconds <= 0:
-            return "0 s"
-        per_second = self.jobs / self.seconds
-        digits = max(len(f"{per_second:.0f}") - 3, 0)
-        return f"{self.seconds:.3g} s ({round(per_second, -digits):,.0f} jobs/s)"
+def engine_speed(jobs: int, seconds: float) -> str:
+    """Return the time of the engine and its jobs per second, such as '0.52 s (158,000 jobs/s)'."""
+    if seconds <= 0:
+        return "0 s"
+    per_second = jobs / seconds
+    digits = max(len(f"{per_second:.0f}") - 3, 0)
+    return f"{seconds:.3g} s ({round(per_second, -digits):,.0f} jobs/s)"
 
 
 @dataclass(frozen=True)
@@ -77,8 +59,8 @@ class PolicyComparison:
     """All assumptions of the policies, by id."""
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
-    speeds: dict[str, EngineSpeed]
-    """How long the engine took for each policy. It depends on the machine, so the comparison files do not have it."""
+    speeds: dict[str, str]
+    """Engine time of each policy in words. It depends on the machine, so the comparison files do not contain it."""
 
 
 def run_policies(
@@ -94,7 +76,7 @@ def run_policies(
 ) -> PolicyComparison:
     """Replay policies and write OUT, completely or not at all.
 
-    OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
+    OUT contains <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
     schedule, and log.parquet if the event log is requested), and comparison.parquet, .csv and .svg.
 
     Parameters
@@ -133,7 +115,7 @@ def run_policies(
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
     results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
-    speeds: dict[str, EngineSpeed] = {}
+    speeds: dict[str, str] = {}
     try:
         for policy, label, name, leave_out in zip(chosen, labels, names, left_out, strict=True):
             progress.stage(f"replaying {label}", total=len(scenario.jobs))
@@ -145,7 +127,7 @@ def run_policies(
                 skipped[label] = str(error)
                 continue
             _write(staged.path / name, result, result.cluster or scenario.cluster, twin if label == TWIN else None)
-            speeds[label] = EngineSpeed(len(scenario.jobs), result.outcome.wall_s)
+            speeds[label] = engine_speed(len(scenario.jobs), result.outcome.wall_s)
             results.append(_slim(result))
         if not results:
             raise UsageError(
@@ -202,7 +184,7 @@ def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog
 
 
 def _slim(result: ReplayResult) -> ReplayResult:
-    """Return only what a comparison needs, so that ten schedules of a million jobs fit into memory."""
+    """Return the part that a comparison needs. Ten schedules of a million jobs then fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     outcome: Outcome = replace(

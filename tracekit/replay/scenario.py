@@ -12,13 +12,12 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, used_assumptions
 from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
-from tracekit.replay.clusters.cluster import Cluster
-from tracekit.replay.clusters.nodes import cluster_under
-from tracekit.replay.engine.placement import RULES
+from tracekit.replay.clusters.cluster import Cluster, cluster_under
+from tracekit.replay.engine.build import RULES
 from tracekit.replay.mechanisms import Planner
 from tracekit.replay.native import kernel
-from tracekit.replay.outages.checkpoints import checkpoints_for
-from tracekit.replay.outages.texts import CheckpointsAsked
+from tracekit.replay.outages.asked import CheckpointsAsked, checkpoints_for
+from tracekit.replay.outcome import fact
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
 from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
@@ -37,10 +36,9 @@ if TYPE_CHECKING:
     from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
-__all__ = ["Scenario", "cluster_for", "placement_named", "spread_table"]
 
 _WIDEST = 512
-"""Largest number of nodes that is distinguished; jobs on more nodes count as this many."""
+"""Largest number of nodes in the speed table; jobs on more nodes count as on this many."""
 
 
 def placement_named(name: str) -> str:
@@ -49,7 +47,7 @@ def placement_named(name: str) -> str:
     Raises
     ------
     UsageError
-        It is not a placement.
+        No placement has this name.
     """
     if name not in RULES:
         raise UsageError(f"'{name[:60]}' is not a placement", hint=nearest(name[:60], RULES))
@@ -75,7 +73,7 @@ def cluster_for(
     Raises
     ------
     UsageError
-        The cluster cannot be read or built, or the nodes of a cluster file are to be multiplied.
+        The cluster cannot be read or built, or a factor is given for the nodes of a cluster file.
     """
     from tracekit.replay.clusters.file import read_cluster
     from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
@@ -117,13 +115,13 @@ class Scenario:
     feasibility: Feasibility | None = None
     """Whether the cluster can run the jobs, checked before the first replay."""
     trace: Trace | None = None
-    """Where the jobs come from."""
+    """The Trace of the jobs."""
     part: Part | None = None
     """Which of several clusters the jobs belong to; None if the Trace has only one."""
     outages: Outages | None = None
     """Node outages that stop running jobs; None if there are none."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
-    """How jobs save their work if nodes fail."""
+    """The checkpoints of jobs if nodes fail."""
 
     @classmethod
     def make(
@@ -150,7 +148,7 @@ class Scenario:
         Raises
         ------
         UsageError
-            The policy cannot run here, or requests something impossible.
+            The policy cannot run here, or makes an impossible request.
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
@@ -162,7 +160,7 @@ class Scenario:
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None
         if self.outages is not None:
-            # A policy that borrows nodes builds its own cluster, which knows of no failures.
+            # A policy that borrows nodes builds its own cluster, which has no failures.
             _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
@@ -210,18 +208,14 @@ class Scenario:
             if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
                 day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
                 value += f"; none after day {day}, although the replay ends on day {last}, so it loses too little"
-            found["outages"] = {"title": "outages of nodes", "value": value, "source": "the input"}
+            found["outages"] = fact("outages of nodes", value, "the input")
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
-            found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}
-        found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}
+            found["checkpoints"] = fact("checkpoints", value, "the input")
+        found["cluster"] = fact("the cluster", cluster.origin, "the input")
         if assignment.notes:
-            found["groups"] = {"title": "groups", "value": " ".join(assignment.notes), "source": "the engine"}
+            found["groups"] = fact("groups", " ".join(assignment.notes), "the engine")
         if outcome.notes:
-            found["recorded"] = {
-                "title": "the recorded schedule",
-                "value": "; ".join(outcome.notes),
-                "source": "the input",
-            }
+            found["recorded"] = fact("the recorded schedule", "; ".join(outcome.notes), "the input")
         return found
 
 
@@ -234,7 +228,7 @@ def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:
-    """Return the speed of a job on k nodes if k0 nodes would do, according to M4 (k0, k) [ppm]."""
+    """Return the speed of a job on k nodes if k0 nodes are enough, according to M4 (k0, k) [ppm]."""
     widest = min(int(jobs.devices.max(initial=1)), cluster.nodes, _WIDEST)
     least = np.arange(widest + 1)[:, None]
     nodes = np.arange(widest + 1)[None, :]

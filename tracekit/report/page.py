@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import resources, text
 from tracekit.faults import Fault, Faults
-from tracekit.replay.policy_words import spoken
+from tracekit.replay.panels import spoken
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.data import trace_facts
 from tracekit.report.guidelines import guidelines_view

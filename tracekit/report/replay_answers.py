@@ -23,12 +23,11 @@ from tracekit.capacity_plan.search import interval_share
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.replay.api import scenario_of
+from tracekit.replay.jobs import RECORDED
 from tracekit.replay.panels import standard_panel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.answers import compared_answers, run_times
-from tracekit.replay.results.questions import REPLAYED
-from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.replay.workload.selection import BEYOND_LIMIT
+from tracekit.replay.results.answers import REPLAYED, compared_answers, run_times
+from tracekit.replay.workload.from_trace import BEYOND_LIMIT
 from tracekit.report.commands import plan_commands, replay_command, twin_commands, with_commands
 from tracekit.text import counted, cut, percent
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.report.axes import Axis, axis_values, dates, durations, names, number, share
 from tracekit.report.charts import Chart, Hues, Mark, Tip, band, dot, line, series, whisker
 from tracekit.report.pictures import side_by_side, svg

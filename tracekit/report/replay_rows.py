@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.replay.panels import PANEL
-from tracekit.replay.policy_words import short, spoken
+from tracekit.replay.jobs import RECORDED, TWIN
+from tracekit.replay.panels import PANEL, short, spoken
 from tracekit.replay.results.answers import LEAST, alike
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -17,8 +17,8 @@ from tracekit.decode import Count, NonEmpty, Range, Text, abbreviated
 from tracekit.errors import TracekitError, UsageError
 from tracekit.outputs import real_path
 from tracekit.places import is_remote, place_of
+from tracekit.replay.jobs import TWIN
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
 

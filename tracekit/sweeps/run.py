@@ -19,7 +19,7 @@ from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
 from tracekit.replay.facts import content_of_trace, policy_facts, replay_facts
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.replay.scenario import placement_named
 from tracekit.runs.ledger import content_of, digest_of_facts
 from tracekit.trace import Trace

@@ -20,7 +20,7 @@ from tracekit.capacity_plan.spares.plan import spare_curve, spares_answer
 from tracekit.capacity_plan.spares.pool import NodePool
 from tracekit.capacity_plan.spares.runs import PARTS, GangRuns
 from tracekit.ingest import ingest_logs
-from tracekit.replay.outages.texts import CheckpointsAsked
+from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.theory import best_interval
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.effort import examples
 from tracekit.capacity_plan.question import SpareQuestion
 from tracekit.capacity_plan.spares.pool import NodePool
 from tracekit.errors import MissingTableError, UsageError
-from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.clusters.of_trace import NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from tests.capacity_plan.spares.walk import Away, walked
 from tests.capacity_plan.spares.worlds import DAY, HOUR, pool_of
 from tests.effort import examples
 from tracekit.capacity_plan.spares.runs import PARTS, GangRuns, Kind
-from tracekit.replay.outages.failures import NO_END
-from tracekit.replay.outages.texts import CheckpointsAsked
+from tracekit.replay.clusters.of_trace import NO_END
+from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.theory import CheckpointRule, expected_ettr
 
 RULE = CheckpointsAsked(2700.0, 900.0, 1800.0)

@@ -14,8 +14,9 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.test_node_events import event
 from tracekit.errors import UsageError
 from tracekit.replay.api import scenario_of
+from tracekit.replay.clusters.of_trace import NO_END
 from tracekit.replay.outages.away import with_outages
-from tracekit.replay.outages.failures import NO_END, Outages, drawn_at_rate, drawn_by_lot, recorded_outages
+from tracekit.replay.outages.failures import Outages, drawn_at_rate, drawn_by_lot, recorded_outages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -10,18 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, special, stats
+from scipy import special
 
 from tracekit.errors import UsageError
 from tracekit.replay.outages.theory import (
     CheckpointRule,
     best_interval,
-    best_weibull_interval,
     daly_interval,
     expected_ettr,
     expected_failures,
     expected_wall_s,
-    weibull_ettr,
     young_interval,
 )
 
@@ -76,7 +73,7 @@ def test_without_failures_only_checkpoints_cost() -> None:
 def test_work_that_is_never_saved_ends_late_or_never() -> None:
     never = CheckpointRule(math.inf, 60)
     assert expected_wall_s(HOUR, never, 1 / HOUR) == pytest.approx(HOUR * (math.e - 1))
-    assert expected_ettr(never, 1 / HOUR) == weibull_ettr(never, 0.7, HOUR) == 0
+    assert expected_ettr(never, 1 / HOUR) == 0
     assert expected_wall_s(1e9, never, 1.0) == math.inf
     assert expected_ettr(never, 1.0, 1e9) == 0
 
@@ -145,53 +142,6 @@ def test_a_walk_from_failure_to_failure_agrees(rule: CheckpointRule, work: float
     assert np.all(errors < 0.03 * np.array(expected)), "the walks are too few to tell"
 
 
-@pytest.mark.parametrize(("shape", "restart"), [(0.6, 600.0), (1.0, 600.0), (2.5, 0.0)])
-def test_long_walks_between_weibull_failures_agree(shape: float, restart: float) -> None:
-    rng = np.random.default_rng(7)
-    scale, rule = 6 * HOUR, CheckpointRule(HOUR, 240, restart, 1200)
-    work = 10_000 * HOUR
-    times = [walked(rng, work, rule, lambda: float(scale * rng.weibull(shape)))[0] for _ in range(20)]
-    found = work / np.array(times)
-    bound = float(stats.t.ppf(0.9995, 19)) * found.std(ddof=1) / math.sqrt(20)
-    assert abs(found.mean() - weibull_ettr(rule, shape, scale)) < bound < 0.01
-
-
-@given(interval=st.floats(0.001, 3), cost=st.floats(0, 3), restart=st.floats(0, 2), away=st.floats(0, 5))
-def test_shape_one_is_exponential(interval: float, cost: float, restart: float, away: float) -> None:
-    rule = CheckpointRule(interval, cost, restart, away)
-    assert weibull_ettr(rule, 1, 1) == pytest.approx(expected_ettr(rule, 1), rel=1e-9)
-
-
-@pytest.mark.parametrize("shape", [0.3, 0.7, 1.5])
-@pytest.mark.parametrize("step", [1e-3, 0.05, 2.0])
-def test_the_sum_over_segments_is_that_of_a_sum_one_by_one(shape: float, step: float) -> None:
-    k = np.arange(1, 4_000_001, dtype=float)
-    alive = np.exp(-((0.2 + k * step) ** shape)).sum()
-    left = integrate.quad(lambda x: math.exp(-(x**shape)), 0.2 + (k[-1] + 0.5) * step, math.inf)[0] / step
-    mean = special.gamma(1 + 1 / shape)
-    rule = CheckpointRule(step, 0, 0.2)
-    assert weibull_ettr(rule, shape, 1) == pytest.approx(step * (alive + left) / mean, rel=1e-8)
-
-
-def test_the_best_weibull_interval_is_that_of_a_fine_search() -> None:
-    assert best_weibull_interval(300, 600, 1, 8 * HOUR) == pytest.approx(best_interval(300, 1 / (8 * HOUR)), rel=1e-5)
-    for shape in (0.5, 0.8, 1.5):
-        best = best_weibull_interval(300, 600, shape, 8 * HOUR)
-        fine = np.geomspace(HOUR / 4, 10 * HOUR, 100)
-        values = [weibull_ettr(CheckpointRule(float(t), 300, 600), shape, 8 * HOUR) for t in fine]
-        assert weibull_ettr(CheckpointRule(best, 300, 600), shape, 8 * HOUR) >= max(values) - 1e-9
-        assert best == pytest.approx(fine[int(np.argmax(values))], rel=0.05)
-    # Failures that come early leave long quiet times, in which saving seldom is better than at the same mean.
-    mean = 8 * HOUR * math.gamma(1 + 1 / 0.5)
-    assert best_weibull_interval(300, 600, 0.5, 8 * HOUR) > 1.1 * best_interval(300, 1 / mean)
-
-
-def test_extreme_numbers_stay_numbers() -> None:
-    for shape, interval, restart in itertools.product((0.01, 0.3, 1, 60, 1e6), (1e-3, 1.0, 1e6), (0.0, 10.0)):
-        assert 0 <= weibull_ettr(CheckpointRule(interval, 1, restart), shape, 1.0) <= 1
-    assert best_weibull_interval(0, 60, 0.7, HOUR) == best_interval(0, 1) == 0
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -205,8 +155,6 @@ def test_extreme_numbers_stay_numbers() -> None:
         (lambda: best_interval(60, math.inf), "the failure rate"),
         (lambda: expected_wall_s(-1, CheckpointRule(60), 1), "the time of work"),
         (lambda: expected_ettr(CheckpointRule(60), 1, 0), "the work must take more than 0 s"),
-        (lambda: weibull_ettr(CheckpointRule(60), 0, 1), "the shape of the Weibull distribution must be at least 0.01"),
-        (lambda: best_weibull_interval(60, 60, 1, 0), "the scale of the Weibull distribution must be above 0 s"),
     ],
 )
 def test_what_cannot_be_ends_in_one_line(call: Callable[[], object], says: str) -> None:

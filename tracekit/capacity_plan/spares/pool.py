@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import MissingTableError, UsageError, nearest
-from tracekit.replay.clusters.node_events import AWAY
-from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.clusters.of_trace import AWAY, NO_END
 from tracekit.text import counted
 
 if TYPE_CHECKING:

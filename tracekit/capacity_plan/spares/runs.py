@@ -12,11 +12,12 @@ import polars as pl
 
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.of_trace import NO_END
 from tracekit.replay.jobs import Jobs
+from tracekit.replay.outages.asked import checkpoints_for
 from tracekit.replay.outages.away import with_outages
-from tracekit.replay.outages.checkpoints import checkpoints_for
-from tracekit.replay.outages.failures import NO_END, Outages
+from tracekit.replay.outages.failures import Outages
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.registry import named_policy
 from tracekit.runs.ledger import Ledger
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.capacity_plan.spares.pool import NodePool
-    from tracekit.replay.outages.texts import CheckpointsAsked
+    from tracekit.replay.outages.asked import CheckpointsAsked
 
     Floats = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections.sharing import Slices
+    from tracekit.replay.assumptions.sections import Slices
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Plan, View

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
     from tracekit.policies.literature.resizing import Wish
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections.speed import Application, Applications
+    from tracekit.replay.assumptions.sections import Application, Applications
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Plan, Planner, View

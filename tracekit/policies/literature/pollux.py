@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections.speed import Application
+    from tracekit.replay.assumptions.sections import Application
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Plan, Planner, View

@@ -10,8 +10,8 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import NOISE, ORDER, scan, start_order
 from tracekit.policies.power_down import SWITCHING, switching
+from tracekit.replay.assumptions.costs import HOUR_MS, PowerPrices, power_prices
 from tracekit.replay.assumptions.of_jobs import classes, estimates_ms
-from tracekit.replay.assumptions.prices import HOUR_MS, PowerPrices, power_prices
 from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import overheads, scan
 from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
-from tracekit.replay.assumptions.network import ring_s, traffic_of
+from tracekit.replay.assumptions.of_jobs import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What traces do not record: speeds, interference, memory, power, overheads, with their sources."""
+"""Values that no trace records, with their sources: speeds, interference, memory, power, overheads."""

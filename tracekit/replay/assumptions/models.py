@@ -1,4 +1,4 @@
-"""The assumption models of a replay: what a trace does not record, from models.toml and the user's own file.
+"""The assumption models of a replay: values that no trace records, from models.toml and the user's own file.
 
 Three modules convert them to integers for the engine: `speeds` (rates in ppm of the recorded speed), `costs` (overheads
 in ms, power in mW) and `of_jobs` (assumptions about each job).

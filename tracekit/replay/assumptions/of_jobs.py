@@ -1,4 +1,4 @@
-"""What the assumption models add about each job if the trace does not record it, drawn once per job from the seed.
+"""Unrecorded facts about each job, from the assumption models, drawn once per job from the seed.
 
 Draws of different kinds are independent: each kind has its own random stream under the same seed.
 """
@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = [
-    "classes",
-    "cpu_families",
-    "deadlines_ms",
-    "drawn_per_name",
-    "estimates_ms",
-    "memory_ppm",
-    "online_load",
-    "online_phases",
-    "online_services",
-    "sharing_class",
-    "utilization_ppm",
-]
 
 _ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
 _TRAFFIC = 36
@@ -108,12 +95,12 @@ def estimates_ms(
     Returns
     -------
     array of int64
-        At least 1 if the work is at least 1, else 0 [ms].
+        Run times, at least 1 if the work is at least 1, else 0 [ms].
 
     Raises
     ------
     UsageError
-        The noise is none of these.
+        The noise is not one of these.
     """
     kind = _noise(models.estimates.noise if noise is None else noise)
     if kind in {"oracle", 0}:
@@ -241,3 +228,46 @@ def drawn_per_name(
 def _last(weight: NDArray[np.float64]) -> int:
     """Return the last index with a weight; sums of shares may end slightly below 1."""
     return int(np.flatnonzero(weight)[-1])
+
+
+# The traffic of gangs, and the time it takes (M36, M37).
+
+_MEGABYTE_GBIT = 0.008
+
+
+def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
+    """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
+
+    Drawn once per job name, or per user if the name is unknown, or per job.
+
+    Returns
+    -------
+    array of int32, shape (n,)
+    """
+    return drawn_per_name([family.share for family in models.traffic.families.values()], jobs, seed, "traffic")
+
+
+def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the message that each job's gang sums in an iteration [MB], and its computing time [s] (n,)."""
+    families = list(models.traffic.families.values())
+    drawn = traffic_families(models, jobs, seed)
+    message = np.array([family.message_mb for family in families])
+    compute = np.array([family.compute_s for family in families])
+    return message[drawn], compute[drawn]
+
+
+def ring_s(message_mb: ArrayLike, gpus: ArrayLike, gbit: ArrayLike) -> NDArray[np.float64]:
+    """Return the time in which gangs sum up a message around a ring whose slowest link is given (M37) [s].
+
+    Parameters
+    ----------
+    message_mb : array
+        Size of the message [MB].
+    gpus : array
+        GPUs of the ring; one GPU sends nothing.
+    gbit : array
+        Bandwidth of the slowest link [Gbit/s].
+    """
+    size = np.maximum(np.asarray(gpus, np.float64), 1.0)
+    message_gbit = np.asarray(message_mb, np.float64) * _MEGABYTE_GBIT
+    return np.asarray(2 * (size - 1) / size * message_gbit / np.asarray(gbit, np.float64))

@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.assumptions.models import Models
 
-__all__ = [
-    "accumulated_memory_ppm",
-    "accumulation_ppm",
-    "class_speed_ppm",
-    "cpu_speed_ppm",
-    "elastic_bounds",
-    "elastic_ppm",
-    "interference_ppm",
-    "locality_ppm",
-    "server_speed",
-    "spread_ppm",
-    "stages_ppm",
-    "type_speed_ppm",
-    "type_speed_table",
-]
 
 PPM = 1_000_000
 

@@ -1,16 +1,16 @@
 # The scheduling pass of conservative backfilling.
 #
 # In queue order, each waiting job gets a reservation: the first time from which enough GPUs of the domain are free (by
-# count) for its expected run time. Reservations are steps over the expected ends of running jobs (`conservative_ends`,
-# `conservative_steps`).
+# count) for its expected run time. Reservations are steps over the expected ends of running jobs
+# (conservative_steps.pxi).
 #
 # In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
-# same time again: jobs that started since left all reservations unchanged, and jobs that ended were expected to end. So
-# reservations are kept, and made again only after a surprise: a job ends early or runs longer, or a node joins or
-# leaves. They are partly made again if a job found no place when it was due, and now blocks others. A pass in which no
-# job could start (`conservative_openings`) leaves them unchanged, because postponing them once is the same as doing it
-# step by step. A reservation is made only when a candidate asks that would still be running when it could begin; other
-# jobs cannot get in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
+# same time: jobs that started left all reservations unchanged, and jobs that ended were expected to end. So we keep
+# reservations, and make them again only after a surprise: a job ends early or runs longer, or a node joins or leaves.
+# Some are made again if a job found no place when it was due, and now blocks others. A pass in which no job could start
+# (`has_place`) leaves them unchanged, because postponing them once is the same as doing it step by step. We make a
+# reservation only for a candidate that would still be running when the reservation could begin; other jobs cannot get
+# in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -129,7 +129,7 @@ cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t 
 cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
     """Make reservations for the queued jobs up to a rank that may have one but have none yet.
 
-    None of these jobs may start now, because `_next` found none before this rank.
+    None of these jobs may start now, because `is_next` found no job before this rank.
     """
     cdef int64_t q
     cdef Line* line
@@ -327,3 +327,133 @@ def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t insta
             conservative_pass(s, key, b, w, d)
         g.touched = 0
     return True
+
+
+# Whether any waiting job could start now, for conservative backfilling: most passes need nothing more.
+
+
+cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
+    """Return whether the waiting jobs of a queue have a place now; the queue must have some."""
+    cdef int64_t j = w.job[b.lines[q].first]
+    if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
+        return False
+    release(s, &s.jobs[j], d)
+    drop_allocation(s, &s.jobs[j])
+    return True
+
+
+cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
+    """Return whether any job could start in this pass; mark queues without a place.
+
+    The first jobs whose reservations should have begun by now all begin now as long as there are GPUs, because no other
+    job comes before them. If none of these jobs has a place, the other jobs get only the GPUs that are left.
+    """
+    cdef int64_t i, q
+    cdef Reservation* entry
+    cdef Queue* queue
+    cdef Domain* domain = &s.domains[d]
+    cdef Strip* strip = &b.strips[d]
+    cdef int64_t now = s.g[0].now
+    cdef int64_t room = free_at(b, strip, now)
+    if not strip.stale:
+        for i in range(strip.plan_low, strip.plan_low + strip.planned):
+            entry = &b.plan[i]
+            if entry.time == NONE or entry.time > now:
+                break
+            if entry.gpus > room:
+                break
+            room -= entry.gpus
+            b.lines[entry.queue].due = now
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0 or queue.blocked == NO_PLACE:
+            continue
+        if b.lines[q].due == now or b.lines[q].gpus <= room:
+            if b.lines[q].gpus <= domain.free and has_place(s, b, w, d, q):
+                strip.open = q
+                return True
+            queue.blocked = NO_PLACE
+    return False
+
+
+# What conservative backfilling keeps between passes: expected ends, reservations, and jobs without a reservation.
+
+# Number of steps of a domain, beyond two per reservation, above which steps without any change are dropped.
+cpdef enum:
+    SPARE_STEPS = 8
+
+
+cdef inline int set_next(Reservations b, Waitlist w, int64_t q, int64_t low) except -1:
+    """Find the first waiting job of a queue, starting at a place."""
+    cdef Line* line = &b.lines[q]
+    line.place = first_place(w, low, line.high, ANY)
+    line.rank = w.rank[line.place] if line.place != NONE else ANY
+
+
+cdef inline int begin_line(Reservations b, Waitlist w, int64_t q) except -1:
+    """Make a queue's first waiting job the first that is not planned."""
+    cdef Line* line = &b.lines[q]
+    cdef bint there = line.first < line.high
+    line.place = line.first if there else NONE
+    line.rank = w.rank[line.first] if there else ANY
+
+
+cdef inline int book_leave_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
+    """Remove a job from its queue."""
+    cdef int64_t found
+    cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
+    cdef Line* line = &b.lines[q]
+    cdef int64_t place = s.queues[q].base + w.slot[j]
+    leave_queue(s, w, j)
+    if place == line.first:
+        found = first_place(w, place + 1, line.high, ANY)
+        line.first = found if found != NONE else line.high
+
+
+cdef inline int join_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
+    """Mark a job in its queue as waiting."""
+    cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
+    join_queue(s, w, j)
+    b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
+
+
+cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1:
+    """Process a waiting job that is not planned."""
+    cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
+    cdef Strip* strip = &b.strips[job_class.domain]
+    cdef int64_t place = s.queues[job_class.queue].base + w.slot[j]
+    cdef int64_t rank = w.rank[place]
+    if rank < strip.last:
+        strip.stale = 1
+    cdef Line* line = &b.lines[job_class.queue]
+    if rank < line.rank:
+        line.place = place
+        line.rank = rank
+
+
+cdef inline int book_take_note(State s, Key key, Reservations b, Waitlist w, int64_t submitted) except -1:
+    """Update reservations and waitlist with the events of the instant; `count_nodes` handles node changes."""
+    cdef int64_t i, j
+    cdef Globals* g = &s.g[0]
+    while g.ended != NONE:
+        j = g.ended
+        g.ended = s.jobs[j].stopped
+        ends_forget(s, b, s.job_classes[s.jobs[j].job_class].domain, j)
+        drop_allocation(s, &s.jobs[j])
+    take_back(s, key)
+    for i in range(g.broken):
+        join_line(s, b, w, s.broken[i])
+        expect(s, b, w, s.broken[i])
+    while g.rung != NONE:
+        j = g.rung
+        g.rung = s.jobs[j].stopped
+        book_leave_line(s, b, w, j)
+        s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
+        enqueue(s, j, s.jobs[j].key)
+        join_line(s, b, w, j)
+        b.strips[s.job_classes[s.jobs[j].job_class].domain].stale = 1
+    for j in range(submitted, g.submitted):
+        if s.jobs[j].status == WAITING:
+            join_line(s, b, w, j)
+            expect(s, b, w, j)
+    ends_outlived(s, b)

@@ -1,5 +1,4 @@
-# The arrays for backfilling, in addition to the engine's (see `waitlist`, `conservative_reservations` and
-# `easy_forecast`).
+# The arrays for backfilling, in addition to the engine's.
 
 
 cdef struct Strip:
@@ -35,38 +34,68 @@ cdef struct ForecastFacts:
 
 
 cdef class Waitlist(Arrays):
-    """Waiting jobs by queue (see `waitlist.Waitlist`)."""
+    """The arrays of one run; queue q of the state has the places from its `base` to the `base` of the next queue."""
 
+    # Place of each job in a queue, counted from the queue's first (n,).
     cdef public int32_t[::1] slot
+    # Job of each place (P,).
     cdef public int64_t[::1] job
+    # Number of jobs of the run with smaller keys, by place (P,).
     cdef public int32_t[::1] rank
+    # Estimates by place [ms], then the minimum of every 16, and so on; each level is padded to a multiple of 16.
     cdef public int64_t[::1] least
+    # Where each level begins in `least`, and the end of the last (L + 1,).
     cdef public int64_t[::1] level
 
 
 cdef class Reservations(Arrays):
-    """Reservations of waiting jobs (see `conservative_reservations.Reservations`)."""
+    """The arrays of one run."""
 
+    # For each domain: position of its running jobs in `ends`; GPUs of its available nodes; position of its steps, and
+    # number of steps that reserve more than is free; position of its plan; rank of the last planned job; first planned
+    # time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around the gap
+    # that was found last (D,).
     cdef public Strip[::1] strips
+    # Expected ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts.
     cdef public End[::1] ends
+    # Expected end of each running job [ms] (n,).
     cdef public int64_t[::1] end
+    # HEAP of running jobs that will run past their expected end, by expected end.
     cdef public Entry[::1] late
+    # Position of each job in `late`, NONE if it is not there (n,).
     cdef public int32_t[::1] late_at
+    # Times at which reservations begin or end, what is reserved from then on, and what is free then. `edge`: what is
+    # free just before, if only the running jobs' expected ends count.
     cdef public Step[::1] steps
+    # Planned waiting jobs of each domain, in order: when their reservations begin (NONE for never), for how long and
+    # how many GPUs, and their places in the waitlist.
     cdef public Reservation[::1] plan
+    # Jobs started in this pass.
     cdef public int64_t[::1] started
+    # For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
+    # end of its places; the GPUs that its jobs request; when one of them was last among the first whose reservations
+    # begin; a place before which none of them may start in this pass; and the place of the first waiting job, planned
+    # or not (`high` if there is none) (Q,).
     cdef public Line[::1] lines
+    # Sizes and settings (1,).
     cdef public ReservationFacts[::1] facts
 
 
 cdef class Forecast(Arrays):
-    """Expected ends and the next start (see `easy_forecast.Forecast`)."""
+    """The arrays of one run."""
 
+    # The forecast for each domain (D,).
     cdef public Aspect[::1] aspects
+    # Expected end of each running job [ms] (n,).
     cdef public int64_t[::1] end
+    # HEAPs of each domain: jobs that end by `until`, by -end, starting at `low`; the others, by end, starting at
+    # `high`.
     cdef public Entry[::1] heaps
+    # Position of each job in its heap (n,).
     cdef public int32_t[::1] at
+    # Position of each job in the heap of jobs that run past their expected end, NONE if it is not there (n,).
     cdef public int32_t[::1] late_at
+    # Start and size of that heap in `heaps`, and whether the estimates are exact (1,).
     cdef public ForecastFacts[::1] facts
 
 

@@ -1,4 +1,4 @@
-# Search and update the waitlist (see waitlist.py).
+# Search and update the waitlist (see `make_waitlist`).
 
 # A limit that is above every waiting job's estimate.
 cdef int64_t ANY = (1 << 62) - 1

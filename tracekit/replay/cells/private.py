@@ -1,4 +1,4 @@
-"""Private cells: what each virtual cluster owns of a cluster, as blocks of GPUs that are always available to it.
+"""Private cells: the part of a cluster that each virtual cluster owns, as blocks of GPUs that it can always use.
 
 A chain is the set of nodes with the same domain, GPU model and size. A virtual cluster (VC) owns a part of each chain
 in proportion to its quota: as many whole nodes as fit into its part, and blocks of 2^k GPUs for the rest. If the node
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.cluster import Cluster
-from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.clusters.cluster import Cluster, shares_of
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-__all__ = ["PrivateCells", "deal_cells"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,10 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
     UsageError
         A node has more GPUs than blocks can divide.
     """
-    from tracekit.replay.kernel import MOST_GPUS
-
-    if cluster.gpus.max(initial=0) > MOST_GPUS:
+    if cluster.gpus.max(initial=0) > compiled.MOST_GPUS:
         node = int(np.argmax(cluster.gpus))
         raise UsageError(
-            f"node {cluster.node_id[node]} has {cluster.gpus[node]} GPUs; cells divide at most {MOST_GPUS}"
+            f"node {cluster.node_id[node]} has {cluster.gpus[node]} GPUs; cells divide at most {compiled.MOST_GPUS}"
         )
     nobody = max(cluster.total_gpus - int(quota.sum()), 0)
     left = shares_of(np.append(quota, nobody), cluster.total_gpus) if cluster.total_gpus else np.append(quota, 0)

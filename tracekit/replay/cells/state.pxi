@@ -1,4 +1,4 @@
-# The arrays for private cells, in addition to the engine's (see `layout`).
+# The arrays for private cells, in addition to the engine's.
 
 
 cdef struct Host:
@@ -15,22 +15,37 @@ cdef struct CellBook:
 
 
 cdef class Hosts(Arrays):
-    """The block to which each private cell is bound (see `layout.Hosts`)."""
+    """The block to which each private cell is bound, and the jobs that must make way."""
 
+    # CellBook (1,): how far the arrays are current.
     cdef public CellBook[::1] c
+    # Host of each node (N,).
     cdef public Host[::1] hosts
+    # Cell of each private cell (P,).
     cdef public Cell[::1] cells
+    # Group of each chain: its nodes are places in `members`, its `largest` is the level of its largest cell (C,).
     cdef public Group[::1] chains
+    # Nodes, grouped by chain (N,).
     cdef public int32_t[::1] members
+    # One bit per node for each level and number of GPUs that must make way.
     cdef public uint64_t[::1] bits
+    # One bit per word of `bits`.
     cdef public uint64_t[::1] tops
+    # Row of each node at each level, -1 if none (N, 7).
     cdef public int16_t[:, ::1] rows
+    # Nodes whose rows are out of date (N,).
     cdef public int32_t[::1] changed
+    # Job without a cell of its own on each GPU, -1 if none.
     cdef public int32_t[::1] owner
+    # Job of the private state that represents each job, -1 if it has no cells (n,).
     cdef public int32_t[::1] kind
+    # First link of the private cells that each running job holds (n,).
     cdef public int32_t[::1] chain
+    # Jobs evicted in this pass.
     cdef public int32_t[::1] evicted
+    # First and last queue of each VC (T, 2).
     cdef public int32_t[:, ::1] tried
+    # First queue of jobs without cells in each domain (D,).
     cdef public int32_t[::1] others
 
 

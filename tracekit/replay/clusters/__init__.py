@@ -1,1 +1,1 @@
-"""Where jobs run: clusters from a Trace, from observed use or from a file, and which nodes each job may use."""
+"""Clusters from a Trace, from observed use or from a file, and the nodes that each job may use."""

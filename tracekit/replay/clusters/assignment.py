@@ -1,4 +1,4 @@
-"""Which nodes each job may use: its domain, and the groups of the domain with the GPU model that it requests.
+"""The nodes that each job may use: its domain, and the groups of the domain with the GPU model that it requests.
 
 A group is the set of nodes with the same domain, GPU model and rack; they are adjacent in the cluster's order. The
 groups that a job accepts are the bits of one 64-bit number; bit 0 is the first group of its domain.
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
 
-__all__ = ["MOST_GROUPS", "Assignment", "assign"]
 
 MOST_GROUPS = 64
 """Largest number of groups in a domain: the bits of a mask."""
@@ -31,7 +30,7 @@ MOST_GROUPS = 64
 
 @dataclass(frozen=True)
 class Assignment:
-    """Domains of jobs, groups of nodes, and which jobs accept which groups.
+    """Domains of jobs, groups of nodes, and the groups that each job accepts.
 
     There are n jobs, K kinds of demand, G groups and D domains.
     """
@@ -71,7 +70,7 @@ class Assignment:
     group_gpus: Longs
     """Total GPUs of each group (G,)."""
     notes: tuple[str, ...]
-    """What readers of a result should know, one sentence each."""
+    """Notes for readers of a result, one sentence each."""
 
     def groups_of(self, domain: int) -> tuple[int, int]:
         """Return the first group of a domain and the one after its last."""
@@ -159,7 +158,7 @@ class Assignment:
 
 
 def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
-    """Return where each job may run.
+    """Return the nodes that each job may use.
 
     A job belongs to the domain named after its VC, else to the domain '' if it exists, else to no domain. It accepts
     the groups of its domain with the model that it requests, ignoring case ('A|B' requests either); without a requested

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
-
-__all__ = ["Cluster"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Cluster:
     absent: NDArray[np.int8]
     """1 if the node is away before its first change (N,)."""
     origin: str
-    """Where the cluster comes from, as results report it, such as 'nodes of the Trace'."""
+    """The source of the cluster, as results report it, such as 'nodes of the Trace'."""
     change_kills: NDArray[np.int8] | None = None
-    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change does."""
+    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change stops jobs."""
     lent: NDArray[np.bool_] | None = None
     """Extra rows for spares, which are present while preemptible jobs use the spare (N,). The same node has another row
     for regular work, and the two are never present at the same time. None if no spare is lent."""
@@ -93,3 +95,163 @@ class Cluster:
     def total_gpus(self) -> int:
         """Total GPUs of all nodes."""
         return int(self.gpus.sum() if self.lent is None else self.gpus[~self.lent].sum())
+
+
+# Sort nodes and build a `Cluster` from them; scale the number of nodes of each kind.
+
+NO_TIMES = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node before it gets its position in the cluster.
+
+    `changes` are the times at which it joins (True) and leaves [ms]; an `absent` node is away before the first change.
+    """
+
+    name: str
+    gpus: int
+    model: str = ""
+    rack: str = ""
+    domain: str = ""
+    cpu_milli: int = -1
+    memory_mib: int = -1
+    absent: bool = False
+    changes: tuple[tuple[int, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class QuotaTable:
+    """GPUs that tenants may use: sorted tenants, ascending times [ms] (Q,), GPUs (Q, tenants)."""
+
+    tenants: list[str]
+    times: NDArray[np.int64]
+    gpus: NDArray[np.int64]
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the quota table of a cluster without tenants."""
+        return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
+
+    def scaled(self, factor: float) -> QuotaTable:
+        """Return the quotas times a factor; at each time the rounded total is divided into whole GPUs."""
+        rows = [shares_of(row, scaled_number(int(row.sum()), factor)) for row in self.gpus]
+        return replace(self, gpus=np.array(rows, dtype=np.int64).reshape(self.gpus.shape))
+
+
+def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
+    """Return the cluster of the nodes, sorted by domain, model and rack; ties keep the given order."""
+    ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
+    models = sorted({node.model for node in nodes})
+    racks = sorted({node.rack for node in nodes})
+    domains = sorted({node.domain for node in nodes})
+    index = [{name: code for code, name in enumerate(names)} for names in (models, racks, domains)]
+    moves = sorted((at, number, up) for number, node in enumerate(ordered) for at, up in node.changes)
+    return Cluster(
+        node_id=[node.name for node in ordered],
+        gpus=np.array([node.gpus for node in ordered], dtype=np.int32),
+        model=np.array([index[0][node.model] for node in ordered], dtype=np.int32),
+        rack=np.array([index[1][node.rack] for node in ordered], dtype=np.int32),
+        domain=np.array([index[2][node.domain] for node in ordered], dtype=np.int32),
+        cpu_milli=np.array([node.cpu_milli for node in ordered], dtype=np.int64),
+        memory_mib=np.array([node.memory_mib for node in ordered], dtype=np.int64),
+        models=models,
+        racks=racks,
+        domains=domains,
+        tenants=quotas.tenants,
+        quota_ms=quotas.times,
+        quota=quotas.gpus,
+        change_ms=np.array([at for at, _, _ in moves], dtype=np.int64),
+        change_node=np.array([number for _, number, _ in moves], dtype=np.int32),
+        change_up=np.array([up for _, _, up in moves], dtype=np.int8),
+        absent=np.array([node.absent for node in ordered], dtype=np.int8),
+        origin=origin,
+    )
+
+
+def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
+    """Return the cluster for a policy: all nodes form one domain if the policy `lends` quotas and may do so."""
+    if not (lends and cluster.lendable and len(cluster.domains) > 1):
+        return cluster
+    order = np.lexsort((cluster.rack, cluster.model))  # stable: equal nodes keep their order
+    place = np.empty(cluster.nodes, dtype=np.int32)
+    place[order] = np.arange(cluster.nodes, dtype=np.int32)
+    columns = ("gpus", "model", "rack", "cpu_milli", "memory_mib", "absent")
+    return replace(
+        cluster,
+        node_id=[cluster.node_id[number] for number in order],
+        **{name: getattr(cluster, name)[order] for name in columns},
+        domain=np.zeros(cluster.nodes, dtype=np.int32),
+        domains=[""],
+        change_node=place[cluster.change_node],
+        lent=None if cluster.lent is None else cluster.lent[order],
+        origin=f"{cluster.origin}; all nodes are shared, because the policy lends quotas",
+        lendable=False,
+    )
+
+
+def check_factor(gpus: float | None) -> float:
+    """Return the factor by which the nodes are multiplied; 1 by default.
+
+    Raises
+    ------
+    UsageError
+        The factor is not above 0 and at most 1,000.
+    """
+    factor = 1.0 if gpus is None else gpus
+    if not (math.isfinite(factor) and 0 < factor <= 1000):
+        raise UsageError(
+            f"the GPU factor must be above 0 and at most 1,000, not {factor:g}", hint="1 keeps the cluster"
+        )
+    return factor
+
+
+def scaled_number(number: int, factor: float) -> int:
+    """Return a count times a factor, with halves rounded up; at least 1 if the count is not 0."""
+    return max(1, math.floor(number * factor + 0.5)) if number > 0 else 0
+
+
+def repeated(nodes: Sequence[Node], factor: float) -> list[Node]:
+    """Return `factor` times as many nodes per group: drop the last ones, or repeat all of them in order."""
+    groups: dict[tuple[str, str, str], list[Node]] = {}
+    for node in nodes:
+        groups.setdefault((node.domain, node.model, node.rack), []).append(node)
+    taken = {node.name for node in nodes}
+    out = []
+    for group in groups.values():
+        for number in range(scaled_number(len(group), factor)):
+            round_, place = divmod(number, len(group))
+            node = group[place]
+            if round_:
+                name = _free_name(node.name, round_ + 1, taken)
+                node = replace(node, name=name)
+            out.append(node)
+    return out
+
+
+def _free_name(name: str, number: int, taken: set[str]) -> str:
+    new = f"{name}-{number}"
+    while new in taken:
+        new += "+"
+    taken.add(new)
+    return new
+
+
+def shares_of(weights: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Return whole numbers in proportion to the weights with exactly this total, by largest remainder.
+
+    Ties go to the first weight. If all weights are 0, they count as equal.
+
+    >>> shares_of(np.array([1, 1, 2]), 10)
+    array([3, 2, 5])
+    """
+    values = [int(weight) for weight in weights]
+    if not any(values):
+        values = [1] * len(values)
+    whole = sum(values)
+    parts = [divmod(total * value, whole) for value in values]
+    missing = total - sum(quotient for quotient, _ in parts)
+    first = sorted(range(len(parts)), key=lambda i: (-parts[i][1], i))[: max(missing, 0)]
+    shares = np.array([quotient for quotient, _ in parts], dtype=np.int64)
+    shares[first] += 1
+    return shares

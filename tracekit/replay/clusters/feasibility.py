@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Scope = tuple[str, str, Floats, Floats]
 
-__all__ = ["DAY_MS", "REFUSED_LOAD", "REFUSED_SHARE", "Feasibility", "check_feasibility"]
 
 DAY_MS = 86_400_000
 """Length of a bin, and minimum length of the whole window [ms]."""
@@ -55,12 +54,12 @@ _LOADS = {
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What is known before a replay starts."""
+    """The findings before a replay starts."""
 
     verdict: Literal["ok", "warning", "refuse"]
-    """'refuse': the replay would say nothing about this workload, so you need to force it."""
+    """'refuse': the replay would show nothing about this workload, so you need to force it."""
     sentences: tuple[str, ...]
-    """What is wrong, worst first; empty if nothing is wrong."""
+    """The problems, worst first; empty if there are none."""
     overall: pl.DataFrame
     """Offered load of the whole window: scope ('cluster', 'pool', 'model', 'vc'), name, from_ms, to_ms,
     offered_gpu_hours, capacity_gpu_hours, load (NULL if there is no capacity)."""
@@ -264,7 +263,9 @@ def _judged(
             if row["load"] is None
             else f"jobs request {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )
-        (refused if refuse else warned).append(f"{demand} over the whole window, so its queue grows until they stop")
+        (refused if refuse else warned).append(
+            f"{demand} over the whole window, so its queue grows as long as jobs arrive"
+        )
     return refused, warned
 
 

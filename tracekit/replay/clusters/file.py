@@ -1,4 +1,4 @@
-"""Clusters in TOML files, so that you can write down a what-if.
+"""Clusters in TOML files, for what-if questions.
 
     partitioned = true        # each VC is an isolated domain; the default is false
 
@@ -30,7 +30,7 @@ import numpy as np
 
 from tracekit.decode import Range
 from tracekit.errors import nearest
-from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import naive_utc
 from tracekit.toml_text import TomlText
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["read_cluster"]
 
 _MOST = 1_000_000
 """Upper limit for nodes, GPUs per node and similar numbers; a larger value is a typing error."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import datetime as dt
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.node_events import milliseconds_after_origin, with_absences
-from tracekit.replay.clusters.nodes import (
+from tracekit.replay.clusters.cluster import (
     Node,
     QuotaTable,
     check_factor,
@@ -20,11 +20,12 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,15 +33,10 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-
-# What a log without a node list shows of its cluster: GPUs allocated at one time, and GPUs per node.
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tracekit.trace import Trace
-
     Longs = NDArray[np.int64]
+
+
+# The cluster behind a log without a node list: GPUs allocated at one time, and GPUs per node.
 
 
 class HeldGpus:
@@ -49,21 +45,21 @@ class HeldGpus:
     Parameters
     ----------
     intervals : polars.DataFrame
-        vc, since, until [us], milli [milli-GPU]; one row per attempt that held GPUs.
+        vc, since, until [us], milli [milli-GPU]; one row per attempt with GPUs.
     """
 
     def __init__(self, intervals: pl.DataFrame) -> None:
         self._all = intervals
         self.names = sorted(intervals["vc"].drop_nulls().unique().to_list())
-        """VCs that held GPUs."""
+        """VCs with GPUs."""
 
     def peak(self, vc: str | None = None) -> int:
-        """Return the largest number of GPUs held at one time, rounded up, for one VC or for all."""
+        """Return the largest number of GPUs allocated at one time, rounded up, for one VC or for all."""
         _, held = self._steps(vc)
         return int(-(-held.max(initial=0) // 1000))
 
     def p95(self, vc: str) -> int:
-        """Return the 95th percentile over time of the GPUs that a VC held, over the whole log [milli-GPU]."""
+        """Return the 95th percentile over time of a VC's allocated GPUs, over the whole log [milli-GPU]."""
         times, held = self._steps(vc)
         if not len(times):
             return 0
@@ -75,7 +71,7 @@ class HeldGpus:
         return int(values[order][min(int(reached), len(values) - 1)])
 
     def _steps(self, vc: str | None) -> tuple[Longs, Longs]:
-        """Return the times at which the number of held GPUs changes [us], and the new numbers [milli-GPU]."""
+        """Return the times at which the number of allocated GPUs changes [us], and the new numbers [milli-GPU]."""
         own = self._all if vc is None else self._all.filter(pl.col("vc") == vc)
         milli = own["milli"].to_numpy()
         times = np.concatenate([own["since"].to_numpy(), own["until"].to_numpy()])
@@ -86,7 +82,7 @@ class HeldGpus:
 
 
 def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
-    """Return the GPUs that a cluster's attempts held; attempts without a start or a later end are excluded."""
+    """Return the GPUs allocated to a cluster's attempts; attempts without a start or a later end are excluded."""
     table = "attempts" if _has_attempts(trace) else "jobs"
     rows = trace.scan(table)
     jobs = trace.scan("jobs")
@@ -124,7 +120,7 @@ def _has_attempts(trace: Trace) -> bool:
 
 
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
-    """Return the nodes, and how many got the model of their use because the source lists none.
+    """Return the nodes, and the number of nodes with an inferred model because the source lists none.
 
     Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the one
     that comes first by name wins.
@@ -179,13 +175,13 @@ def cluster_of_trace(
     - the table capacity: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
       one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
       If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
-    - what the log shows (see `observed_cluster`).
+    - the GPUs that the log shows in use (see `observed_cluster`).
 
     Nodes of the table nodes are away while an event in node_events marks them as down, drained or in maintenance: no
     job starts there, and running jobs run to their end.
 
-    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of the GPUs
-    that each VC held, rescaled in whole GPUs to the GPUs of the cluster.
+    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of each VC's
+    allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
 
     Parameters
     ----------
@@ -211,12 +207,12 @@ def cluster_of_trace(
     Raises
     ------
     UsageError
-        The Trace has several clusters and none is named; it is to be partitioned, but its nodes have no VC; no GPU is
+        The Trace has several clusters and none is named; it should be partitioned, but its nodes have no VC; no GPU is
         known; or the factor is invalid.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
-    stated, total = _stated_quotas(trace, jobs, name, load)
+    stated, total, of_quotas = _stated_quotas(trace, jobs, name, load)
     nodes = _listed_nodes(trace, name)
     if nodes:
         held = partial(with_absences, trace=trace, jobs=jobs, load=load) if events else None
@@ -248,16 +244,16 @@ def cluster_of_trace(
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
     quotas = stated.scaled(factor)
     if same and stated.tenants:
-        # Whole nodes are scaled; quotas follow, so that they still add up to the capacity.
+        # Whole nodes are scaled; quotas follow and still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
-    if total.of_quotas:
+    if of_quotas:
         one, many = trace.ingested_tenant.one, trace.ingested_tenant.many
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
             f"{NODE_GPUS}-GPU nodes for the sum of the {one} quotas, shared by all {many}; quotas are not"
-            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
+            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs used up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
@@ -271,7 +267,7 @@ def states_capacity(trace: Trace, jobs: Jobs, cluster: str | None = None) -> boo
         The Trace has several clusters and none is named.
     """
     name = _chosen(trace, cluster)
-    _, total = _stated_quotas(trace, jobs, name, 1.0)
+    _, total, _ = _stated_quotas(trace, jobs, name, 1.0)
     return bool(_listed_nodes(trace, name)) or int(total.gpus.max(initial=0)) >= 1
 
 
@@ -283,9 +279,9 @@ def observed_cluster(
     gpus: float | None = None,
     cluster: str | None = None,
 ) -> Cluster:
-    """Return a cluster as large as the most GPUs that the log's jobs held at one time, in total or per VC.
+    """Return a cluster as large as the most GPUs allocated to the log's jobs at one time, in total or per VC.
 
-    Jobs still running when the log ends are not replayed and count as holding nothing.
+    Jobs still running when the log ends are not replayed and count as jobs without GPUs.
 
     Each node has the most GPUs that any job had on one node, or 8 if that is unknown. There are enough nodes for the
     peak. If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
@@ -316,7 +312,7 @@ def observed_cluster(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
     by = f", by {trace.ingested_tenant.one}" if partitioned else ""
-    origin = f"observed: the most GPUs that finished jobs held at one time{by}; {sizes}"
+    origin = f"observed: the most GPUs allocated to finished jobs at one time{by}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -389,18 +385,13 @@ def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:
 _TEXTS = ("gpu_model", "rack", "vc")
 
 
-@dataclass(frozen=True)
-class _Total(QuotaTable):
-    """GPUs of a whole cluster over time, with a single tenant ''."""
+def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable, bool]:
+    """Return the quotas of the VCs, the cluster's total (tenant ''), and whether the total is the sum of the quotas.
 
-    of_quotas: bool = False
-    """Whether the GPUs are the sum of quotas, because the source gives no total."""
-
-
-def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, _Total]:
-    """Return the quotas of the VCs, and the cluster's total, or the sum of the quotas if no total is given."""
+    It is the sum if the source gives no total.
+    """
     if not trace.has("capacity"):
-        return QuotaTable.none(), _Total.none()
+        return QuotaTable.none(), QuotaTable.none(), False
     table = (
         _own(trace.scan("capacity"), cluster)
         .select("vc", pl.col("time").cast(pl.Int64), pl.col("gpu_count").fill_nan(None).clip(0, 1e9).floor())
@@ -410,9 +401,9 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
     vcs = _steps(table.filter(pl.col("vc").is_not_null()), jobs, load)
     total = _steps(table.filter(pl.col("vc").is_null()).with_columns(vc=pl.lit("")), jobs, load)
     if total.tenants:
-        return vcs, _Total(total.tenants, total.times, total.gpus)
+        return vcs, total, False
     sums = vcs.gpus.sum(axis=1, keepdims=True) if vcs.tenants else vcs.gpus
-    return vcs, _Total(vcs.tenants and [""], vcs.times, sums, of_quotas=True)
+    return vcs, QuotaTable(vcs.tenants and [""], vcs.times, sums), True
 
 
 def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
@@ -486,3 +477,87 @@ def _with_quotas(
             " GPUs of the cluster"
         )
     return make_cluster(nodes, quotas, origin)
+
+
+# The absences of a Trace's nodes, according to its table node_events.
+
+AWAY = ("down", "drained", "maintenance")
+"""States in which a node takes no new jobs; a degraded node still does."""
+
+NO_END = 1 << 62
+"""End of an absence whose end is unknown [ms]."""
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -> NDArray[np.int64]:
+    """Return times after the origin of the jobs [ms], compressed by the factor `load` of the replay."""
+    origin = naive_utc(jobs.origin) - _EPOCH
+    micros = times.cast(pl.Int64).to_numpy() - origin // dt.timedelta(microseconds=1)
+    return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+
+
+def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
+    """Return the nodes, away during their events in the Trace and available otherwise.
+
+    Overlapping or adjacent events of one node count as one; an event without an end lasts forever. Events of other
+    nodes, and events in which a node works, have no effect.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Nodes without changes.
+    trace : Trace
+    jobs : Jobs
+        Node times count from the origin of these jobs.
+    load : float
+        Factor by which the jobs' submissions are compressed in time.
+    """
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for name, begin, end, _ in absences(trace, jobs, load).iter_rows():
+        spans.setdefault(name, []).append((begin, end))
+    return [_away(node, joined(spans[node.name])) if node.name in spans else node for node in nodes]
+
+
+def _away(node: Node, spans: list[tuple[int, int]]) -> Node:
+    """Return a node that is away in the given spans [ms]; a span that ends before the origin has no effect."""
+    held = [(begin, end) for begin, end in spans if end > 0]
+    changes = [(begin, False) for begin, _ in held if begin > 0] + [(end, True) for _, end in held if end < NO_END]
+    return replace(node, absent=any(begin <= 0 for begin, _ in held), changes=tuple(sorted(changes)))
+
+
+def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
+    """Return the absences of nodes, according to node_events: node_id, since, until [ms], kills; by node and time.
+
+    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop: they do if it is down, but
+    not if it is drained or in maintenance. An event that ends before it begins is ignored.
+    """
+    columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
+    if not trace.has("node_events"):
+        return pl.DataFrame(schema=columns)
+    events = (
+        trace.scan("node_events")
+        .filter(pl.col("state").is_in(AWAY))
+        .select("node_id", "start_time", "end_time", kills=pl.col("state") == "down")
+        .drop_nulls(["node_id", "start_time"])
+        .sort("node_id", "start_time", "end_time", "kills", nulls_last=True)
+        .collect()
+    )
+    since = milliseconds_after_origin(events["start_time"], jobs, load)
+    ended = events["end_time"].is_not_null().to_numpy()
+    until = milliseconds_after_origin(events["end_time"].fill_null(events["start_time"]), jobs, load)
+    found = events.select(
+        "node_id", since=pl.Series(since), until=pl.Series(np.where(ended, until, NO_END)), kills="kills"
+    )
+    return found.filter(pl.col("until") > pl.col("since"))
+
+
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, with those that overlap or touch as one."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > begin:
+            found.append((begin, end))
+    return found

@@ -1,34 +1,99 @@
-"""Allocate the engine's arrays for one run."""
+"""Policies that sort jobs by a key, and the engine's arrays for one run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay import kernel
-from tracekit.replay.engine.placement import RULES
-from tracekit.replay.engine.state import EngineState, struct_dtype
-from tracekit.replay.kernel import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, NONE
+from tracekit.replay.engine.run import Run
+from tracekit.replay.engine.state import NONE, EngineState, struct_dtype
+from tracekit.replay.keys import engine_key
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.ordered import Ordered
-    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.run import Setting
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.keys import Key
+    from tracekit.replay.outages.asked import Checkpoints
 
 
-__all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
+@dataclass(frozen=True)
+class Ordered:
+    """Jobs start in the order of a key; with eviction, the key also decides which running jobs may be stopped."""
+
+    key: Key
+    """A function of `replay.keys`, or one with the same parameters."""
+    scan: Literal["stop", "skip"] = "stop"
+    """How a pass treats the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
+    fit: Literal["place", "count"] = "place"
+    """'place' if a job needs GPUs on specific nodes, 'count' if it only needs enough free GPUs."""
+    preemptive: bool = False
+    """Whether a waiting job may evict running jobs with larger keys."""
+    drift: Literal["none", "time", "any"] = "any"
+    """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by 1 per millisecond at
+    full speed), 'any' (recomputed in each pass, which is slower)."""
+    by_tenant: bool = False
+    """Whether jobs of different tenants wait in separate queues."""
+    by_arrival: bool = False
+    """Whether keys never decrease from job to job, in which case new jobs always join a queue at its end."""
+    estimate_ms: NDArray[np.int64] | None = None
+    """Expected run times (n,) [ms]; None means the actual ones."""
+    value: NDArray[np.int64] | None = None
+    """A number that the policy sets for each job; it is passed to the key (n,)."""
+    thresholds: tuple[int, ...] = ()
+    """Attained service at which a job's level rises, ascending [GPU*ms]."""
+    level_values: tuple[int, ...] = ()
+    """The job's level as the key gets it, one more value than thresholds; if empty, the key gets the level's number."""
+    promote_ppm: int = 0
+    """A job stopped for at least this multiple of its last run [ppm] returns to the first level; 0 never."""
+    overhead_ms: NDArray[np.int64] | None = None
+    """Cost of each preemption and migration by number of GPUs; the last entry covers larger gangs [ms]; None is 0."""
+    relax_after_ms: int = 0
+    """Wait after which a gang takes GPUs anywhere; 0 means never."""
+    relax_scope: Literal[1, 2] = 2
+    """How far such a gang may spread: 1 one group of nodes, 2 all nodes of one model."""
+    scopes: tuple[Literal[0, 1, 2], ...] = ()
+    """How far a gang may spread, step by step: 0 the fewest nodes, 1 one group, 2 all nodes of one model. The mechanism
+    decides when a gang goes to the next step. If empty, `relax_after_ms` applies."""
+    age_cap_ms: int = 0
+    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip'; 0 means never."""
+    stall: bool = False
+    """Whether every cluster event stops each running job for `value` ms, as another simulator does."""
+
+    interval_ms: int = 0
+    """Jobs start and stop only at multiples of this interval after the first submission [ms]; 0 acts at every event."""
+
+    takes_outages: ClassVar[bool] = True
+    """Whether a node failure may stop running jobs."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run of jobs in this order (see ordered.pxi)."""
+        state = build(setting, self)
+        arrays = open_nodes(state, setting.cluster)
+        return Run(state, partial(compiled.run_ordered, arrays, engine_key(self.key), self.preemptive))
+
+
+RULES = {
+    "consolidate": "BEST_FIT",
+    "best-fit": "BEST_FIT",
+    "worst-fit": "WORST_FIT",
+    "spread": "WORST_FIT",
+    "first-fit": "FIRST_FIT",
+    "buddy": "BUDDY",
+}
+"""Names of the placement rules, with the kernel's constant for each (see placement.pxi for the rules)."""
+
 
 SAMPLES = 2048
 """Largest number of rows in a timeline; a full table keeps every second row."""
-
-_DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
 def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
@@ -37,11 +102,11 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     Parameters
     ----------
     setting : Setting
-        What to replay.
+        The input of the run.
     order : Ordered
-        How jobs wait: jobs of one class share a queue, sorted by key.
+        The order of waiting jobs; jobs of one class share a queue, sorted by key.
     rule : str, optional
-        A placement of `placement.RULES` that replaces the setting's, for mechanisms that choose places themselves.
+        A placement of `RULES` that replaces the setting's, for mechanisms that choose places themselves.
     kind : str
         The kind of mechanism that calls this function.
 
@@ -63,7 +128,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     table = np.zeros(len(jobs), struct_dtype("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
-    kernel.fill_jobs(
+    compiled.fill_jobs(
         table, jobs.arrival_ms, jobs.work_ms, jobs.devices, class_of, estimate, value, never.view(np.uint8)
     )
     changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
@@ -73,15 +138,15 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
-    g["rule"], g["blocks"] = getattr(kernel, RULES[rule]), buddy
-    g["preemptive"], g["drift"] = order.preemptive, _DRIFTS[order.drift]
+    g["rule"], g["blocks"] = getattr(compiled, RULES[rule]), buddy
+    g["preemptive"], g["drift"] = order.preemptive, getattr(compiled, f"DRIFT_{order.drift.upper()}")
     g["relax_ms"], g["age_cap"] = order.relax_after_ms, order.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(order.thresholds), order.stall, NONE
     g["interval"] = order.interval_ms
     g["promote"], g["speed"], g["lacking"] = order.promote_ppm, 1_000_000, 1
     if setting.checkpoints is not None:
         _let_save(table, g, setting.checkpoints, by_count=order.fit == "count")
-    g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != DRIFT_ANY
+    g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != compiled.DRIFT_ANY
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)
     held = cluster.total_gpus
@@ -129,7 +194,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
 
 
 def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpoints, *, by_count: bool) -> None:
-    """Write how jobs save their work into the arrays of a run.
+    """Write the checkpoints of jobs into the arrays of a run.
 
     Raises
     ------
@@ -156,11 +221,11 @@ def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:
             f"the placement 'buddy' does not work with a policy of the kind {kind}",
             hint="use it with fifo, sjf, ssf, qssf, srtf, srsf, las or gittins, or choose another placement",
         )
-    wide = np.flatnonzero(cluster.gpus > kernel.MOST_GPUS)
+    wide = np.flatnonzero(cluster.gpus > compiled.MOST_GPUS)
     if len(wide):
         raise UsageError(
             f"node {cluster.node_id[wide[0]]} has {cluster.gpus[wide[0]]} GPUs; the placement 'buddy' divides nodes of "
-            f"at most {kernel.MOST_GPUS}",
+            f"at most {compiled.MOST_GPUS}",
             hint="choose another placement",
         )
 
@@ -186,7 +251,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 
 def _sample_step(jobs: Jobs) -> int:
-    """Return an initial sampling step so large that the longest job alone does not fill the table [ms]."""
+    """Return an initial sampling step at which the longest job alone does not fill the table [ms]."""
     horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 
@@ -283,6 +348,6 @@ def _index(
 
 def open_nodes(state: EngineState, cluster: Cluster) -> Any:
     """Let the nodes join that are available from the beginning; return the state for compiled functions."""
-    compiled = kernel.State(state)
-    kernel.open_nodes(compiled, cluster.absent)
-    return compiled
+    arrays = compiled.State(state)
+    compiled.open_nodes(arrays, cluster.absent)
+    return arrays

@@ -1,7 +1,7 @@
 # A binary heap of (key, job) in a section of an array, smallest first, with the position of each job.
 #
-# The position array makes removal and re-keying exact. No stale entries pile up, so memory is bounded by the number of
-# jobs in the heap. Ties go to the smaller job number.
+# The position array makes removal and re-keying exact. No stale entries accumulate, so the number of jobs in the heap
+# bounds its memory. Ties go to the smaller job number.
 
 
 cdef inline int rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job) except -1:

@@ -1,4 +1,4 @@
-# The common orders of jobs, compiled; any other order is a Python function (see `mechanisms.Ordered.key`).
+# The common orders of jobs, compiled; any other order is a Python function (see `Ordered.key`).
 
 
 cdef class ByArrival(Key):

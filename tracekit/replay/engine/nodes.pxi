@@ -1,4 +1,50 @@
-# An index of nodes by their number of free GPUs, so that no query scans all nodes.
+# What happens once, before the first instant of a run.
+
+
+def fill_jobs(
+    Job[::1] table,
+    const int64_t[::1] submit,
+    const int64_t[::1] work,
+    const int32_t[::1] devices,
+    const int32_t[::1] job_class,
+    const int64_t[::1] estimate,
+    const int64_t[::1] value,
+    const uint8_t[::1] never,
+):
+    """Write the Job rows of jobs that have not been submitted yet (n,)."""
+    cdef int64_t j
+    cdef Job* job
+    for j in range(len(table)):
+        job = &table[j]
+        job.submit = submit[j]
+        job.remaining = work[j] * PPM
+        job.gpus = devices[j]
+        job.job_class = job_class[j]
+        job.estimate = estimate[j]
+        job.value = value[j]
+        job.never = never[j]
+        job.first = job.end = NONE
+        job.allocation = NONE
+        job.status = FUTURE
+        job.rate = job.pace = PPM
+
+
+def open_nodes(State s, const int8_t[::1] absent):
+    """Let the nodes join that are available from the beginning."""
+    cdef int64_t index
+    cdef Globals* g = &s.g[0]
+    for index in range(len(s.nodes)):
+        if absent[index]:
+            continue
+        if g.by_count:
+            s.nodes[index].up = 1
+            s.domains[s.groups[s.nodes[index].group].domain].free += s.nodes[index].gpus
+            g.free += s.nodes[index].gpus
+        else:
+            node_joins(s, index)
+
+
+# An index of nodes by their number of free GPUs. With it no query scans all nodes.
 #
 # For every number of free GPUs, each group keeps one bit per node; a second layer marks the words that have a bit set.
 # Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
@@ -11,15 +57,45 @@
 # link of a job's allocation is then one GPU, which is busy while at least one job uses it.
 
 
+cdef inline int set_bit(Group* group, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
+    """Add a node of a group, given by its bit, to a row of an index."""
+    cdef int64_t word = bit >> 6
+    bits[group.bits + row * group.words + word] |= ONE << <uint64_t>(bit & 63)
+    tops[group.tops + row * group.summary + (word >> 6)] |= ONE << <uint64_t>(word & 63)
+
+
+cdef inline int clear_bit(Group* group, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
+    """Remove a node of a group, given by its bit, from a row of an index."""
+    cdef int64_t word = bit >> 6
+    cdef int64_t at = group.bits + row * group.words + word
+    bits[at] &= ~(ONE << <uint64_t>(bit & 63))
+    if bits[at] == 0:
+        tops[group.tops + row * group.summary + (word >> 6)] &= ~(ONE << <uint64_t>(word & 63))
+
+
+cdef inline int64_t first_in_row(Group* group, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row):
+    """Return the lowest node of a group in a row of an index, or NONE."""
+    cdef int64_t i, word
+    cdef int64_t top = group.tops + row * group.summary
+    for i in range(group.summary):
+        if tops[top + i] != 0:
+            word = i * 64 + count_trailing_zeros(tops[top + i])
+            return group.low + word * 64 + count_trailing_zeros(bits[group.bits + row * group.words + word])
+    return NONE
+
+
+cdef inline int64_t first_with(State s, Group* group, int64_t free):
+    """Return the lowest node of a group with exactly `free` free GPUs, or NONE."""
+    return first_in_row(group, s.bits, s.tops, free)
+
+
 cdef inline int enter(State s, Node* node) except -1:
     """Add a node to the rows for its free GPUs."""
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         enter_blocks(s, group, node)
-        return 0
-    cdef int64_t word = node.bit >> 6
-    s.bits[group.bits + node.free * group.words + word] |= ONE << (node.bit & 63)
-    s.tops[group.tops + node.free * group.summary + (word >> 6)] |= ONE << (word & 63)
+    else:
+        set_bit(group, s.bits, s.tops, node.free, node.bit)
 
 
 cdef inline int leave(State s, Node* node) except -1:
@@ -27,48 +103,25 @@ cdef inline int leave(State s, Node* node) except -1:
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         leave_blocks(s, group, node)
-        return 0
-    cdef int64_t word = node.bit >> 6
-    cdef int64_t at = group.bits + node.free * group.words + word
-    s.bits[at] &= ~(ONE << (node.bit & 63))
-    if s.bits[at] == 0:
-        s.tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(ONE << (word & 63))
+    else:
+        clear_bit(group, s.bits, s.tops, node.free, node.bit)
 
 
 cdef int enter_blocks(State s, Group* group, Node* node) except -1:
-    cdef int64_t level, row
-    cdef int64_t word = node.bit >> 6
+    cdef int64_t level
     node.blocks = free_levels(node.busy, node.gpus)
     if node.busy == 0 and node.gpus == group.largest:
         node.blocks |= 1 << WHOLE
     for level in range(WHOLE + 1):
         if (node.blocks >> level) & 1:
-            row = group.largest if level == WHOLE else level
-            s.bits[group.bits + row * group.words + word] |= ONE << (node.bit & 63)
-            s.tops[group.tops + row * group.summary + (word >> 6)] |= ONE << (word & 63)
+            set_bit(group, s.bits, s.tops, group.largest if level == WHOLE else level, node.bit)
 
 
 cdef int leave_blocks(State s, Group* group, Node* node) except -1:
-    cdef int64_t level, row, at
-    cdef int64_t word = node.bit >> 6
+    cdef int64_t level
     for level in range(WHOLE + 1):
         if (node.blocks >> level) & 1:
-            row = group.largest if level == WHOLE else level
-            at = group.bits + row * group.words + word
-            s.bits[at] &= ~(ONE << (node.bit & 63))
-            if s.bits[at] == 0:
-                s.tops[group.tops + row * group.summary + (word >> 6)] &= ~(ONE << (word & 63))
-
-
-cdef inline int64_t first_with(State s, Group* group, int64_t free):
-    """Return the lowest node of a group with exactly `free` free GPUs, or NONE."""
-    cdef int64_t i, word
-    cdef int64_t top = group.tops + free * group.summary
-    for i in range(group.summary):
-        if s.tops[top + i] != 0:
-            word = i * 64 + count_trailing_zeros(s.tops[top + i])
-            return group.low + word * 64 + count_trailing_zeros(s.bits[group.bits + free * group.words + word])
-    return NONE
+            clear_bit(group, s.bits, s.tops, group.largest if level == WHOLE else level, node.bit)
 
 
 cdef inline int take_gpus(State s, int64_t index, int64_t gpus) except -1:

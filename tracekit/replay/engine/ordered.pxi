@@ -99,7 +99,7 @@ cdef inline int eviction_sort(State s, Key key, int64_t d) except -1:
 
 
 cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
-    """Return whether the free GPUs and those of running jobs ranked below job j are enough in number."""
+    """Return whether the free GPUs and those of running jobs ranked below job j are enough."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -142,7 +142,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
 
 
 cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed) except -1:
-    """Evict the released jobs that held GPUs on job j's nodes; the other released jobs get their GPUs back."""
+    """Evict the released jobs that had GPUs on job j's nodes; the other released jobs get their GPUs back."""
     cdef int64_t i, victim
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -231,7 +231,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
 
 
 cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
-    """Try the queues after an evicting job again, because the evicted jobs may have held more GPUs than it took."""
+    """Try the queues after an evicting job again, because the evicted jobs may have had more GPUs than it took."""
     cdef int64_t q
     cdef Queue* queue
     for q in range(low, high):
@@ -290,7 +290,7 @@ cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evic
 cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
     """Allocate GPUs to a waiting job, evicting lower-ranked jobs if needed; return its number of nodes, or 0.
 
-    The lowest-ranked job is released first. Released jobs that hold nothing on the chosen nodes continue undisturbed.
+    The lowest-ranked job is released first. Released jobs without GPUs on the chosen nodes continue undisturbed.
     If all lower-ranked jobs together are not enough, none is evicted.
     """
     cdef int64_t nodes, count, i

@@ -4,12 +4,12 @@
 
 
 cdef inline int64_t held(Job* job):
-    """Return the GPUs that a running job holds; a block may have more GPUs than the job requested."""
+    """Return the number of GPUs allocated to a running job; a block may have more GPUs than the job requested."""
     return job.gpus + job.spare
 
 
 cdef inline int settle(Job* job, int64_t now) except -1:
-    """Record what a running job did since it was last settled."""
+    """Record the progress of a running job since it was last settled."""
     cdef int64_t elapsed = now - job.since
     if elapsed == 0:
         return 0

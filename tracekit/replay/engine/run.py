@@ -1,15 +1,14 @@
-"""Run one policy's mechanism over jobs and a cluster."""
+"""Run a policy's mechanism over jobs and a cluster; the interface between mechanisms and the engine."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tracekit.replay.engine.setting import Setting
-from tracekit.replay.kernel import DONE, FUTURE
+from tracekit.replay.native import compiled
 from tracekit.replay.outcome import Losses, Outcome, Timeline
 
 if TYPE_CHECKING:
@@ -19,13 +18,64 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.engine.setting import Mechanism
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.checkpoints import Checkpoints
+    from tracekit.replay.outages.asked import Checkpoints
     from tracekit.trace import Trace
 
-__all__ = ["simulate"]
+
+@dataclass(frozen=True)
+class Setting:
+    """The input of a run, independent of the policy."""
+
+    jobs: Jobs
+    """The jobs to run."""
+    cluster: Cluster
+    """The cluster to run them on."""
+    assignment: Assignment
+    """Which nodes each job accepts."""
+    name: str = "policy"
+    """Name of the policy, for errors."""
+    rule: str = "consolidate"
+    """A placement of `build.RULES`."""
+    spread: NDArray[np.int32] | None = None
+    """Speed of a gang on k nodes if k0 nodes are enough (k0, k) [ppm]; None means 1,000,000 everywhere."""
+    trace: Trace | None = None
+    """The Trace of the jobs, for mechanisms that read further tables."""
+    checkpoints: Checkpoints | None = None
+    """The checkpoints of jobs if nodes fail; None if no node fails."""
+    log_rows: int = 0
+    """Number of rows for the event log; 0 keeps no log."""
+
+
+def unchanged(outcome: Outcome) -> Outcome:
+    """Return an outcome as it is."""
+    return outcome
+
+
+class Run(NamedTuple):
+    """A run before its first instant."""
+
+    state: EngineState
+    """The engine's arrays; after the run they hold the outcome."""
+    step: Callable[[int], bool]
+    """Runs at most the given number of instants, at least one, and returns whether any are left."""
+    complete: Callable[[Outcome], Outcome] = unchanged
+    """Adds the records of this mechanism to the outcome."""
+    unit: int = 1000
+    """Unit in which the state counts GPUs [milli-GPU]."""
+
+
+class Mechanism(Protocol):
+    """The part that carries out the rule of a policy."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run: its state, and the function that steps through the instants.
+
+        The engine may call this again for the same run, with more room for the log. The result must be the same.
+        """
+        ...
+
 
 _INSTANTS = 100_000
 """Number of instants between checks for progress updates and interrupts."""
@@ -53,16 +103,8 @@ def simulate(
         The jobs, the cluster, and which nodes each job accepts.
     mechanism : Mechanism
         The mechanism that carries out the policy's rule, such as an `Ordered`.
-    name : str
-        Name of the policy, for errors.
-    rule : str
-        A placement of `placement.RULES`.
-    spread : array, optional
-        Speed of a spread gang (see `Setting`).
-    trace : Trace, optional
-        Where the jobs come from.
-    checkpoints : Checkpoints, optional
-        How jobs save their work if nodes of the cluster fail.
+    name, rule, spread, trace, checkpoints
+        See `Setting`.
     log : bool
         Keep the event log.
     progress : callable, optional
@@ -71,7 +113,7 @@ def simulate(
     Raises
     ------
     UsageError
-        The mechanism does not support the placement, or a planner requested something impossible.
+        The mechanism does not support the placement, or a planner made an impossible request.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
@@ -96,7 +138,7 @@ def _losses(s: EngineState) -> Losses:
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
     """Return the outcome from the state; the state counts GPUs in units of `unit` milli-GPUs."""
     g, jobs = s.g[0], s.jobs
-    done = jobs["status"] == DONE
+    done = jobs["status"] == compiled.DONE
     samples = s.samples[: g["samples"]]
     return Outcome(
         first_start_ms=jobs["first"].copy(),
@@ -106,7 +148,7 @@ def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
         preemptions=jobs["preemptions"].copy(),
         migrations=jobs["migrations"].copy(),
         nodes_spanned=np.zeros(len(jobs), np.int32) if g["by_count"] else jobs["nodes"].copy(),
-        unschedulable=~done & (jobs["status"] != FUTURE),
+        unschedulable=~done & (jobs["status"] != compiled.FUTURE),
         held_milli_ms=jobs["attained"] * unit,
         timeline=Timeline(
             time_ms=samples["time"].copy(),

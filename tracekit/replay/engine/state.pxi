@@ -1,6 +1,6 @@
 # What every replay has: the structs of its arrays, the arrays, and the constants.
 #
-# Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million subtracts
+# Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
 # whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Python allocates every array, and
 # compiled code reads and writes the arrays in place.
 
@@ -56,7 +56,7 @@ EXAMPLES = {}
 cdef int64_t _row[128]
 
 
-# The fields used at every start and end of a job come first, so that they share cache lines.
+# The fields used at every start and end of a job come first and share cache lines.
 cdef struct Job:
     int64_t submit, remaining, since, overhead, attained, ran, first
     int32_t rate, gpus, job_class, allocation, nodes, level
@@ -132,10 +132,10 @@ cdef struct Globals:
 
 
 cdef class Arrays:
-    """Makes each array of a named tuple a typed attribute."""
+    """Makes each array a typed attribute; the arrays may also be given as one named tuple."""
 
-    def __init__(self, arrays):
-        for name, array in arrays._asdict().items():
+    def __init__(self, together=None, **arrays):
+        for name, array in (arrays if together is None else together._asdict()).items():
             setattr(self, name, array)
 
 

@@ -1,7 +1,7 @@
 """The engine's state: arrays of records that compiled functions read and write in place.
 
 Python allocates all arrays; compiled code allocates none. The records are structs of engine/state.pxi. Units:
-milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million subtracts whole units.
+milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts whole units.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tracekit.replay.native import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EngineState", "struct_dtype"]
+
+NONE = -1
+"""No node, no job, or the end of a linked list; as in state.pxi."""
 
 
 @cache
@@ -39,11 +41,11 @@ class EngineState(NamedTuple):
     domains: NDArray[Any]
     """Domain (D,)."""
     job_classes: NDArray[Any]
-    """JobClass: what jobs of one class request: domain, accepted groups, GPUs, and how far the GPUs may be spread."""
+    """JobClass: the request of jobs of one class: domain, accepted groups, GPUs, and how far the GPUs may be spread."""
     queues: NDArray[Any]
-    """Queue: where jobs wait. Each queue has one job class, or a whole domain if its first job stops the pass."""
+    """Queue: waiting jobs. Each queue has one job class, or a whole domain if its first job stops the pass."""
     allocations: NDArray[Any]
-    """Allocation: what running jobs hold, as linked lists; unused ones are linked from Globals.unused_allocation. If
+    """Allocation: the GPUs of running jobs, as linked lists; unused ones are linked from Globals.unused_allocation. If
     jobs share GPUs by a plan (Globals.seats), the first rows are the GPUs, with their number of jobs."""
     bits: NDArray[np.uint64]
     """One bit per node for each group and number of free GPUs, set if the node has exactly this number free."""
@@ -68,9 +70,9 @@ class EngineState(NamedTuple):
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
-    """What the key gets as the level, by level (L + 1,)."""
+    """The level as the key gets it, by level (L + 1,)."""
     spread: NDArray[np.int32]
-    """Speed on k nodes if k0 nodes would do [ppm] (k0, k)."""
+    """Speed on k nodes if k0 nodes are enough [ppm] (k0, k)."""
     log: NDArray[Any]
     """LogRow."""
     samples: NDArray[Any]

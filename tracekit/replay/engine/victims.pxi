@@ -1,10 +1,10 @@
 # Find the jobs to evict without trying: running jobs are evicted one by one, lowest rank first, until a gang fits.
 #
-# For a gang on one node each node is checked separately: which is the last of its jobs that would have to go? The node
-# where this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
+# For a gang on one node we check each node separately and find the last of its jobs that would have to go. The node on
+# which this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
 # For gangs with a remainder we check only whether there would be room at all.
 
-# There may be room, but where is known only after the jobs are gone.
+# There may be room, but its place is known only after the jobs are gone.
 cpdef enum:
     UNKNOWN = -2
 cdef int64_t _LAST = 2**63 - 1
@@ -109,7 +109,7 @@ cdef inline int64_t last_of(State s, int64_t index, int64_t limit):
 
 
 cdef inline bint goes_before(State s, int64_t link, int64_t other):
-    """Return whether the job of a link ranks below the job of another link, so that it is evicted first."""
+    """Return whether the job of a link ranks below the job of another link and is evicted first."""
     cdef Allocation* allocation = &s.allocations[link]
     cdef Allocation* than = &s.allocations[other]
     return allocation.key > than.key or (allocation.key == than.key and allocation.job > than.job)
@@ -202,7 +202,7 @@ cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_c
     """Write to `scratch` the jobs to evict until waiting job j has room, lowest rank first; return their number.
 
     Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this, or which jobs they
-    are, is not known. Running jobs are sorted by rank, and the domain has at least one.
+    are, is unknown. Running jobs are sorted by rank, and the domain has at least one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]

@@ -1,17 +1,30 @@
-"""Jobs that share GPUs in thousandths: the mechanism."""
+"""Jobs that share GPUs in thousandths."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from tracekit.replay.engine.setting import prepared_by
+import numpy as np
+import polars as pl
+
+from tracekit.replay.engine.build import build, lay_queues, open_nodes
+from tracekit.replay.engine.run import Run
+from tracekit.replay.engine.state import NONE, EngineState, struct_dtype
+from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
+from tracekit.replay.keys import engine_key
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
-    from tracekit.replay.engine.ordered import Ordered
-    from tracekit.replay.engine.setting import Run, Setting
+    from numpy.typing import NDArray
 
-__all__ = ["Fractional"]
+    from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.build import Ordered
+    from tracekit.replay.engine.run import Setting
+    from tracekit.replay.jobs import Jobs
 
 
 @dataclass(frozen=True)
@@ -35,4 +48,166 @@ class Fractional:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs in thousandths (see fractional.pxi)."""
-        return prepared_by("fractions.build", self, setting)
+        whole = build(setting, replace(self.order, fit="count"), rule=setting.rule, kind="Fractional")
+        open_nodes(whole, setting.cluster)
+        state, nodes, gangs = divide(whole, setting.jobs, setting.cluster, setting.assignment, self)
+        arrays = compiled.State(state), compiled.Fractions(nodes), gangs
+        return Run(state, partial(compiled.run_fractional, *arrays, engine_key(self.order.key)), unit=1)
+
+
+def divide(
+    state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
+) -> tuple[EngineState, Fractions, Any]:
+    """Convert a state whose nodes are open to milli-GPUs, and return its nodes and gangs.
+
+    The arrays of jobs, totals, samples and log remain those of `state`. CPU and memory count only if they are known for
+    all nodes; a job without a request for them needs none.
+
+    Raises
+    ------
+    UsageError
+        The rule does not exist.
+    """
+    kinds, class_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
+    sets, accepts, supply = _accepted(jobs, cluster, kinds)
+    gangs, tasks = _cut(kinds, sets, accepts, supply)
+    nodes = fractions(
+        supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
+    )
+    table = np.zeros(len(kinds), struct_dtype("JobClass"))
+    for name in ("domain", "tenant"):
+        table[name] = kinds[name].to_numpy()
+    table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
+    table["relaxed"] = NONE
+    state.jobs["gpus"], state.jobs["job_class"] = table["gpus"][class_of], class_of
+    state.jobs["never"] = (gangs["parts"][class_of] == 0) | (assignment.domain < 0)
+    queues, domains, room = lay_queues(assignment, table, class_of, mechanism.order)
+    there = state.nodes["up"] == 1
+    domains["free"] = np.bincount(cluster.domain[there], cluster.gpus[there] * WHOLE, len(domains))
+    divided_nodes = compiled.Fractions(nodes)
+    for node in np.flatnonzero(~there):
+        compiled.bar(divided_nodes, int(node), 1)
+    g = state.g[0]
+    g["by_count"], g["free"] = 0, domains["free"].sum()
+    running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
+    held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
+    allocations = np.zeros(held + 1, struct_dtype("Allocation"))
+    allocations["next"] = np.arange(1, len(allocations) + 1)
+    allocations["next"][-1] = NONE
+    g["unused_allocation"] = 0
+    divided = state._replace(
+        job_classes=table,
+        queues=queues,
+        domains=domains,
+        waiting=np.zeros(room, struct_dtype("Entry")),
+        touched=np.zeros(len(domains), np.int32),
+        allocations=allocations,
+        events=np.zeros(running, struct_dtype("Entry")),
+    )
+    chosen, barred = np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32)
+    return divided, nodes, compiled.Gangs(gangs=gangs, chosen=chosen, barred=barred)
+
+
+def _kinds(
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, *, by_tenant: bool
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return the job classes with their number of jobs, and the class of each job."""
+    nothing = np.zeros(len(jobs), np.int64)
+    table = pl.DataFrame(
+        {
+            "domain": np.maximum(assignment.domain, 0),
+            "model": jobs.model,
+            "cpu": np.maximum(jobs.cpu_milli, 0) if (cluster.cpu_milli >= 0).all() else nothing,
+            "memory": np.maximum(jobs.memory_mib, 0) if (cluster.memory_mib >= 0).all() else nothing,
+            "devices": jobs.devices.astype(np.int64),
+            "milli": jobs.milli.astype(np.int64),
+            "tenant": jobs.tenant if by_tenant else np.full(len(jobs), NONE, np.int32),
+        }
+    )
+    key = table.columns
+    kinds = table.group_by(key, maintain_order=True).len("jobs").with_row_index("kind")
+    index = table.join(kinds, on=key, how="left", maintain_order="left")["kind"]
+    return kinds, index.cast(pl.Int32).to_numpy()
+
+
+def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
+    """Return for each job class the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
+
+    A kind of nodes is a domain and a GPU model. A job may request one of several models, joined by '|'.
+    """
+    several = len(cluster.domains) > 1
+    pairs, kind_of = np.unique(
+        cluster.domain.astype(np.int64) * len(cluster.models) + cluster.model, return_inverse=True
+    )
+    of_kind = [divmod(int(pair), len(cluster.models)) for pair in pairs]
+    names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
+    unstated = all(model == "" for model in cluster.models)
+    found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
+    for domain, model in kinds.select("domain", "model").unique().iter_rows():
+        accepted_models: list[str | None] = [None]
+        if model >= 0 and not unstated:
+            accepted_models = [part.casefold() for part in jobs.models[model].split("|")]
+        chosen = [
+            k
+            for part in accepted_models
+            for k, (d, m) in enumerate(of_kind)
+            if d == domain and (part is None or cluster.models[m].casefold() == part)
+        ]
+        text = "" if len(set(chosen)) == len(names) else "|".join(names[k] for k in chosen)
+        found[domain, model] = text, np.isin(kind_of, chosen)
+    both = [found[pair] for pair in kinds.select("domain", "model").iter_rows()]
+    cpu, memory = cluster.cpu_milli, cluster.memory_mib
+    supply = Supply(
+        cpu_milli=cpu if (cpu >= 0).all() else np.zeros_like(cpu),
+        memory_mib=memory if (memory >= 0).all() else np.zeros_like(memory),
+        gpus=cluster.gpus.astype(np.int64),
+        model=kind_of.astype(np.int64),
+        models=names,
+    )
+    return [text for text, _ in both], [mask for _, mask in both], supply
+
+
+def _cut(
+    kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
+) -> tuple[NDArray[Any], Tasks]:
+    """Return the parts of each job class (no parts if it can never run), and the shapes of all parts."""
+    gangs = np.zeros(len(kinds), struct_dtype("Gang"))
+    gangs["rest"] = NONE
+    gangs["milli"] = kinds["milli"].to_numpy()
+    rows: list[tuple[int, int, int, int, str, int]] = []
+    for k, kind in enumerate(kinds.iter_rows(named=True)):
+        part, parts = _largest_part(kind, accepts[k], supply)
+        rest = kind["devices"] - part * parts
+        gangs[k]["parts"] = parts
+        whole = [(part, parts), (rest, 1)] if parts else [(kind["devices"], 1)]
+        for place, (devices, count) in enumerate(whole):
+            if devices:
+                gangs[k]["rest" if place else "full"] = len(rows)
+                cpu, memory = (-(-kind[name] * devices // kind["devices"]) for name in ("cpu", "memory"))
+                rows.append((cpu, memory, devices, kind["milli"], sets[k], count * kind["jobs"]))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    arrays = [np.array(column, dtype=np.int64) for column in columns[:4]]
+    tasks = group_tasks(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
+    gangs["full"] = tasks.shape[gangs["full"]] if rows else 0
+    gangs["rest"] = np.where(gangs["rest"] == NONE, NONE, tasks.shape[gangs["rest"]]) if rows else NONE
+    weights = np.array(columns[5], dtype=np.int64)
+    tasks.shapes["weight"] = np.bincount(tasks.shape, weights, len(tasks.shapes))
+    return gangs, Tasks(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
+
+
+def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:
+    """Return the GPUs of a full part and the number of full parts; 0 parts if the gang can never run."""
+
+    def able(part: int) -> int:
+        """Return the number of empty nodes that could hold `part` GPUs of the gang."""
+        cpu, memory = (-(-kind[name] * part // kind["devices"]) for name in ("cpu", "memory"))
+        fits = accepted & (supply.gpus >= part) & (supply.cpu_milli >= cpu) & (supply.memory_mib >= memory)
+        return int(np.count_nonzero(fits))
+
+    for part in range(min(kind["devices"], int(supply.gpus[accepted].max(initial=0))), 0, -1):
+        there = able(part)
+        if there:
+            parts, rest = divmod(kind["devices"], part)
+            enough = there >= parts and (rest == 0 or able(rest) > parts)
+            return (part, parts) if enough else (part, 0)
+    return 0, 0

@@ -12,10 +12,9 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError, nearest
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
-from tracekit.replay import kernel
 from tracekit.replay.fractions.supply import RULES, WHOLE, fractions
 from tracekit.replay.fractions.tasks import expected_workload, supply_of, tasks_of_jobs
-from tracekit.replay.kernel import WEIGHT
+from tracekit.replay.native import compiled
 from tracekit.replay.part import busiest_cluster
 from tracekit.replay.scenario import cluster_for
 from tracekit.replay.workload.every_task import every_task
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# The inflate mode: tasks arrive and never leave, which shows how full a placement rule can make a cluster.
+# The inflate mode: tasks arrive and never leave. This shows how full a placement rule can make a cluster.
 #
 # It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, on any tasks and nodes.
 
 
 def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
-    """Let tasks arrive on an empty cluster until they request `load` times its GPUs, and return how the cluster fills.
+    """Let tasks arrive on an empty cluster until they request `load` times its GPUs, and return how full it gets.
 
     Each task arrives once, in an order shuffled by the seed; then tasks are sampled with replacement (see `arrivals`).
     A task that fits nowhere is dropped. The seed also sets the rank of the nodes, which breaks ties.
@@ -89,9 +88,9 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
         rank=random.permutation(len(nodes)),
     )
     left, wasted = np.zeros(len(order), dtype=np.int64), np.zeros(len(order), dtype=np.int64)
-    kernel.inflate_arrive(kernel.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
+    compiled.inflate_arrive(compiled.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
     requested = _requested(tasks)[order]
-    return by_percent(np.cumsum(requested), left, wasted / int(state.totals[WEIGHT]), capacity)
+    return by_percent(np.cumsum(requested), left, wasted / int(state.totals[compiled.WEIGHT]), capacity)
 
 
 def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
@@ -165,8 +164,8 @@ def by_percent(
 
     An arrival belongs to the whole percent nearest to the GPUs requested so far, including its own (halves to even).
     Each percent has the mean over its arrivals. A percent without arrivals has the mean over those of its two
-    neighbours, or NULL if these have none either. The allocation is rounded to 2 decimals for each arrival and for the
-    mean, the fragment only for the mean, and the rate not at all.
+    neighbours, or NULL if these have no arrivals either. The allocation is rounded to 2 decimals for each arrival and
+    for the mean, the fragment only for the mean, and the rate not at all.
 
     Parameters
     ----------
@@ -216,7 +215,7 @@ _FULL = 100
 
 @dataclass(frozen=True)
 class PlacementStudy:
-    """How full each rule makes the cluster."""
+    """The allocation that each rule reaches."""
 
     table: pl.DataFrame
     """policy, and the columns of `inflate`."""
@@ -239,7 +238,7 @@ def placement_study(
     progress: Progress | None = None,
     **changes: Any,
 ) -> PlacementStudy:
-    """Let every task of a Trace arrive, without any leaving, until they request `load` times the GPUs.
+    """Let every task of a Trace arrive and stay, until the tasks request `load` times the GPUs.
 
     Parameters
     ----------

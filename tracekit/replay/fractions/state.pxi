@@ -1,4 +1,4 @@
-# The arrays for jobs that share GPUs in fractions (see `supply` and `build`).
+# The arrays for jobs that share GPUs in fractions (see `supply`).
 
 
 cdef struct Shape:
@@ -36,10 +36,13 @@ cdef class Fractions(Arrays):
 
 
 cdef class Gangs(Arrays):
-    """Jobs of several parts (see `build.Gangs`)."""
+    """The arrays that jobs sharing GPUs need in addition to `EngineState` and `Fractions`."""
 
+    # How the jobs of each class are split into parts; each part runs on one node.
     cdef public Gang[::1] gangs
+    # Buffer for the GPUs of a part (G,).
     cdef public int32_t[::1] chosen
+    # Buffer for the nodes of a gang (N,).
     cdef public int32_t[::1] barred
 
 

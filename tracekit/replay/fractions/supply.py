@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are divided into thousandths: what is free, and how much of it the workload cannot use.
+"""Nodes whose GPUs are divided into thousandths: the free capacity, and the part that the workload cannot use.
 
-The functions that work on them are compiled (supply.pxi), keep no state of their own and use integers.
+The functions that work on them are compiled (fractional.pxi), keep no state of their own and use integers.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay import kernel
 from tracekit.replay.engine.state import struct_dtype
-from tracekit.replay.kernel import CPU_SCALE, GPU_SCALE, MILLI_LEFT, WEIGHT
+from tracekit.replay.native import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.fractions.tasks import ExpectedWorkload, Supply, Tasks
 
-__all__ = ["RULES", "Fractions", "fractions"]
 
 RULES = ("random", "dotproduct", "clustering", "packing", "bestfit", "fgd")
 """Names of the placement rules; `Fractions.rule` is an index into them."""
@@ -48,7 +46,7 @@ class Fractions(NamedTuple):
     expected: NDArray[np.void]
     """The expected workload, Shape (M,)."""
     totals: NDArray[np.int64]
-    """Totals; see CHANGES and the following constants in supply.pxi (6,)."""
+    """Totals; see CHANGES and the following constants in fractional.pxi (6,)."""
     changed: NDArray[np.int32]
     """The nodes of the last N changes, a ring: change number i is at i modulo N (N,)."""
     scores: NDArray[np.int8]
@@ -106,10 +104,10 @@ def fractions(
     nodes["changed"] = -1
     rows = max(1, min(len(tasks.shapes), _CELLS // max(1, len(nodes))))
     totals = np.zeros(6, dtype=np.int64)
-    totals[MILLI_LEFT] = gpus.sum() * WHOLE
-    totals[CPU_SCALE] = max(1, int(supply.cpu_milli.max(initial=1)))
-    totals[GPU_SCALE] = most * WHOLE
-    totals[WEIGHT] = expected.shapes["weight"].sum()
+    totals[compiled.MILLI_LEFT] = gpus.sum() * WHOLE
+    totals[compiled.CPU_SCALE] = max(1, int(supply.cpu_milli.max(initial=1)))
+    totals[compiled.GPU_SCALE] = most * WHOLE
+    totals[compiled.WEIGHT] = expected.shapes["weight"].sum()
     sets = list(dict.fromkeys([*tasks.model_sets, *expected.model_sets]))
     expected_shapes = expected.shapes.copy()
     expected_shapes["models"] = [sets.index(expected.model_sets[index]) for index in expected_shapes["models"]]
@@ -129,7 +127,7 @@ def fractions(
         random=np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1),
         scratch=np.zeros(most, dtype=np.int32),
     )
-    kernel.measure(kernel.Fractions(state))
+    compiled.measure(compiled.Fractions(state))
     return state
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ExpectedWorkload", "Supply", "Tasks", "expected_workload", "group_tasks", "supply_of", "tasks_of_jobs"]
-
 
 @dataclass(frozen=True)
 class Tasks:
@@ -122,8 +120,8 @@ def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks
 def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     """Return the nodes of a replay's cluster, and whether CPU and memory are known for all of them.
 
-    Virtual clusters are merged and quotas are ignored. Nodes that join only later are excluded. A resource that is not
-    known for every node is not modelled: it is 0 everywhere, and the tasks must ignore it too.
+    Virtual clusters are merged and quotas are ignored. Nodes that join later are excluded. A resource that is
+    unknown for some node is not modelled: it is 0 everywhere, and the tasks must ignore it too.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]

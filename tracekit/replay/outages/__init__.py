@@ -1,1 +1,1 @@
-"""Node failures: when they happen, what they cost the jobs, and the spares that replace the nodes."""
+"""Node failures: their times, their costs for jobs, and the spares that replace the nodes."""

@@ -1,4 +1,4 @@
-"""A cluster whose nodes are away during outages, and whose spares replace them."""
+"""A cluster whose nodes are away during outages, with spares that replace them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.nodes import shares_of
-from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.clusters.cluster import shares_of
+from tracekit.replay.clusters.of_trace import NO_END, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ _RACK = "lent spares"
 def lent_spans(
     standing_by: Sequence[tuple[int, set[int]]], changes: Iterable[tuple[int, int, bool, bool]]
 ) -> list[tuple[int, int, bool]]:
-    """Return when nodes start (True) and stop (False) being lent, as (time [ms], node, which).
+    """Return the times at which nodes start (True) and stop (False) being lent, as (time [ms], node, which).
 
     A job may still run to its end on a node that was drained and came back into reserve. The node is lent only if the
     jobs on it have been stopped since it left.
@@ -113,7 +113,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
     Raises
     ------
     UsageError
-        No working node, or none of some kind, would remain.
+        No working node, or no working node of some kind, would remain.
     """
     if number >= cluster.nodes:
         raise UsageError(
@@ -140,7 +140,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
 
 
 def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
-    """Return proportional shares, each at least 1 below its weight; what is left is shared in the same way."""
+    """Return proportional shares, each at least 1 below its weight; the remainder is shared in the same way."""
     found = np.zeros_like(weights)
     while number:
         room = weights - 1 - found
@@ -210,7 +210,7 @@ def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:
 
 
 def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
-    # Stops come before joins, so that a job can continue on a spare at the same time.
+    # Stops come before joins: a job can then continue on a spare at the same time.
     ordered = sorted(changes, key=lambda change: (change[0], change[2], not change[3], change[1]))
     return replace(
         cluster,
@@ -236,7 +236,7 @@ def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
 
 
 def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
-    """Return the spans in which each node is away [ms], for any reason; the spans do not touch."""
+    """Return the spans in which each node is away for any reason [ms]; the spans do not touch."""
     spans: list[list[tuple[int, int]]] = [[] for _ in range(cluster.nodes)]
     since: list[int | None] = [-NO_END if absent else None for absent in cluster.absent.tolist()]
     for time, node, up in cluster.effective_changes():
@@ -250,28 +250,18 @@ def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
     rows = zip(outages.node.tolist(), outages.since_ms.tolist(), outages.until_ms.tolist(), strict=True)
     for node, begin, end in rows:
         spans[node].append((begin, end))
-    return [_joined(one) for one in spans]
-
-
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > begin:
-            found.append((begin, end))
-    return found
+    return [joined(one) for one in spans]
 
 
 class _Reserve:
-    """Which nodes work, and which are in reserve."""
+    """The nodes that work, and the nodes in reserve."""
 
     def __init__(self, cluster: Cluster, spares: list[int], there: list[bool]) -> None:
         self.rack = cluster.rack.tolist()
         self.pool_of = {node: pool for pool in pools_of(cluster) for node in pool}
         waiting = set(spares)
         self.lacking = {id(pool): 0 for pool in self.pool_of.values()}
-        """Number of working nodes that a pool is short of."""
+        """Number of working nodes that a pool lacks."""
         self.standing_by = {node for node in waiting if there[node]}
         self.working = [works and node not in waiting for node, works in enumerate(there)]
         for node, works in enumerate(there):

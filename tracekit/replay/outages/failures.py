@@ -1,4 +1,4 @@
-"""Node outages and whether they stop the jobs on the node: as recorded, sampled from the log, or at a given rate."""
+"""Node outages, which may stop the jobs on the node: as recorded, sampled from the log, or at a given rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.node_events import AWAY, milliseconds_after_origin
+from tracekit.replay.clusters.of_trace import NO_END, absences
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outages.texts import OutagesAsked
+    from tracekit.replay.outages.asked import OutagesAsked
     from tracekit.trace import Trace
 
-__all__ = ["NO_END", "Outages", "drawn_at_rate", "drawn_by_lot", "horizon_ms", "outages_for", "recorded_outages"]
 
-NO_END = 1 << 62
-"""End of an outage whose end is unknown [ms]."""
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages per node and day; hours)"
@@ -48,7 +45,7 @@ class Outages:
     node_ms: float
     """Observation time of these outages, summed over nodes [ms]."""
     origin: str
-    """Where the outages come from, for readers."""
+    """The source of the outages, for readers."""
     end_ms: int | None = None
     """End of the sampling window [ms]; None if the outages were not sampled."""
 
@@ -87,12 +84,12 @@ def outages_for(
 ) -> Outages:
     """Return the outages for a replay.
 
-    They are the same for every policy, so two policies differ only by themselves (common random numbers).
+    They are the same for every policy, so only the policies differ (common random numbers).
 
     Raises
     ------
     UsageError
-        The outages should come from the log, but it has none.
+        The request is for outages of the log, but the log has none.
     """
     if asked.kind == "recorded":
         return recorded_outages(trace, cluster, jobs, load)
@@ -114,7 +111,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     UsageError
         The Trace has no event for a node of the cluster.
     """
-    events = _events(trace, jobs, load)
+    events = absences(trace, jobs, load)
     index = {name: number for number, name in enumerate(cluster.node_id)}
     node = np.array([index.get(name, -1) for name in events["node_id"]], np.int32)
     known = node >= 0
@@ -140,7 +137,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
 def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
     """Return outages based on the log: each node gets the recorded outages of a randomly chosen node.
 
-    Nodes of the log that never failed can be chosen too, so bad nodes stay as rare as they are. The log is shifted by a
+    Nodes that never failed can be chosen too, so bad nodes stay as rare as in the log. The log is shifted by a
     random time, the same for all nodes, and wraps around, so faults that came together stay together. An outage with an
     unknown end lasts to the end of the log.
 
@@ -149,7 +146,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
     UsageError
         The Trace has no event for a node.
     """
-    events = _events(trace, jobs, load)
+    events = absences(trace, jobs, load)
     if events.is_empty():
         raise UsageError("the log has no outages to sample from", where=trace.path, hint=_RATE_HINT)
     names, (first, last) = _node_names(trace, events), _window(events, jobs)
@@ -248,34 +245,12 @@ def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:
     UsageError
         No outage has a known end.
     """
-    events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
+    events = absences(trace, jobs, load).filter(pl.col("until") < NO_END)
     if events.is_empty():
         raise UsageError(
             "the log does not record how long outages last", hint="add it: --outages rate=...,repair=HOURS"
         )
     return (events["until"] - events["since"]).to_numpy()
-
-
-def _events(trace: Trace, jobs: Jobs, load: float) -> pl.DataFrame:
-    """Return the outages in the table node_events: node_id, since, until [ms], kills; by node and time."""
-    columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
-    if not trace.has("node_events"):
-        return pl.DataFrame(schema=columns)
-    events = (
-        trace.scan("node_events")
-        .filter(pl.col("state").is_in(AWAY))
-        .select("node_id", "start_time", "end_time", kills=pl.col("state") == "down")
-        .drop_nulls(["node_id", "start_time"])
-        .sort("node_id", "start_time", "end_time", "kills", nulls_last=True)
-        .collect()
-    )
-    since = milliseconds_after_origin(events["start_time"], jobs, load)
-    ended = events["end_time"].is_not_null().to_numpy()
-    until = milliseconds_after_origin(events["end_time"].fill_null(events["start_time"]), jobs, load)
-    found = events.select(
-        "node_id", since=pl.Series(since), until=pl.Series(np.where(ended, until, NO_END)), kills="kills"
-    )
-    return found.filter(pl.col("until") > pl.col("since"))
 
 
 def _node_names(trace: Trace, events: pl.DataFrame) -> list[str]:

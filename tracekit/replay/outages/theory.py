@@ -1,13 +1,12 @@
-"""What checkpoints cost and save, by renewal theory: best intervals, time to finish, and the useful share of it.
+"""The costs and savings of checkpoints: best intervals, time to finish, and the useful share of that time.
 
-The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the
-last segment may be shorter and has its part of the cost. A failure loses the work since the last checkpoint. The job
-is then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail
-during loading and then starts loading again. Failures are detected at once, and the first start is free.
+The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the last
+segment may be shorter and then has a proportional cost. A failure loses the work since the last checkpoint. The job is
+then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail during
+loading and then starts loading again. Failures are detected at once, and the first start is free.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974); Daly, "A higher order
-estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006); the
-renewal reward theorem, for example Ross, "Stochastic Processes", 2nd ed. (1996), section 3.6.
+estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006).
 """
 
 from __future__ import annotations
@@ -17,30 +16,10 @@ from dataclasses import dataclass
 
 from tracekit.errors import UsageError
 
-__all__ = [
-    "CheckpointRule",
-    "best_interval",
-    "best_weibull_interval",
-    "daly_interval",
-    "expected_ettr",
-    "expected_failures",
-    "expected_wall_s",
-    "weibull_ettr",
-    "young_interval",
-]
-
-_ONE_BY_ONE = 4_096
-"""Number of segments whose survival is summed one by one; the remaining sum is an integral with two corrections."""
-_GOLDEN = (math.sqrt(5) - 1) / 2
-_LEAST_SHAPE = 0.01
-"""Smallest shape; below it the mean of a Weibull distribution is over 1e157 times its scale."""
-_GRID = 240
-"""Number of intervals tried before the best one is refined, evenly spaced on a logarithmic scale."""
-
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """How often a job saves its work, and how long saving and restarting take.
+    """The checkpoint interval of a job, and the times of saving and restarting.
 
     Raises
     ------
@@ -70,7 +49,7 @@ class CheckpointRule:
 
 
 def young_interval(cost_s: float, mtbf_s: float) -> float:
-    """Return the work between two checkpoints that minimizes lost time, to first order [s]: sqrt(2 d M).
+    """Return the work between two checkpoints at which the lost time is smallest, to first order [s]: sqrt(2 d M).
 
     Parameters
     ----------
@@ -219,106 +198,8 @@ def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None 
     work = rule.interval_s if work_s is None else work_s
     if not math.isfinite(work) and work_s is None:
         _check_rate(rate_per_s)
-        return 1.0 if rate_per_s == 0 else 0.0  # endless work never finishes if it is never saved
+        return 1.0 if rate_per_s == 0 else 0.0  # endless work never ends if it is never saved
     return work / expected_wall_s(work, rule, rate_per_s)
-
-
-def weibull_ettr(rule: CheckpointRule, shape: float, scale_s: float) -> float:
-    """Return the effective training time ratio of long work if times between failures are Weibull [0..1].
-
-    Each time between failures X begins with a restart R and holds as many segments of length L as fit. By the renewal
-    reward theorem the ratio is interval * sum over k >= 1 of S(R + k L) / (E[X] + A), with survival S(x) =
-    exp(-(x / scale) ** shape) and mean time away A. With shape 1 it equals `expected_ettr` at rate 1 / scale. The job
-    as a whole renews at each failure: with a shape below 1 it is most likely to fail just after a restart. All
-    intervals are equal; if the hazard changes with age, other schedules may be better.
-
-    Parameters
-    ----------
-    rule : CheckpointRule
-    shape, scale_s : float
-        Parameters of the times between failures of the job, not of its nodes, as in scipy.stats.weibull_min(shape,
-        scale=scale_s).
-
-    Raises
-    ------
-    UsageError
-        The shape is below 0.01, the scale is not above 0, or a value is not finite.
-    """
-    _check_weibull(shape, scale_s)
-    mean = scale_s * math.gamma(1 + 1 / shape)
-    if not math.isfinite(rule.interval_s):
-        return 0.0
-    return (
-        rule.interval_s
-        * _survivals(rule.restart_s, rule.interval_s + rule.cost_s, shape, scale_s)
-        / (mean + rule.away_s)
-    )
-
-
-def best_weibull_interval(cost_s: float, restart_s: float, shape: float, scale_s: float) -> float:
-    """Return the work between two checkpoints that maximizes `weibull_ettr` [s], found numerically.
-
-    It is the best of 240 intervals between a thousandth of the cost and a thousand times the larger of scale and cost,
-    refined between its neighbours. If a checkpoint costs nothing, the shortest interval is the best, and the result is
-    0.
-
-    Raises
-    ------
-    UsageError
-        A time is negative, the shape is below 0.01, the scale is not above 0, or a value is not finite.
-    """
-    _check_weibull(shape, scale_s)
-    _check_time("cost", cost_s)
-    _check_time("restart", restart_s)
-    if cost_s == 0:
-        return 0.0
-
-    def loss(logarithm: float) -> float:
-        return -weibull_ettr(CheckpointRule(math.exp(logarithm), cost_s, restart_s), shape, scale_s)
-
-    low, high = math.log(cost_s / 1000), math.log(1000 * max(scale_s, cost_s))
-    grid = [low + (high - low) * k / (_GRID - 1) for k in range(_GRID)]
-    values = [loss(x) for x in grid]
-    best = min(range(_GRID), key=values.__getitem__)
-    a, b = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-    # Golden section: near a smooth minimum, rounding leaves about half of the digits.
-    c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-    at_c, at_d = loss(c), loss(d)
-    while b - a > 1e-8:
-        if at_c <= at_d:
-            b, d, at_d = d, c, at_c
-            c = b - _GOLDEN * (b - a)
-            at_c = loss(c)
-        else:
-            a, c, at_c = c, d, at_d
-            d = a + _GOLDEN * (b - a)
-            at_d = loss(d)
-    return math.exp((a + b) / 2)
-
-
-def _survivals(first_s: float, step_s: float, shape: float, scale_s: float) -> float:
-    """Return the sum of S(first + k step) over k = 1, 2, ..., to a relative error of about 1e-9."""
-    total, last = 0.0, first_s
-    for k in range(1, _ONE_BY_ONE + 1):
-        last = first_s + k * step_s
-        part = math.exp(-_hazard(last, shape, scale_s))
-        total += part
-        if part < 1e-13 * total or part == 0:
-            return total
-    from scipy import special
-
-    # Euler-Maclaurin formula: the sum after the last term is the integral divided by the step, minus half of the last
-    # term, minus a twelfth of its slope.
-    z = _hazard(last, shape, scale_s)
-    alive = math.exp(-z)
-    integral = scale_s / shape * float(special.gammaincc(1 / shape, z)) * math.gamma(1 / shape)
-    slope = -alive * shape * z / last
-    return total + integral / step_s - alive / 2 - step_s * slope / 12
-
-
-def _hazard(x_s: float, shape: float, scale_s: float) -> float:
-    """Return (x / scale) ** shape, the hazard up to x; at most exp(700), because larger numbers overflow."""
-    return math.exp(min(shape * math.log(x_s / scale_s), 700.0))
 
 
 def _check_time(name: str, value: float) -> None:
@@ -334,10 +215,3 @@ def _check_rate(rate_per_s: float) -> None:
 def _check_mean(mtbf_s: float) -> None:
     if not mtbf_s > 0:
         raise UsageError(f"the mean time between failures must be above 0 s, not {mtbf_s:g} s")
-
-
-def _check_weibull(shape: float, scale_s: float) -> None:
-    if not _LEAST_SHAPE <= shape < math.inf:
-        raise UsageError(f"the shape of the Weibull distribution must be at least {_LEAST_SHAPE:g}, not {shape:g}")
-    if not 0 < scale_s < math.inf:
-        raise UsageError(f"the scale of the Weibull distribution must be above 0 s, not {scale_s:g} s")

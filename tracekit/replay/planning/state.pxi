@@ -2,7 +2,7 @@
 
 
 cdef class PlanArrays(Arrays):
-    """A plan (see `plan_reader.PlanArrays`)."""
+    """A plan (see `mechanism.PlanArrays`)."""
 
     cdef public int64_t[::1] jobs
     cdef public int64_t[::1] gpus

@@ -1,4 +1,4 @@
-"""What a planner sees. Arrays are computed when they are read."""
+"""The view of a planner. Arrays are computed when they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.state import EngineState
 
-__all__ = ["View"]
+
+class _Column:
+    """An array over the waiting and running jobs, by the name of its field in ViewRow."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, view: View, owner: type[View]) -> NDArray[np.int64]:
+        return view.column(self._name)
 
 
 class View:
@@ -23,6 +31,21 @@ class View:
     For long traces, a planner should read `table` in compiled code and name only what changes (`Plan.keep`): arrays
     over all active jobs take time in proportion to the queue length at each plan.
     """
+
+    job = _Column("job")
+    """Indices into the arrays of `Jobs` (k,)."""
+    held = _Column("held")
+    """GPUs allocated to each job, 0 if it waits (k,)."""
+    remaining_ms = _Column("remaining_ms")
+    """Remaining run time at the recorded speed [ms] (k,); only oracles use it."""
+    attained_gpu_ms = _Column("attained")
+    """Service so far [GPU*ms] (k,)."""
+    overhead_ms = _Column("overhead_ms")
+    """Overhead not yet served [ms] (k,)."""
+    rate = _Column("rate")
+    """Speed of each running job [ppm of the recorded speed] (k,)."""
+    group = _Column("group")
+    """Group of nodes in which each job runs, -1 if it waits or is placed by count (k,)."""
 
     def __init__(self, state: EngineState, arrays: Any) -> None:
         self._state, self._arrays = state, arrays
@@ -51,7 +74,8 @@ class View:
         self.now_ms, self.submitted = int(self._state.g["now"][0]), int(self._state.g["submitted"][0])
         self._count, self._settled = -1, False
 
-    def _column(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a field of every waiting or running job (k,)."""
         if self._count < 0:
             active = int(self._state.g["active"][0])
             if active > len(self._rows):
@@ -60,44 +84,9 @@ class View:
         return _frozen(self._rows[name][: self._count].copy())
 
     @property
-    def job(self) -> NDArray[np.int64]:
-        """Indices into the arrays of `Jobs` (k,)."""
-        return self._column("job")
-
-    @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each job runs (k,)."""
-        return self._column("running").view(np.bool_)
-
-    @property
-    def held(self) -> NDArray[np.int64]:
-        """GPUs that each job holds, 0 if it waits (k,)."""
-        return self._column("held")
-
-    @property
-    def remaining_ms(self) -> NDArray[np.int64]:
-        """Remaining run time at the recorded speed [ms] (k,); only oracles use it."""
-        return self._column("remaining_ms")
-
-    @property
-    def attained_gpu_ms(self) -> NDArray[np.int64]:
-        """Service so far [GPU*ms] (k,)."""
-        return self._column("attained")
-
-    @property
-    def overhead_ms(self) -> NDArray[np.int64]:
-        """Overhead not yet served [ms] (k,)."""
-        return self._column("overhead_ms")
-
-    @property
-    def rate(self) -> NDArray[np.int64]:
-        """Speed of each running job [ppm of the recorded speed] (k,)."""
-        return self._column("rate")
-
-    @property
-    def group(self) -> NDArray[np.int64]:
-        """Group of nodes in which each job runs, -1 if it waits or is placed by count (k,)."""
-        return self._column("group")
+        return self.column("running").view(np.bool_)
 
     def _follow_nodes(self) -> None:
         change = int(self._state.g["change"][0])
@@ -132,13 +121,13 @@ class View:
 
     @property
     def node_free(self) -> NDArray[np.int64]:
-        """GPUs of each node without any job, 0 while it is away; not kept if jobs are placed by count (N,)."""
+        """GPUs of each node without any job, 0 while it is away; undefined if jobs are placed by count (N,)."""
         nodes = self._state.nodes
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where jobs run: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
+        """Places of jobs: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
 
         If jobs share GPUs, a row is one GPU, given by its index in the node; otherwise the index is -1.
         """

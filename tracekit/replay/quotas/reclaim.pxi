@@ -1,4 +1,4 @@
-# Evict jobs of tenants that hold more than their quota, for a job whose tenant is entitled to GPUs.
+# Evict jobs of tenants above their quota, for a job whose tenant is entitled to GPUs.
 #
 # Victims are set aside one by one, youngest first within a tenant, until the job can be placed; victims that are not
 # needed are put back. If the job cannot be placed, all are put back exactly where they were. In one instant a job is

@@ -1,4 +1,4 @@
-# The arrays that a run with tenants needs in addition to the engine's (see `tenant_books`).
+# The arrays that a run with tenants needs in addition to the engine's.
 
 
 cdef struct TenantRules:
@@ -21,16 +21,25 @@ cdef struct Claim:
 
 
 cdef class TenantBooks(Arrays):
-    """The accounts of tenants (see `tenant_books.TenantBooks`)."""
+    """The arrays that a run with tenants needs in addition to `EngineState`."""
 
+    # TenantRules (1,): the settings, and the time up to which the accounts are current.
     cdef public TenantRules[::1] rules
+    # Account of each tenant in each domain, grouped by domain (A,).
     cdef public Account[::1] accounts
+    # Pool of each domain: its accounts and its resources (D,).
     cdef public Pool[::1] pools
+    # Claim of each job; a single unused one if the policy needs no claims (n,).
     cdef public Claim[::1] claims
+    # Accounts with queued jobs, starting at the first account of each domain (A,).
     cdef public int32_t[::1] line
+    # Kind of each job class; jobs of one kind either all find a place or none do.
     cdef public int32_t[::1] kind
+    # Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs become free.
     cdef public int64_t[::1] refused
+    # Quota, weight, borrowing limit and lending limit of each account over time (Q, A, 4).
     cdef public int64_t[:, :, ::1] limits
+    # Times from which the rows of `limits` apply [ms] (Q,).
     cdef public int64_t[::1] limit_ms
 
 

@@ -1,8 +1,8 @@
 """Policies next to each other: their headline figures, and the difference that each makes for the same jobs.
 
-Two policies are compared job by job, over the jobs that both completed, so the difference does not depend on which jobs
-one of them lost. The interval comes from resampling whole submission days, because jobs of one day share the queue and
-are not independent observations.
+Two policies are compared job by job, over the jobs that both completed, so jobs that only one of them completed do not
+affect the difference. The interval comes from resampling whole submission days, because jobs of one day share the queue
+and are not independent observations.
 """
 
 from __future__ import annotations
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = [
-    "FEWEST_DAYS",
-    "ReplayResult",
-    "compare_policies",
-    "comparison_rows",
-    "completed_by_both",
-    "day_intervals",
-    "submission_days",
-]
 
 FEWEST_DAYS = 5
 """Fewest submission days for an interval; with fewer there are too few blocks to resample."""

@@ -3,9 +3,9 @@
 A policy is compared with a baseline, which is a replay of the same jobs. If jobs wait differently in the baseline than
 in the log, the baseline describes a cluster that never existed. If jobs wait longer under the policy than in the log,
 the log was already the better schedule. In both cases the difference must not be reported as an effect. Every report of
-an effect asks this module.
+an effect uses this module.
 
-The wait is the log's own: first start minus submission. All means are over the same jobs: the jobs that start in the
+The wait is first start minus submission. All means are over the same jobs: the jobs that start in the
 log, under the baseline and under the policy, and that end in both replays.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.replay.jobs import RECORDED, RecordedTimes, recorded_times
 from tracekit.replay.results.comparison import completed_by_both
-from tracekit.replay.results.recorded_times import RECORDED, RecordedTimes, recorded_times
 from tracekit.replay.results.summary import recorded_figures
 
 if TYPE_CHECKING:
@@ -28,26 +28,16 @@ if TYPE_CHECKING:
 
     from tracekit.replay.results.comparison import ReplayResult
 
-__all__ = [
-    "NEAR_MS",
-    "NO_RECORD",
-    "Support",
-    "TwinOfLog",
-    "beside_record",
-    "effect_sentences",
-    "support_between",
-    "support_of",
-]
 
 NEAR_MS = 60_000
 """Mean waits of the baseline and of the log agree if they differ by at most this [ms]; our choice."""
 
 _MORE, _LESS = 5, 4
-"""They also agree within this ratio, 1.25, in either direction; as integers, so that rounding never decides. Our
+"""They also agree within this ratio, 1.25, in either direction; as integers, because rounding must never decide. Our
 choice."""
 
 NO_RECORD = "the log records no waits to compare these replays with; the effect cannot be estimated"
-"""The reason if no job has a recorded start, or the replay changed the submissions."""
+"""The reason if no job has a recorded start, or if the replay changed the submissions."""
 
 _CANNOT = "the effect cannot be estimated"
 
@@ -71,9 +61,9 @@ class TwinOfLog(NamedTuple):
     in_place: Callable[[str], str]
     """Returns a policy that replaces the twin's order."""
     reason: str | None
-    """Why the twin supports no effects; None if its grade is good enough."""
+    """The reason why the twin supports no effects; None if its grade is good enough."""
     lifts: Callable[[str], str | None]
-    """Returns why a policy's effect cannot be estimated although the twin supports effects; None if it can."""
+    """Returns the reason why a policy's effect cannot be estimated in a twin that supports effects; None if it can."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +81,7 @@ class Support:
     policy_queue_s: float | None
     """Their mean wait under the policy [s]."""
     reason: str | None
-    """Why the effect is not supported, as a sentence without capital and full stop; None if it is supported."""
+    """The reason why the effect is not supported, without capital and full stop; None if it is supported."""
 
     @property
     def supported(self) -> bool:
@@ -139,7 +129,7 @@ def support_of(
 
 
 def _against(replayed_s: float, recorded_s: float) -> str:
-    """Return two mean waits in the same unit, so that they are easy to compare.
+    """Return two mean waits in the same unit for easy comparison.
 
     Examples
     --------
@@ -216,19 +206,8 @@ def beside_record(
             replace(one, reason=why if one.recorded_jobs else NO_RECORD)
             for one, why in zip(found, reasons, strict=True)
         ]
-    rows = [
-        (
-            s.recorded_jobs,
-            s.recorded_queue_s,
-            s.recorded_jct_s,
-            s.baseline_queue_s,
-            s.policy_queue_s,
-            s.supported,
-            s.reason,
-        )
-        for s in found
-    ]
-    support = pl.DataFrame(rows, schema=_SUPPORT, orient="row")
+    rows = [{**vars(s), "effect_told": s.supported, "effect_reason": s.reason} for s in found]
+    support = pl.DataFrame(rows, schema=_SUPPORT)
     table = pl.concat([compared, support], how="horizontal").with_columns(
         pl.when("effect_told").then(pl.col(name)).alias(name) for name in compared.columns if _is_effect(name)
     )

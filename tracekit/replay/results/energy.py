@@ -9,27 +9,20 @@ import numpy as np
 from tracekit.replay.assumptions.costs import power_config
 from tracekit.replay.assumptions.of_jobs import utilization_ppm
 from tracekit.replay.assumptions.speeds import PPM
+from tracekit.replay.outcome import fact
 from tracekit.text import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.costs import PowerPrices
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.prices import PowerPrices
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = [
-    "KWH_MW_MS",
-    "PowerDraw",
-    "energy_kwh",
-    "idle_cost",
-    "idle_energy_kwh",
-    "power_cap_assumption",
-    "power_draw_mw",
-    "utilization_assumption",
-]
 
 KWH_MW_MS = 3.6e12
 """One kWh [mW * ms]."""
@@ -49,8 +42,8 @@ class PowerDraw(NamedTuple):
 def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return the GPU power draw according to M7.
 
-    A job that requests a GPU model of the cluster uses the power of that model. Any other job uses the mean over all
-    GPUs of the cluster, wherever it is placed. Its utilization comes from `utilization_ppm`.
+    A job that requests a GPU model of the cluster uses the power of that model. For any other job the mean over all
+    GPUs of the cluster applies, regardless of its place. Its utilization comes from `utilization_ppm`.
     """
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
@@ -69,10 +62,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
     According to M7 a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
     configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs all the time
-    (`idle_energy_kwh`), plus u_j * (max - idle) for the GPU time that each job j held, overheads included.
-    `power_draw_mw` gives the power for each job; a job that runs slower than recorded is assumed to use its GPUs
-    equally. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times held GPU time counts up to the GPU
-    time in use.
+    (`idle_energy_kwh`), plus u_j * (max - idle) for the allocated GPU time of each job j, overheads included.
+    `power_draw_mw` gives the power for each job; we assume that a job uses its GPUs equally if it runs slower than
+    recorded. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times allocated GPU time counts
+    up to the GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
@@ -84,10 +77,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
 
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
-    """Return the energy that all GPUs use while idle, from time 0 to the last end [kWh].
+    """Return the idle energy of all GPUs, from time 0 to the last end [kWh].
 
-    GPUs of a node that left use power as long as jobs hold them. Their nodes are not recorded, so they count with the
-    mean of the cluster.
+    GPUs of a node that left use power as long as jobs run on them. Their nodes are not recorded, so they count with
+    the mean of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
@@ -100,15 +93,12 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
 def idle_cost(
     idle_mw: NDArray[np.int64], cluster: Cluster, end_ms: int, prices: PowerPrices, energy_kwh: float
 ) -> float:
-    """Return what the idle energy of all GPUs costs, from time 0 to the last end.
+    """Return the cost of the idle energy of all GPUs, from time 0 to the last end.
 
     The idle energy of nodes that left, which exceeds that of the present nodes in `energy_kwh`, costs the mean price.
     """
-    # What was paid while each node was available.
-    paid = np.where(cluster.absent != 0, 0.0, float(prices.paid(end_ms) - prices.paid(0)))
-    for time, node, joins in cluster.effective_changes():
-        left = float(prices.paid(end_ms) - prices.paid(min(max(time, 0), end_ms)))
-        paid[node] += left if joins else -left
+    # The price integral while each node was available.
+    paid = _while_present(cluster, end_ms, lambda time: float(prices.paid(end_ms) - prices.paid(time)))
     present = float((_present_ms(cluster, end_ms) * idle_mw).sum()) / KWH_MW_MS
     mean = float(prices.paid(end_ms) - prices.paid(0)) / max(end_ms, 1)
     return float((paid * idle_mw).sum()) / KWH_MW_MS + (energy_kwh - present) * mean
@@ -117,14 +107,9 @@ def idle_cost(
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
     """Return the printed assumption about the utilization on which the energy is based."""
     unknown = int(np.isnan(jobs.utilization).sum())
-    return {
-        "title": "GPU utilization, for energy",
-        "value": (
-            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs, for which the trace"
-            " has no mean utilization"
-        ),
-        "source": "interference.utilization of the models (M1)",
-    }
+    usual = percent(models.interference.utilization)
+    value = f"{usual} for {unknown:,} of {len(jobs):,} jobs, for which the trace has no mean utilization"
+    return fact("GPU utilization, for energy", value, "interference.utilization of the models (M1)")
 
 
 def _watts(models: Models, name: str) -> tuple[float, float]:
@@ -133,12 +118,20 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 
 
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
-    """Return how long each node was available, from time 0 to the end (N,) [ms]."""
-    present = np.where(cluster.absent != 0, 0.0, float(end_ms))
+    """Return the time for which each node was available, from time 0 to the end (N,) [ms]."""
+    return _while_present(cluster, end_ms, lambda time: float(end_ms - time))
+
+
+def _while_present(cluster: Cluster, end_ms: int, until_end: Callable[[int], float]) -> NDArray[np.float64]:
+    """Return the integral of a function over the time in which each node was available, up to the end (N,).
+
+    `until_end` returns the integral from a time [ms] to the end.
+    """
+    found = np.where(cluster.absent != 0, 0.0, until_end(0))
     for time, node, joins in cluster.effective_changes():
-        left = end_ms - min(max(time, 0), end_ms)
-        present[node] += left if joins else -left
-    return present
+        left = until_end(min(max(time, 0), end_ms))
+        found[node] += left if joins else -left
+    return found
 
 
 def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
@@ -147,12 +140,8 @@ def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
     if found is None:
         return {}
     span = max(outcome.makespan_ms, 1)
-    return {
-        "title": "the power cap",
-        "value": (
-            f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for"
-            f" {percent(found.slowed_ms / span)} of the time, and for {percent(found.over_ms / span)} even the lowest"
-            " did not keep the cap"
-        ),
-        "source": "the engine",
-    }
+    value = (
+        f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for {percent(found.slowed_ms / span)} of"
+        f" the time, and for {percent(found.over_ms / span)} even the lowest did not keep the cap"
+    )
+    return fact("the power cap", value, "the engine")

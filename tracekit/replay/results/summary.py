@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.jobs import naive_utc
-from tracekit.replay.results.recorded_times import recorded_times
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of, naive_utc, recorded_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-# How evenly a schedule serves: Jain's index over virtual clusters, and finish-time fairness of jobs.
+# Fairness of a schedule: Jain's index over virtual clusters, and finish-time fairness of jobs.
 #
-# Both have several definitions in the literature; ours are given below.
+# Both have several definitions in the literature; the functions give ours.
 
 
 def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> dict[int, float]:
@@ -71,7 +69,7 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
     Contention at a time is the number of GPUs that all jobs in the system request, running and waiting, divided by the
     cluster's GPUs (their mean over the replay if nodes come and go). Jobs that can never run do not contend; jobs that
-    never completed contend until the replay ends. A job that took no time has no mean contention: NaN.
+    never completed contend until the replay ends. A job that took no time has no mean contention (NaN).
     """
     capacity = (outcome.busy_milli_ms + outcome.free_milli_ms) / max(outcome.makespan_ms, 1)
     found = np.full(len(jobs), np.nan)
@@ -105,7 +103,7 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
 
 SLOWDOWN_BOUND_MS = 10_000
-"""In a slowdown, shorter jobs count as this long [ms]."""
+"""Shorter jobs count with this run time in a slowdown [ms]."""
 
 _GPU_HOUR = 3.6e9
 """One GPU-hour [milli-GPU * ms]."""
@@ -154,7 +152,7 @@ def summarize(
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
-        # What outages cost; None if no outages were replayed (see `_JobFigures.losses`).
+        # The costs of outages; None if no outages were replayed (see `_JobFigures.losses`).
         **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
@@ -176,8 +174,8 @@ def summarize(
 def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
     """Return a mask of the jobs that were submitted in [start, end), in the time of the replay, shape (n,).
 
-    At the start of a replay the cluster is empty, and at its end no new jobs arrive. A study that wants to exclude
-    warm-up and drain replays all jobs but measures only those in between.
+    At the start of a replay the cluster is empty, and at its end no new jobs arrive. To exclude warm-up and
+    drain, a study replays all jobs but measures only those in between.
 
     Raises
     ------
@@ -265,20 +263,20 @@ class _JobFigures:
         return float((self.outcome.end_ms[done] > due[done]).mean()) if len(done) else None
 
     def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
-        """Return held GPU time without progress [GPU*h]: a job's overhead times the mean number of GPUs it held."""
+        """Return allocated GPU time without progress [GPU*h]: a job's overhead times its mean number of GPUs."""
         some = rows[self.outcome.overhead_ms[rows] > 0]
         held = self.outcome.held_milli_ms[some] / np.maximum(self.outcome.run_ms[some], 1)
         return float((held * self.outcome.overhead_ms[some]).sum() / _GPU_HOUR)
 
     def losses(self, rows: NDArray[np.int64]) -> dict[str, float | int | None]:
-        """Return what outages cost some jobs, or None without outages.
+        """Return the costs of outages for some jobs, or None without outages.
 
-        Of the held GPU time, one part is restarts and other overheads, and another is work that was redone (lost). Of
-        the rest, a part goes into saving checkpoints. What is left is useful; `goodput_share` is its share [1]. `ettr`,
-        the effective training time ratio, is the useful part of the run time of the jobs that ended, divided by the
-        time from submission to end, waits included. Each job is weighted by its requested GPUs [0..1] (Kokolis et al.,
-        "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond the request, in
-        an elastic gang or a block, do not count.
+        One part of the allocated GPU time is restarts and other overheads, and another part is redone work (lost). Of
+        the rest, a part goes into saving checkpoints. The remaining time is useful; `goodput_share` is its share [1].
+        `ettr`, the effective training time ratio, is the useful part of the run time of the jobs that ended, divided by
+        the time from submission to end, waits included. Each job is weighted by its requested GPUs [0..1] (Kokolis et
+        al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond the request,
+        in an elastic gang or a block, do not count.
         """
         losses = self.outcome.losses
         if losses is None:
@@ -320,7 +318,7 @@ class _JobFigures:
         times = self.job_times(rows)
         return {
             **self.counts(rows),
-            # Held GPU time in the replay, overheads included.
+            # Allocated GPU time in the replay, overheads included.
             "gpu_hours": float(self.outcome.held_milli_ms[rows].astype(np.float64).sum() / _GPU_HOUR),
             **times,
             "preemptions": int(self.outcome.preemptions[rows].sum()),

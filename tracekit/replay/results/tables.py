@@ -9,8 +9,8 @@ import orjson
 import polars as pl
 
 from tracekit.outputs import output_errors
-from tracekit.replay.jobs import naive_utc
-from tracekit.replay.results.sizes import gpus_of
+from tracekit.replay.jobs import gpus_of, naive_utc
+from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.results.summary import bounded_slowdown
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files"]
 
 SUMMARY_NAME = "summary.json"
 """The file that marks a folder as a result."""
@@ -38,9 +38,9 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     queue_s, jct_s
         First start minus submission, and end minus submission.
     run_s, wait_s
-        Time for which the job held GPUs, overheads included; jct_s minus that time.
+        Time for which the job had GPUs, overheads included; jct_s minus that time.
     preemptions, nodes_spanned
-        How often it lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
+        How often the job lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 
@@ -75,7 +75,7 @@ def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     """Return the state of the cluster over time: the columns of timeline.parquet.
 
     time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, fragmented_gpus (free, on partly used nodes): each
-    row holds until the next.
+    row applies until the next.
     """
     line = outcome.timeline
     return pl.DataFrame(
@@ -131,3 +131,56 @@ def _names(name: str, index: NDArray[np.int32], names: Sequence[str]) -> pl.Seri
         return pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(index))
     known = index >= 0
     return _known(pl.Series(name, names, dtype=pl.String).gather(np.where(known, index, 0).astype(np.uint32)), known)
+
+
+# The event log of a replay as a table: log.parquet.
+
+_NONE = -1
+
+
+def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
+    """Return one row per event, in order: the columns of log.parquet; no rows if no log was kept.
+
+    time_ms
+        Time after the first submission [ms].
+    kind
+        A name in `LOG_KINDS`: submit; start, followed by a row `take` for each GPU, or for the GPUs of a node, that the
+        job gets; stop: the job loses all of them; finish; rate: its speed changes; up, down: a node joins or leaves;
+        reject.
+    job_id
+        NULL for up and down.
+    node, node_id
+        For take, up and down: the node's index in the cluster (0..) and its name. NULL in the take of a job that got a
+        number of GPUs but no place.
+    gpu
+        For take: the GPU's index in the node (0..), if the policy places jobs on GPUs (policies that share or divide
+        GPUs, hived, and any policy with the placement buddy); NULL if it only counts the GPUs of nodes.
+    value
+        start, rate: speed in parts per million of the recorded speed. take: milli-GPUs. stop: time that the next start
+        costs [ms]. 0 for the others.
+    """
+    log = outcome.log
+    if log is None:
+        return pl.DataFrame()
+    words = {number: word for word, number in LOG_KINDS.items()}
+    rows = pl.DataFrame({name: log[name].copy() for name in ("time_ms", "kind", "job", "node", "gpu", "value")})
+    known = rows.with_columns(
+        pl.when(pl.col(name) != _NONE).then(pl.col(name).cast(pl.Int64)).alias(name) for name in ("job", "node", "gpu")
+    )
+    return known.select(
+        "time_ms",
+        pl.col("kind").replace_strict(words, return_dtype=pl.String),
+        _named(jobs.job_id, known["job"]).alias("job_id"),
+        "node",
+        _named(pl.Series(list(cluster.node_id), dtype=pl.String), known["node"]).alias("node_id"),
+        "gpu",
+        "value",
+    )
+
+
+def _named(names: pl.Series, place: pl.Series) -> pl.Series:
+    """Return the name at each place, NULL if there is none."""
+    if names.is_empty():
+        return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
+    found = names.gather(place.fill_null(0))
+    return pl.select(pl.when(place.is_not_null()).then(found)).to_series()

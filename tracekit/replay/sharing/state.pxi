@@ -1,4 +1,4 @@
-# The arrays for jobs that share whole GPUs, in addition to the engine's (see `residents`).
+# The arrays for jobs that share whole GPUs, in addition to the engine's.
 
 
 cdef struct SharedJob:
@@ -36,25 +36,43 @@ cdef struct SharedGlobals:
 
 
 cdef class Residents(Arrays):
-    """The jobs that share each GPU (see `residents.Residents`)."""
+    """The arrays that shared GPUs need in addition to `EngineState`."""
 
+    # SharedGlobals (1,): seats per GPU, the policy's settings, sizes.
     cdef public SharedGlobals[::1] g
+    # SharedJob (n,): utilization [ppm], held GPUs, number of GPUs held alone, place among the candidates.
     cdef public SharedJob[::1] jobs
+    # SharedGpu: all GPUs, grouped by node; the jobs on each and the memory that they hold [ppm].
     cdef public SharedGpu[::1] gpus
+    # Jobs on each GPU in order of arrival (GPUs * seats).
     cdef public int32_t[::1] seats
+    # SharedNode (N,): first GPU, jobs on it, open GPUs.
     cdef public SharedNode[::1] nodes
+    # SharedGroup (G,): idle and open GPUs of the available nodes, positions in the bit tables.
     cdef public SharedGroup[::1] groups
+    # Candidates (D,): the range of each domain in `candidates`.
     cdef public Candidates[::1] domains
+    # Jobs of each domain that have a GPU alone.
     cdef public int32_t[::1] candidates
+    # Head of each queue: its first job, and an upper bound of the GPUs that it could get.
     cdef public Head[::1] heads
+    # Held: the GPUs of running jobs, as linked lists in allocation order; unused ones from SharedGlobals.free_held.
     cdef public Held[::1] held
+    # One bit per node by kind, group and number of jobs (2, ...).
     cdef public uint64_t[:, ::1] bits
+    # Number of bits set, by kind, group and number of jobs (2, ...).
     cdef public int32_t[:, ::1] counts
+    # Memory of each job by sub-batches [ppm of the GPU's memory] (S, n).
     cdef public int32_t[:, ::1] memory
+    # Speed by sub-batches [ppm] (S,).
     cdef public int64_t[::1] speeds
+    # GPUs chosen for a job.
     cdef public int32_t[::1] chosen
+    # Heap of partners for a job, by mean end.
     cdef public Entry[::1] partners
+    # Position of each job in `partners`, -1 if none (n,).
     cdef public int32_t[::1] partner_at
+    # Buffer for the speeds next to each job of a GPU.
     cdef public int64_t[::1] pairs
 
 

@@ -1,4 +1,4 @@
-"""Every job of a Trace as a task that only needs GPUs: its request, whether or not it ever ran.
+"""Every job of a Trace as a task that only needs GPUs: its request, even if it never ran.
 
 A placement study uses only requests. Jobs without GPUs, jobs that never started, jobs still running and traces without
 any times count like all other jobs.
@@ -14,13 +14,11 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.jobs import Jobs, LeftOut, naive_utc
-from tracekit.replay.workload.selection import MOST_GPUS, request_sizes
-from tracekit.replay.workload.trace_rows import column, index_in, scaled_column
+from tracekit.replay.workload.from_trace import MOST_GPUS, column, index_in, request_sizes, scaled_column
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["every_task"]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -75,7 +73,7 @@ def every_task(
 
 
 def _reason(cluster: str | None, start: dt.datetime | None, end: dt.datetime | None) -> pl.Expr:
-    """Return why a job is excluded (the first reason that applies), NULL if it is used."""
+    """Return the reason why a job is excluded (the first reason that applies), NULL if it is used."""
     gpus, submitted = pl.col("gpu_count"), pl.col("submit_time")
     tests: list[tuple[pl.Expr, str]] = []
     if cluster is not None:

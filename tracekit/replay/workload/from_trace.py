@@ -16,17 +16,228 @@ import polars as pl
 from tracekit import resources
 from tracekit.errors import TraceError, UsageError
 from tracekit.gpu_parts import create_shares
-from tracekit.replay.jobs import Jobs, naive_utc
+from tracekit.replay.jobs import Jobs, LeftOut, naive_utc
 from tracekit.replay.part import checked_cluster
-from tracekit.replay.workload.selection import IN_WINDOW, left_out_of, select_jobs
-from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS, column, index_in, read_numbers, scaled_column
 
 if TYPE_CHECKING:
     import duckdb
     from numpy.typing import NDArray
 
-    from tracekit.replay.jobs import LeftOut
     from tracekit.trace import Trace
+
+
+# The table jobs as numbers: times in microseconds, run times, and columns of selected rows.
+#
+# The tables contain long text that most rows of a replay do not need at once, so columns are read one by one.
+
+LONGEST_YEARS = 100
+"""A longer run time, or a longer span of submissions, is an error of the log [years of 365 days]."""
+
+LONGEST_S = LONGEST_YEARS * 365 * 86_400
+"""`LONGEST_YEARS` in seconds [s]."""
+
+_HELD_CAP = 10**17
+"""Largest GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, to keep sums within 63 bits."""
+
+
+def read_numbers(trace: Trace) -> pl.DataFrame:
+    """Return one row for each row of jobs, in the same order.
+
+    Columns: row (0..); cluster; submit_us, start_us, end_us [us after 1970]; gpu_count [GPUs]; instance_count; open
+    (running or pending, without an end); work_us, the sum of the attempts' known run times, else run_s, else end minus
+    start [us]; held, its GPU time in the log [milli-GPU * ms].
+    """
+    table = (
+        trace.scan("jobs")
+        .select(
+            pl.col("cluster").cast(pl.Categorical),
+            pl.col("submit_time").cast(pl.Int64).alias("submit_us"),
+            pl.col("start_time").cast(pl.Int64).alias("start_us"),
+            pl.col("end_time").cast(pl.Int64).alias("end_us"),
+            _microseconds("run_s").alias("work_us"),
+            pl.col("gpu_count").fill_nan(None),
+            "instance_count",
+            (pl.col("status").is_in(["running", "pending"]) & pl.col("end_time").is_null())
+            .fill_null(value=False)
+            .alias("open"),
+            # A job with one attempt has the run time of this attempt; only the other jobs need the larger table.
+            ((pl.col("attempt_count") != 1).fill_null(value=True) | pl.col("run_s").is_null()).alias("several"),
+        )
+        .with_row_index("row")
+        .collect()
+    )
+    table = table.with_columns(pl.coalesce("work_us", pl.col("end_us") - pl.col("start_us")))
+    table = table.with_columns(_held("work_us").alias("held"))
+    several = table["row"].filter(table["several"])
+    if trace.has("attempts") and len(several):
+        sums = _sums_of_attempts(trace, several)
+        sized = sums.filter(pl.col("sized") > 0)
+        # Few rows differ, so two columns are patched; a join would copy the whole table.
+        table = table.with_columns(
+            table["work_us"].scatter(sums["row"], sums["sum_us"]),
+            table["held"].scatter(sized["row"], sized["sum_held"]),
+        )
+    return table.drop("several")
+
+
+def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
+    ids = pl.DataFrame([rows, column(trace, "job_id", rows)])
+    return (
+        trace.scan("attempts")
+        .select("job_id", "gpu_count", _microseconds("run_s").alias("us"))
+        .filter(pl.col("us").is_not_null())
+        .join(ids.lazy(), on="job_id")
+        .group_by("row")
+        .agg(
+            pl.col("us").sum().alias("sum_us"),
+            _held("us").sum().alias("sum_held"),
+            pl.col("gpu_count").count().alias("sized"),
+        )
+        .collect(engine="streaming")
+    )
+
+
+def _microseconds(seconds: str) -> pl.Expr:
+    # Values beyond the limits are excluded later; clipping only keeps them within 63 bits.
+    return (pl.col(seconds).fill_nan(None).clip(-2 * LONGEST_S, 2 * LONGEST_S) * 1e6).round().cast(pl.Int64)
+
+
+def _held(micros: str) -> pl.Expr:
+    """Return GPU time [milli-GPU * ms], as a whole number, because sums must not depend on the order of rows."""
+    product = pl.col(micros).clip(lower_bound=0) * pl.col("gpu_count").fill_nan(None)
+    return product.clip(0, _HELD_CAP).round().cast(pl.Int64)
+
+
+def column(trace: Trace, name: str, rows: pl.Series, *, instead: str | None = None) -> pl.Series:
+    """Return a column of jobs for the given rows; NULL is replaced by the column `instead`."""
+    value = pl.col(name) if instead is None else pl.coalesce(name, instead)
+    return trace.scan("jobs").select(value.alias(name)).collect().get_column(name).gather(rows)
+
+
+def index_in(values: pl.Series, names: pl.Series) -> NDArray[np.int32]:
+    """Return the index of each value in `names`, -1 for NULL, shape (n,)."""
+    if names.is_empty():
+        return np.full(len(values), -1, dtype=np.int32)
+    return values.cast(pl.Enum(names)).to_physical().cast(pl.Int32).fill_null(-1).to_numpy().copy()
+
+
+def scaled_column(
+    trace: Trace, name: str, rows: pl.Series, scale: int, *, missing: int = -1, low: int = 0, high: int = 10**15
+) -> NDArray[np.int64]:
+    """Return a column times `scale` as whole numbers (halves up, clipped to the limits); `missing` if unknown."""
+    value = column(trace, name, rows).cast(pl.Float64).fill_nan(None) * scale
+    return (value.clip(low, high) + 0.5).floor().cast(pl.Int64).fill_null(missing).to_numpy().copy()
+
+
+# The jobs of a Trace that a replay can run, their requests, and the number of other jobs by reason.
+
+MOST_GPUS = 1_000_000
+"""A larger job is an error of the log [GPUs]."""
+
+BEYOND_LIMIT = "beyond the limit of jobs"
+"""The reason for excluding jobs beyond the limit."""
+
+REASONS = (
+    "of another cluster",
+    "no submission time",
+    "submitted outside the window",
+    "no GPU count",
+    "no GPUs (CPU only)",
+    "still running or pending when the log ends",
+    "no start and no run time",
+    "no end and no run time",
+    "negative run time",
+    f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
+    BEYOND_LIMIT,
+)
+"""The reasons for excluding a job; the first that applies counts."""
+
+IN_WINDOW = REASONS.index("no GPU count")
+"""The first reason that applies to jobs inside the window."""
+
+_MOST_GPU_TIME = 2**62
+_SLICE = 100_000
+_NEEDED = ("row", "submit_us", "start_us", "end_us", "work_us", "held", "devices", "milli", "reason")
+
+
+def select_jobs(
+    table: pl.DataFrame, *, cluster: str | None, since: int | None, until: int | None, limit: int | None
+) -> pl.DataFrame:
+    """Return the rows of `read_numbers` with each job's request and the reason why it is excluded.
+
+    Columns: row, submit_us, start_us, end_us, work_us and held are unchanged; devices and milli [milli-GPU] are the
+    request; reason is the index in `REASONS`, NULL for a job that can run.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The result of `read_numbers`.
+    cluster : str, optional
+        Exclude jobs of other clusters.
+    since, until : int, optional
+        Exclude jobs submitted outside [since, until) [us after 1970].
+    limit : int, optional
+        Exclude all but this many jobs, the first by submission.
+    """
+    reason = _reason(cluster, since, until).alias("reason")
+    # Slice by slice, to keep intermediate results small.
+    parts = [p.with_columns(request_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
+    judged = pl.concat(parts) if parts else table.with_columns(request_sizes()).with_columns(reason).select(_NEEDED)
+    if limit is None:
+        return judged
+    rows = judged.select("row", "submit_us", "reason").filter(pl.col("reason").is_null())
+    late = rows.sort("submit_us", maintain_order=True)["row"].slice(limit)
+    return judged.with_columns(judged["reason"].scatter(late, len(REASONS) - 1))
+
+
+def request_sizes() -> tuple[pl.Expr, pl.Expr]:
+    """Return the number of devices of a gang and what it requests of each [milli-GPU]."""
+    gpus, instances = pl.col("gpu_count").clip(0, MOST_GPUS), pl.col("instance_count")
+    whole = gpus == gpus.floor()
+    split = (instances > gpus).fill_null(value=False) & (gpus > 1) & ~whole
+    devices = pl.when(split).then(instances).otherwise(gpus.ceil()).cast(pl.Int64).clip(1, MOST_GPUS).cast(pl.Int32)
+    milli = pl.when(whole & (gpus >= 1)).then(1000.0).otherwise((gpus * 1000 / devices + 0.5).floor())
+    return devices.alias("devices"), milli.cast(pl.Int32).clip(1, 1000).alias("milli")
+
+
+def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Expr:
+    submit, gpus, work = pl.col("submit_us"), pl.col("gpu_count"), pl.col("work_us")
+    gpu_time = pl.col("devices").cast(pl.Float64) * pl.col("milli") * (work / 1000)
+    never = pl.lit(value=False)
+    tests = (
+        never if cluster is None else pl.col("cluster").cast(pl.String).ne_missing(cluster),
+        submit.is_null(),
+        (never if since is None else submit < since) | (never if until is None else submit >= until),
+        gpus.is_null(),
+        gpus <= 0,
+        pl.col("open"),
+        work.is_null() & pl.col("start_us").is_null(),
+        work.is_null(),
+        work < 0,
+        # Products of milli-GPUs and milliseconds must also fit into 63 bits.
+        (work > LONGEST_S * 1_000_000) | (gpus > MOST_GPUS) | (gpu_time > _MOST_GPU_TIME),
+    )
+    return pl.coalesce(
+        pl.when(test.fill_null(value=False)).then(pl.lit(i, dtype=pl.Int8)) for i, test in enumerate(tests)
+    )
+
+
+def left_out_of(judged: pl.DataFrame) -> tuple[LeftOut, ...]:
+    """Return the excluded jobs by reason, with their GPU-hours in the log.
+
+    GPU-hours are summed over attempts if these are known; otherwise they are run time times GPUs of the job. They are
+    None if they are unknown for all jobs.
+    """
+    found = []
+    for i, reason in enumerate(REASONS):
+        here = (judged["reason"] == i).fill_null(value=False)
+        held = judged["held"].filter(here)
+        if held.len():
+            # Sums over many jobs may exceed 63 bits, but the two halves of a whole number add up exactly.
+            high, low = int((held // 10**6).sum()), int((held % 10**6).sum())
+            known = held.null_count() < held.len()
+            found.append(LeftOut(reason, held.len(), (high * 10**6 + low) / 3.6e9 if known else None))
+    return tuple(found)
 
 
 # GPU utilization of each job, from the views that the query utilization/idle_jobs also reads.
@@ -38,7 +249,7 @@ CREATE TEMP TABLE placements (
 
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
-    """Return the mean GPU utilization of each job while it held its GPUs [0..1], NaN if unknown.
+    """Return the mean GPU utilization of each job while it had its GPUs [0..1], NaN if unknown.
 
     If `samples` is set and samples of gpu_utilization exist, this is their mean, matched to all attempts of the job.
     Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the source
@@ -138,7 +349,7 @@ def jobs_of_trace(
     start, end : datetime, optional
         Use only jobs submitted in [start, end); times without a zone are UTC.
     load : float
-        Divide the times between submissions by this factor, so that the offered load grows by it. If it is not 1,
+        Divide the times between submissions by this factor; the offered load grows by it. If it is not 1,
         recorded starts and ends are meaningless and become unknown.
     limit : int, optional
         Use only this many jobs, the first by submission.
@@ -175,13 +386,13 @@ def _checked(
         raise UsageError(f"the load must be a number above 0, not {load:g}", hint="1 keeps the recorded load")
     if limit is not None and limit < 1:
         raise UsageError(f"the limit must be at least 1 job, not {limit}")
-    since, until = _microseconds(start), _microseconds(end)
+    since, until = _after_1970(start), _after_1970(end)
     if since is not None and until is not None and since >= until:
         raise UsageError(f"the window is empty: it starts at {start} and ends at {end}", hint="swap the two times")
     return since, until
 
 
-def _microseconds(time: dt.datetime | None) -> int | None:
+def _after_1970(time: dt.datetime | None) -> int | None:
     if time is None:
         return None
     return (naive_utc(time) - _EPOCH) // dt.timedelta(microseconds=1)

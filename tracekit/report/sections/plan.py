@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.workbench import UNNAMED
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.jobs import RECORDED
 from tracekit.report.axes import Axis, axis_values, durations
 from tracekit.report.charts import Chart, Mark, Tip, band, line, reference
 from tracekit.report.sections.interface import Presentation

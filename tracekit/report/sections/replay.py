@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.calibration.workbench import UNNAMED
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.replay.results.answers import LEAST
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.report.axes import axis_values, durations, names, position, share
 from tracekit.report.charts import Chart, Hues, Mark, Tip, dot, reference, series, whisker
 from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, label, policy_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.report.axes import axis_values, durations, names
 from tracekit.report.charts import GPU_CLASSES, Chart, Tip, dot, size_hues
 from tracekit.report.phrases import gpu_jobs

@@ -6,7 +6,7 @@
 
 cdef enum:
     _HOUR = 3_600_000
-# Largest power of a cluster, so that one hour of it [mW * ms] stays far below the 64-bit limit: 1.1 GW.
+# Largest power of a cluster: 1.1 GW. One hour of it [mW * ms] stays far below the 64-bit limit.
 cdef int64_t _MOST_MW = 1 << 40
 
 
@@ -14,8 +14,8 @@ cdef inline int book(Meter p, Globals* g) except -1:
     """Add the energy since the last call, at the power that applied.
 
     The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours go straight to the
-    whole number. The remaining time is less than an hour; times less than 2^40 mW it stays below 2^62. The whole number
-    has room for 9 * 10^12 kWh.
+    whole number. The remaining time is less than an hour; multiplied by less than 2^40 mW it stays below 2^62. The
+    whole number has room for 9 * 10^12 kWh.
     """
     cdef int64_t hours, carried
     cdef MeterRow* m = &p.m[0]

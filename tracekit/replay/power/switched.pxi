@@ -1,12 +1,12 @@
 # Idle nodes are switched off, and switched on again when jobs wait for them or the reserve is too small.
 #
-# A switch is a node change like those of the cluster's own events. It joins the pending changes, so it happens in its
-# place within an instant. Past changes make room for new ones, and a node has at most one pending switch, so the list
-# is never longer than the cluster's changes plus one per node.
+# A switch is a node change like those of the cluster's own events. It joins the pending changes and therefore
+# happens at its place within an instant. Past changes make room for new ones, and a node has at most one pending
+# switch, so the list never has more entries than the cluster has changes and nodes.
 
 cdef enum:
     _HOUR_MS = 3_600_000
-# Status of a node. A node that the cluster took away is ON, because it is not ours to switch.
+# Status of a node. A node that the cluster took away is ON, because the policy may not switch it.
 cdef enum:
     _ON = 0
     _LEAVING = 1
@@ -34,7 +34,7 @@ cdef inline double paid_until(Switches w, int64_t time):
 
 
 cdef inline int meter_pools(State s, Switches w) except -1:
-    """Add the time since the last call to the integrals of what was off."""
+    """Add the time since the last call to the integrals of the GPUs that were off."""
     cdef int64_t i
     cdef SwitchPool* pool
     cdef Globals* g = &s.g[0]
@@ -146,7 +146,7 @@ cdef inline int look_at_nodes(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int look_at_queue(State s, Switches w, int64_t low, int64_t high, int64_t d) except -1:
-    """Sum up what the waiting jobs of a domain want from its pools; each job counts in every pool that it may use."""
+    """Sum up the requests of a domain's waiting jobs by pool; each job counts in every pool that it may use."""
     cdef int64_t q, i, k, group
     cdef Queue* queue
     cdef JobClass* job_class
@@ -188,7 +188,7 @@ cdef inline int wake_node(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
-    """Wake as many nodes as waiting jobs or the reserve are short of.
+    """Wake as many nodes as waiting jobs or the reserve lack.
 
     Jobs may wait although enough GPUs are free, because gangs need whole nodes; in this case wake one node at a time.
     """

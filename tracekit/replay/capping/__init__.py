@@ -1,1 +1,0 @@
-"""A cap on the power of the GPUs."""

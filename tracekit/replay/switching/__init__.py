@@ -1,1 +1,0 @@
-"""Nodes that are switched off while idle, and jobs that wait for an hour that the policy chooses."""
