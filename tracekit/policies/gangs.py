@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -346,24 +346,36 @@ class _Delays(Gangs):
 
 
 class DelayScheduling(Policy):
-    """First in, first out, but gangs wait for GPUs close together."""
+    """Gangs wait a while for GPUs close together (delay scheduling).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible nodes of one
+    rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any nodes of one GPU model.
+    Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With cost=mean or oracle a gang waits
+    only while that also pays: the expected wait must be shorter than its remaining run time times the slowdown of the
+    place where it could start now. mean expects the mean wait of the last 20 gangs of its kind that got the fewest
+    nodes; if fewer than five are known, it expects to wait until the timer ends. oracle expects the time at which
+    running jobs have freed enough GPUs if no other job starts. A gang that never fits in one rack accepts any nodes at
+    once, and a gang that can never get the fewest nodes accepts any nodes of one rack at once. If racks are not known,
+    all nodes count as one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other
+    traffic on the same links.
+
+    Equal to
+    --------
+    - With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.
+    - With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.
+    - With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.
+    - With one-GPU jobs all settings are equal.
+    - With links=off and no cost of spreading, cost=oracle is rack=0, any=0.
+
+    Sources
+    -------
+    - Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.
+    - Our choices: timers per gang that run from its submission to its start, in seconds instead of refused offers; the
+      three tiers; the cost test and the wait it expects.
+    """
+
+    card = Card(
         name="delay-scheduling",
-        title="gangs wait a while for GPUs close together (delay scheduling)",
-        rule=(
-            "Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible "
-            "nodes of one rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any "
-            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With "
-            "cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter than its "
-            "remaining run time times the slowdown of the place where it could start now. mean expects the mean wait "
-            "of the last 20 gangs of its kind that got the fewest nodes; if fewer than five are known, it expects to "
-            "wait until the timer ends. oracle expects the time at which running jobs have freed enough GPUs if no "
-            "other job starts. A gang that never fits in one rack accepts any nodes at once, and a gang that can never "
-            "get the fewest nodes accepts any nodes of one rack at once. If racks are not known, all nodes count as "
-            "one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other traffic "
-            "on the same links."
-        ),
         parameters=(
             Parameter("rack", 600.0, "wait after which a gang accepts any nodes of one rack; inf: never [s]"),
             Parameter("any", 1800.0, "wait after which a gang accepts any nodes of one GPU model; inf: never [s]"),
@@ -379,20 +391,6 @@ class DelayScheduling(Policy):
             GAP,
         ),
         assumptions=("D1", "M4", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.",
-            "With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.",
-            "With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.",
-            "With one-GPU jobs all settings are equal.",
-            "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
-        ),
-        sources=(
-            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.",
-            (
-                "Our choices: timers per gang that run from its submission to its start, in seconds instead of refused "
-                "offers; the three tiers; the cost test and the wait it expects."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

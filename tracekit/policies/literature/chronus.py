@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -309,25 +309,39 @@ class _Leasing:
 
 
 class Chronus(Policy):
-    """Jobs with deadlines get reserved leases."""
+    """Reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus).
 
-    card: ClassVar[Card] = Card(
+    Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be reserved for
+    as many whole leases as it needs before the deadline, as late as possible. If that fails, the leases of all admitted
+    jobs are reserved again, the least slack first; if that fails too, admission=program tries an integer program. We
+    assume that a job needs its run time, the restart overhead of each lease and the margin. When a lease begins, all
+    GPUs are allocated again: first to admitted jobs that have reserved this lease, then to best-effort jobs, then to
+    admitted jobs ahead of schedule. Within each group, the smallest remaining run time times GPUs goes first, and jobs
+    that do not fit are skipped. A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become
+    free during a lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A
+    promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs.
+    With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be spread over
+    nodes.
+
+    Equal to
+    --------
+    - With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of leases.
+    - With slo=0 and an infinite lease: ssf,scan=skip,fit=count.
+    - With admission=none: as slo=0, but the deadlines of all jobs are counted.
+
+    Sources
+    -------
+    - Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, reserved late, the
+      least slack first, GPUs between leases, the order by class, remaining time times GPUs and age, the margin, the
+      overhead per lease, and the preset chronus.
+    - Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if a unit is a
+      minute); every job has a deadline; a job that cannot meet its deadline is a best-effort job, while the code puts
+      it last (declined=last); admitted jobs also run ahead of schedule; jobs are admitted one by one, the program
+      accepts any feasible solution, and no local search places jobs.
+    """
+
+    card = Card(
         name="chronus",
-        title="reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
-        rule=(
-            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be "
-            "reserved for as many whole leases as it needs before the deadline, as late as possible. If that fails, "
-            "the leases of all admitted jobs are reserved again, the least slack first; if that fails too, "
-            "admission=program tries an integer program. We assume that a job needs its run time, the restart overhead "
-            "of each lease and the margin. When a lease begins, all GPUs are allocated again: first to admitted jobs "
-            "that have reserved this lease, then to best-effort jobs, then to admitted jobs ahead of schedule. Within "
-            "each group, the smallest remaining run time times GPUs goes first, and jobs that do not fit are skipped. "
-            "A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become free during a "
-            "lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A promise "
-            "that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs. "
-            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
-            "spread over nodes."
-        ),
         parameters=(
             Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
             SLO,
@@ -356,27 +370,6 @@ class Chronus(Policy):
             Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
-        equal_to=(
-            (
-                "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of "
-                "leases."
-            ),
-            "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
-            "With admission=none: as slo=0, but the deadlines of all jobs are counted.",
-        ),
-        sources=(
-            (
-                "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
-                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
-                "GPUs and age, the margin, the overhead per lease, and the preset chronus."
-            ),
-            (
-                "Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if "
-                "a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a best-effort "
-                "job, while the code puts it last (declined=last); admitted jobs also run ahead of schedule; jobs are "
-                "admitted one by one, the program accepts any feasible solution, and no local search places jobs."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

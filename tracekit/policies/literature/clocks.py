@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,18 +35,27 @@ _ENDLESS = 1 << 62
 
 
 class PowerCapped(Policy):
-    """All GPU clocks are lowered together as far as a power cap requires."""
+    """One clock for all GPUs, as high as the power cap allows.
 
-    card: ClassVar[Card] = Card(
+    Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the highest
+    clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most the cap according
+    to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the power that
+    all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times at full
+    clock.
+
+    Equal to
+    --------
+    - With cap_w=inf: the policy that `order` names.
+    - With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.
+
+    Sources
+    -------
+    - Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each job.
+    - Our choice: one clock for all GPUs, and the clock steps.
+    """
+
+    card = Card(
         name="power-cap",
-        title="one clock for all GPUs, as high as the power cap allows",
-        rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the "
-            "highest clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most "
-            "the cap according to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is "
-            "0, `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded run "
-            "times are assumed to be run times at full clock."
-        ),
         parameters=(
             Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share` [W]"),
             SHARE,
@@ -56,17 +65,6 @@ class PowerCapped(Policy):
             NOISE,
         ),
         assumptions=("D1", "M4", "M7", "M11"),
-        equal_to=(
-            "With cap_w=inf: the policy that `order` names.",
-            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.",
-        ),
-        sources=(
-            (
-                "Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each "
-                "job."
-            ),
-            "Our choice: one clock for all GPUs, and the clock steps.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
@@ -313,23 +311,35 @@ class _ByDeadline(_OneClock):
 
 
 class ClockMpc(Policy):
-    """One clock per job, by deadlines and energy under a power cap."""
+    """One clock per job under a power cap, by deadlines and energy.
 
-    card: ClassVar[Card] = Card(
+    Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job waits to
+    save power. When a job arrives or ends, but at most once every `gap` seconds, every running job gets one of the
+    clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap according to M7, and the cost is
+    as small as possible. The cost is, for each unit of work and each GPU, its energy (aim=energy) or its time
+    (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late at any
+    clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power for all
+    jobs. Power left under the cap at this price goes to jobs in submission order. The result is within one job's change
+    of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all jobs have
+    the same clock, the highest that keeps the cap. Run times and the power of jobs are known.
+
+    Equal to
+    --------
+    - With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.
+    - With clocks=one and gap=0: power-cap,scan=skip.
+    - With least=1 and gap=0: fifo,scan=skip, for any cap.
+
+    Sources
+    -------
+    - Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic
+      model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and with
+      deadlines.
+    - Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one clock per
+      job, because gangs run in step; the order in which jobs start.
+    """
+
+    card = Card(
         name="clock-mpc-like",
-        title="one clock per job under a power cap, by deadlines and energy",
-        rule=(
-            "Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job "
-            "waits to save power. When a job arrives or ends, but at most once every `gap` seconds, every running job "
-            "gets one of the clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap "
-            "according to M7, and the cost is as small as possible. The cost is, for each unit of work and each GPU, "
-            "its energy (aim=energy) or its time (aim=speed), plus `late` watts for the delay past the deadline (D7) "
-            "that the clock causes. A job that is late at any clock gets later with a slower clock. The program is "
-            "solved by its Lagrangian dual, with one price of power for all jobs. Power left under the cap at this "
-            "price goes to jobs in submission order. The result is within one job's change of the optimum. If even the "
-            "lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all jobs have the same clock, "
-            "the highest that keeps the cap. Run times and the power of jobs are known."
-        ),
         parameters=(
             CAP_W,
             SHARE,
@@ -341,22 +351,6 @@ class ClockMpc(Policy):
             Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "M4", "M7", "D7"),
-        equal_to=(
-            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.",
-            "With clocks=one and gap=0: power-cap,scan=skip.",
-            "With least=1 and gap=0: fifo,scan=skip, for any cap.",
-        ),
-        sources=(
-            (
-                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic "
-                "model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and "
-                "with deadlines."
-            ),
-            (
-                "Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one "
-                "clock per job, because gangs run in step; the order in which jobs start."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -464,24 +458,35 @@ class _Flow(_Clocked):
 
 
 class PowerFlow(Policy):
-    """GPUs and clocks go where an additional watt saves most time."""
+    """GPUs and clocks for each job, where an additional watt saves most time.
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. Running jobs
+    get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while GPUs last, the shortest
+    remaining job first; a job whose minimum is not free is skipped. Then each step goes to the job that saves most
+    remaining time per additional watt. A step doubles the GPUs, up to the maximum, or raises the clock to the next of
+    `least`, ... 0.9, 1.0, while all GPUs, including idle ones, draw at most the cap according to M7. A job stays as it
+    is if the cap does not allow its best step. Running jobs are never stopped; a resize costs `resize` seconds, a new
+    clock costs nothing, and gangs may be spread over nodes. With elastic=off every job has the GPUs that it requests,
+    placed close together as in other policies, and only clocks are chosen. No job waits to save power; if even the
+    lowest clocks exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run
+    times are assumed to be run times at full clock.
+
+    Equal to
+    --------
+    - With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.
+    - With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.
+    - With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.
+
+    Sources
+    -------
+    - Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: GPUs and clocks of jobs by models of time and energy,
+      buddy allocation, network packing.
+    - Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 instead of
+      models fitted to each job; GPUs double, and the replay's placement rule replaces buddy allocation.
+    """
+
+    card = Card(
         name="powerflow-like",
-        title="GPUs and clocks for each job, where an additional watt saves most time",
-        rule=(
-            "When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. "
-            "Running jobs get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while GPUs "
-            "last, the shortest remaining job first; a job whose minimum is not free is skipped. Then each step goes "
-            "to the job that saves most remaining time per additional watt. A step doubles the GPUs, up to the "
-            "maximum, or raises the clock to the next of `least`, ... 0.9, 1.0, while all GPUs, including idle ones, "
-            "draw at most the cap according to M7. A job stays as it is if the cap does not allow its best step. "
-            "Running jobs are never stopped; a resize costs `resize` seconds, a new clock costs nothing, and gangs may "
-            "be spread over nodes. With elastic=off every job has the GPUs that it requests, placed close together as "
-            "in other policies, and only clocks are chosen. No job waits to save power; if even the lowest clocks "
-            "exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run times "
-            "are assumed to be run times at full clock."
-        ),
         parameters=(
             CAP_W,
             SHARE,
@@ -493,22 +498,6 @@ class PowerFlow(Policy):
             Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "D3", "M4", "M7", "M9"),
-        equal_to=(
-            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.",
-            "With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.",
-            "With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.",
-        ),
-        sources=(
-            (
-                "Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: GPUs and clocks of jobs by models of time "
-                "and energy, buddy allocation, network packing."
-            ),
-            (
-                "Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 "
-                "instead of models fitted to each job; GPUs double, and the replay's placement rule replaces buddy "
-                "allocation."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,23 +77,32 @@ class _Greedy(Gangs):
 
 
 class ContentionGreedy(Policy):
-    """Gangs go where they delay themselves and other gangs least, or wait."""
+    """Place a gang where it delays itself and others least, or let it wait (a bound for learned contention).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is skipped,
+    and no job is stopped. For a gang that fits on no single node, these placements are compared: the fewest nodes of a
+    rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model the nodes whose links carry the
+    fewest gangs. The cost of a placement is the gang's run time there plus the delay of the gangs that share its links,
+    over all their remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by starting
+    at the next end of a running job, as close together as possible. Run times are known. This is the target for
+    training a policy that learns contention, but not such a policy. It overstates delays, because the other gangs speed
+    up again when one ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes
+    count as one rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.
+    - With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.
+
+    Sources
+    -------
+    - Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs are to
+      contention; its neural network cannot be replayed from a log.
+    - Our choices: the placements compared, their cost, and the test for waiting.
+    """
+
+    card = Card(
         name="contention-greedy",
-        title="place a gang where it delays itself and others least, or let it wait (a bound for learned contention)",
-        rule=(
-            "Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is "
-            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are compared: "
-            "the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model "
-            "the nodes whose links carry the fewest gangs. The cost of a placement is the gang's run time there plus "
-            "the delay of the gangs that share its links, over all their remaining work at the current speeds. With "
-            "wait=on a gang waits if it would finish sooner by starting at the next end of a running job, as close "
-            "together as possible. Run times are known. This is the target for training a policy that learns "
-            "contention, but not such a policy. It overstates delays, because the other gangs speed up again when one "
-            "ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count "
-            "as one rack."
-        ),
         parameters=(
             Parameter("wait", True, "gangs may wait for the next end if that costs less"),
             Parameter("order", "arrival", "order in which jobs are considered", ("arrival", "shortest")),
@@ -101,17 +110,6 @@ class ContentionGreedy(Policy):
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
-            "With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.",
-        ),
-        sources=(
-            (
-                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs "
-                "are to contention; its neural network cannot be replayed from a log."
-            ),
-            "Our choices: the placements compared, their cost, and the test for waiting.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -208,23 +206,35 @@ class _Links(Gangs):
 
 
 class AdaSrsf(Policy):
-    """Smallest GPU time first, with a test before gangs share a link."""
+    """Smallest GPU time first; gangs share a link only if that helps (Ada-SRSF).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and no job is
+    stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger gang takes a node that has room
+    for all of it, otherwise the nodes with the most room, among equals those with the least work. The work of a node is
+    the GPU time of its jobs until the ends expected when they started. A gang on several nodes starts only if it may
+    send over all its links: with accept=never, only if no other gang sends there; with accept=two, if at most one other
+    gang sends there per parallel link; with accept=any, always. accept=test applies the rule of two and also tests each
+    gang that would be slowed: the sum of both ends must be smaller than if the new gang waited for the other to end.
+    Gangs too large for a node always send, and gangs too large for a rack send over the spine. If racks are not known,
+    all nodes count as one rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.
+    - With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.
+    - If every gang fits on one node and must run on one node: accept makes no difference.
+
+    Sources
+    -------
+    - Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test for two messages on
+      a link; never and two are the paper's SRSF(1) and SRSF(2).
+    - Our choices: the test uses the remaining work of whole jobs, not messages, because a replay sees no iterations;
+      for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / b)). A GPU runs one job; a gang
+      that may not send waits without GPUs.
+    """
+
+    card = Card(
         name="ada-srsf",
-        title="smallest GPU time first; gangs share a link only if that helps (Ada-SRSF)",
-        rule=(
-            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and "
-            "no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger gang takes "
-            "a node that has room for all of it, otherwise the nodes with the most room, among equals those with the "
-            "least work. The work of a node is the GPU time of its jobs until the ends expected when they started. A "
-            "gang on several nodes starts only if it may send over all its links: with accept=never, only if no other "
-            "gang sends there; with accept=two, if at most one other gang sends there per parallel link; with "
-            "accept=any, always. accept=test applies the rule of two and also tests each gang that would be slowed: "
-            "the sum of both ends must be smaller than if the new gang waited for the other to end. Gangs too large "
-            "for a node always send, and gangs too large for a rack send over the spine. If racks are not known, all "
-            "nodes count as one rack."
-        ),
         parameters=(
             Parameter("accept", "test", "when gangs may send over the same link", ("test", "never", "two", "any")),
             Parameter(
@@ -236,22 +246,6 @@ class AdaSrsf(Policy):
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.",
-            "With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.",
-            "If every gang fits on one node and must run on one node: accept makes no difference.",
-        ),
-        sources=(
-            (
-                "Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test "
-                "for two messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
-            ),
-            (
-                "Our choices: the test uses the remaining work of whole jobs, not messages, because a replay sees no "
-                "iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / b)). A "
-                "GPU runs one job; a gang that may not send waits without GPUs."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -297,21 +291,33 @@ class _Balanced(Gangs):
 
 
 class SjfBcoLike(Policy):
-    """Smallest gang first, balancing contention and overhead."""
+    """Smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds too few free
+    GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest node with room for all,
+    otherwise nodes in use before idle nodes, most room first; this keeps idle nodes whole, but gangs share links.
+    Quiet: nodes whose links carry the fewest gangs first, then those with most room. place=best takes the placement
+    with the smaller sum of the gang's own time and the delays of the gangs that it slows, all at current speeds.
+    place=kappa packs gangs of at most kappa GPUs and looks for quiet links for larger gangs. Gangs too large for a node
+    always send, and gangs too large for a rack send over the spine. If racks are not known, all nodes count as one
+    rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.
+    - With one GPU model and links that slow no job: place does not change waits.
+    - With place=kappa and kappa above the size of every gang: place=packed; with kappa=0: place=quiet.
+
+    Sources
+    -------
+    - Yu et al., SJF-BCO (MobiHoc'22, arXiv 2207.07817), abstract: rings of GPUs, smallest job first, contention
+      balanced against overhead.
+    - Our choices: the two placements; comparing them instead of solving an approximate integer program for the
+      makespan; jobs arrive one by one.
+    """
+
+    card = Card(
         name="sjf-bco-like",
-        title="smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO)",
-        rule=(
-            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds "
-            "too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest "
-            "node with room for all, otherwise nodes in use before idle nodes, most room first; this keeps idle nodes "
-            "whole, but gangs share links. Quiet: nodes whose links carry the fewest gangs first, then those with most "
-            "room. place=best takes the placement with the smaller sum of the gang's own time and the delays of the "
-            "gangs that it slows, all at current speeds. place=kappa packs gangs of at most kappa GPUs and looks for "
-            "quiet links for larger gangs. Gangs too large for a node always send, and gangs too large for a rack send "
-            "over the spine. If racks are not known, all nodes count as one rack."
-        ),
         parameters=(
             Parameter("place", "best", "which placement to take", ("best", "kappa", "packed", "quiet")),
             Parameter("kappa", 4, "largest gang that place=kappa packs [GPUs]"),
@@ -319,21 +325,6 @@ class SjfBcoLike(Policy):
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.",
-            "With one GPU model and links that slow no job: place does not change waits.",
-            "With place=kappa and kappa above the size of every gang: place=packed; with kappa=0: place=quiet.",
-        ),
-        sources=(
-            (
-                "Yu et al., SJF-BCO (MobiHoc'22, arXiv 2207.07817), abstract: rings of GPUs, smallest job first, "
-                "contention balanced against overhead."
-            ),
-            (
-                "Our choices: the two placements; comparing them instead of solving an approximate integer program for "
-                "the makespan; jobs arrive one by one."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

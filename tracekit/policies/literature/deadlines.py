@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -212,24 +212,40 @@ class _Flow:
 
 
 class ElasticFlow(Policy):
-    """Give each job the fewest GPUs that meet its deadline, and divide the rest by marginal return."""
+    """The fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow).
 
-    card: ClassVar[Card] = Card(
+    A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job is the
+    lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now on, or fewer while
+    jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps
+    one; otherwise it is declined. When a job arrives or ends, at most once per slot, the admitted jobs get their
+    minimum shares, the earliest deadline first. The remaining GPUs go to best-effort jobs, the minimum each: late
+    admitted jobs first, then running jobs, then by submission; jobs that do not fit are skipped. The GPUs still left go
+    to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time grows least per added
+    GPU, among equals to the earliest deadline. A change costs resize seconds. Declined jobs and jobs without a deadline
+    are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run times are known.
+    Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.
+    - If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.
+    - If all jobs' maxima fit, every job gets its maximum.
+
+    Sources
+    -------
+    - Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, admission in the
+      order of deadlines, minimum shares at levels that are powers of two, remaining GPUs by marginal GPU time, slots of
+      60 s, x of D7, and the costs in the preset elasticflow.
+    - The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs to the jobs that
+      use them worst. Here the smallest goes first, which is what the paper means by marginal return.
+    - Our choices: a share counts from now on, while the released code reserves backwards from the deadline; jobs that
+      arrive together are admitted one by one; the cost of an added GPU comes from M8 and not from a new reservation;
+      the margin, which covers the cost of changes and spread gangs, because we do not move jobs to form buddy blocks of
+      GPUs; best-effort jobs in submission order.
+    """
+
+    card = Card(
         name="elasticflow",
-        title="the fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow)",
-        rule=(
-            "A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job "
-            "is the lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now "
-            "on, or fewer while jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share "
-            "and every admitted job keeps one; otherwise it is declined. When a job arrives or ends, at most once per "
-            "slot, the admitted jobs get their minimum shares, the earliest deadline first. The remaining GPUs go to "
-            "best-effort jobs, the minimum each: late admitted jobs first, then running jobs, then by submission; jobs "
-            "that do not fit are skipped. The GPUs still left go to jobs that have GPUs, up to their maximum. Each "
-            "step goes to the job whose total GPU time grows least per added GPU, among equals to the earliest "
-            "deadline. A change costs resize seconds. Declined jobs and jobs without a deadline are best-effort jobs. "
-            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
-            "spread over nodes."
-        ),
         parameters=(
             Parameter("slot", 60.0, "minimum time between plans; 0: plan at every event [s]", maximum=1e9),
             SLO,
@@ -251,29 +267,6 @@ class ElasticFlow(Policy):
             FIT,
         ),
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
-            "If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.",
-            "If all jobs' maxima fit, every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, "
-                "admission in the order of deadlines, minimum shares at levels that are powers of two, remaining GPUs "
-                "by marginal GPU time, slots of 60 s, x of D7, and the costs in the preset elasticflow."
-            ),
-            (
-                "The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs "
-                "to the jobs that use them worst. Here the smallest goes first, which is what the paper means by "
-                "marginal return."
-            ),
-            (
-                "Our choices: a share counts from now on, while the released code reserves backwards from the "
-                "deadline; jobs that arrive together are admitted one by one; the cost of an added GPU comes from M8 "
-                "and not from a new reservation; the margin, which covers the cost of changes and spread gangs, "
-                "because we do not move jobs to form buddy blocks of GPUs; best-effort jobs in submission order."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -105,38 +105,40 @@ _RULE = (
 
 
 class ElasticFifo(_Elastic):
-    """Elastic jobs in submission order."""
+    """Elastic jobs, first in, first out.
+
+    Equal to
+    --------
+    - With elastic=off and gap=0: fifo,scan=skip.
+    - With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.
+    - If the maxima of all jobs fit: every job gets its maximum.
+    """
 
     shortest = False
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="elastic-fifo",
-        title="elastic jobs, first in, first out",
         rule=_RULE.format(order="their submission"),
         parameters=_parameters("off"),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "With elastic=off and gap=0: fifo,scan=skip.",
-            "With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
         sources=_SOURCES,
     )
 
 
 class ElasticSrjf(_Elastic):
-    """Elastic jobs by remaining run time."""
+    """Elastic jobs, shortest remaining job first.
+
+    Equal to
+    --------
+    - With elastic=off, preempt=off, gap=0: sjf,scan=skip.
+    - With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    """
 
     shortest = True
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="elastic-srjf",
-        title="elastic jobs, shortest remaining job first",
         rule=_RULE.format(order="their remaining run time on the GPUs they request"),
         parameters=_parameters("on"),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "With elastic=off, preempt=off, gap=0: sjf,scan=skip.",
-            "With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-        ),
         sources=_SOURCES,
     )
 
@@ -147,21 +149,30 @@ _NEVER = 1 << 60
 
 
 class ElasticTiresias(Policy):
-    """Elastic jobs in the queues of Tiresias."""
+    """Elastic jobs, least GPU time so far first (Voda's elastic Tiresias).
 
-    card: ClassVar[Card] = Card(
+    A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job that has
+    waited promote times as long as its last run starts over in the first queue. At most once every gap seconds all GPUs
+    are divided anew. Jobs of an earlier queue come first, and inside a queue the job that started first; each job gets
+    its request, and a job for which too few GPUs are free is skipped. If more than crowd jobs are then left without
+    GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the most speed:
+    to jobs without GPUs, whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to
+    their maximum. Run times need not be known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.
+    - If the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.
+    - Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains go by queue
+      order; jobs without GPUs are counted per domain.
+    """
+
+    card = Card(
         name="elastic-tiresias",
-        title="elastic jobs, least GPU time so far first (Voda's elastic Tiresias)",
-        rule=(
-            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job "
-            "that has waited promote times as long as its last run starts over in the first queue. At most once every "
-            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the job "
-            "that started first; each job gets its request, and a job for which too few GPUs are free is skipped. If "
-            "more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink to their minimum. "
-            "The remaining GPUs go where each adds the most speed: to jobs without GPUs, whose gain is the speed of "
-            "their minimum per GPU, and to the others one GPU at a time, up to their maximum. Run times need not be "
-            "known. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
             Parameter(
@@ -177,17 +188,6 @@ class ElasticTiresias(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            "The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.",
-            (
-                "Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains "
-                "go by queue order; jobs without GPUs are counted per domain."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -277,21 +277,30 @@ def _shrink(sizes: Sizes, wish: Wish, queue: Ints, crowd: int) -> None:
 
 
 class AfsL(Policy):
-    """Apathetic future share (AFS) with known run times."""
+    """Elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L).
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a time. A job's
+    first step is its minimum. Two jobs are compared by their remaining time on the GPUs they have received so far. The
+    longer job is preferred if the GPU raises its speed more, relative to its speed afterwards, than it raises the
+    shorter job's speed, relative to its speed before. If neither has GPUs, the shorter job is preferred. The GPU goes
+    to the job that wins all rounds of a knock-out in submission order. This repeats until no GPU is left or all jobs
+    have their maximum. The jobs whose minima fit take part, the shortest first; the others are skipped. Jobs that end
+    up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    - If the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.
+    - Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); the comparison
+      can be circular, so the order of the pairs matters and is fixed; speed comes from M8.
+    """
+
+    card = Card(
         name="afs-l",
-        title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
-        rule=(
-            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a "
-            "time. A job's first step is its minimum. Two jobs are compared by their remaining time on the GPUs they "
-            "have received so far. The longer job is preferred if the GPU raises its speed more, relative to its speed "
-            "afterwards, than it raises the shorter job's speed, relative to its speed before. If neither has GPUs, "
-            "the shorter job is preferred. The GPU goes to the job that wins all rounds of a knock-out in submission "
-            "order. This repeats until no GPU is left or all jobs have their maximum. The jobs whose minima fit take "
-            "part, the shortest first; the others are skipped. Jobs that end up without GPUs are stopped. Remaining "
-            "times are the true ones. Gangs may be spread over nodes."
-        ),
         parameters=(
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
@@ -299,17 +308,6 @@ class AfsL(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            "Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.",
-            (
-                "Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); "
-                "the comparison can be circular, so the order of the pairs matters and is fixed; speed comes from M8."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -342,20 +340,30 @@ class AfsL(Policy):
 
 
 class FfdlOptimizer(Policy):
-    """GPUs are divided for the largest sum of speedups."""
+    """Elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer).
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs submitted
+    first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum to its maximum. The
+    division maximizes the sum of the jobs' speeds, each relative to its speed on one GPU. GPUs go where each adds most,
+    a minimum all at once; among equals minima go first, then earlier jobs. If the next step does not fit, an integer
+    program decides again over `core` jobs on either side of it, unless it can add less than a thousandth. A job that
+    gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If the maxima of all jobs fit: every job gets its maximum.
+    - With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.
+
+    Sources
+    -------
+    - Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.
+    - The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.
+    - Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no GPUs; an exact
+      step near the end instead of dynamic programming over all jobs; speed comes from M8.
+    """
+
+    card = Card(
         name="ffdl-optimizer",
-        title="elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer)",
-        rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs "
-            "submitted first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum "
-            "to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its speed on one "
-            "GPU. GPUs go where each adds most, a minimum all at once; among equals minima go first, then earlier "
-            "jobs. If the next step does not fit, an integer program decides again over `core` jobs on either side of "
-            "it, unless it can add less than a thousandth. A job that gets no GPU waits, and is stopped if it was "
-            "running. Run times need not be known. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter(
                 "core",
@@ -369,18 +377,6 @@ class FfdlOptimizer(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If the maxima of all jobs fit: every job gets its maximum.",
-            "With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.",
-        ),
-        sources=(
-            "Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.",
-            "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.",
-            (
-                "Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no "
-                "GPUs; an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -439,19 +435,31 @@ class _Paths:
 
 
 class Optimus(Policy):
-    """Each GPU or server goes where its marginal gain is largest."""
+    """Each GPU goes to the job whose remaining time it shortens most (Optimus).
 
-    card: ClassVar[Card] = Card(
+    At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time;
+    jobs whose minimum is not free are skipped. Then the GPUs go one at a time to the job whose remaining time falls
+    most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on each job also has
+    one parameter server, and each step may add a server instead of a GPU: a job takes whichever helps it more, and the
+    division ends when the next job in line finds no GPU or no place for a server. Remaining times are the true ones.
+    Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    - If more GPUs make no job faster (sigma = 1): every job gets its minimum.
+    - If the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at least one
+      worker and one server, and ending at the first job that does not fit.
+    - Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least remaining
+      time; a job has no more servers than its maximum of workers; 600 s, from memory.
+    """
+
+    card = Card(
         name="optimus",
-        title="each GPU goes to the job whose remaining time it shortens most (Optimus)",
-        rule=(
-            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining "
-            "run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to the job whose "
-            "remaining time falls most, up to its maximum, until no job gains or the next job in line finds no GPU. "
-            "With servers=on each job also has one parameter server, and each step may add a server instead of a GPU: "
-            "a job takes whichever helps it more, and the division ends when the next job in line finds no GPU or no "
-            "place for a server. Remaining times are the true ones. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
             Parameter("servers", False, "jobs have parameter servers, and the policy chooses their number (M28)"),
@@ -460,21 +468,6 @@ class Optimus(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M28", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "If more GPUs make no job faster (sigma = 1): every job gets its minimum.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at "
-                "least one worker and one server, and ending at the first job that does not fit."
-            ),
-            (
-                "Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least "
-                "remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
-            ),
-        ),
     )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -462,24 +462,38 @@ class _Circles:
 
 
 class Gandiva(Policy):
-    """Jobs take turns on oversubscribed nodes, with packing and migration."""
+    """Time slices on oversubscribed nodes, with packing and migration.
 
-    card: ClassVar[Card] = Card(
+    A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its class (the
+    class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any node. If no node has
+    room, the job goes, in the same order, to a node whose jobs then request at most depth times its GPUs, and takes
+    turns there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one node
+    has its home on several nodes. On nodes that have more jobs than GPUs, the jobs that ran go to the end of the circle
+    at each multiple of quantum, and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once.
+    With pack=on, on every such node, each slice puts the two jobs of one size with the lowest utilization on the same
+    GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as there is room. With
+    migrate=on jobs that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the
+    spare GPUs of a node go to one of its jobs, which returns them when another job arrives.
+
+    Equal to
+    --------
+    - If all jobs fit: every job starts at once and no job is stopped.
+    - On one node with slices=off: fifo,scan=skip.
+    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, to within a
+      slice.
+    - With memory level 'single', if no two jobs fit on a GPU: pack=off.
+
+    Sources
+    -------
+    - Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under overload, migration
+      to vacated GPUs, growing into idle GPUs; taken from other people's notes and simulators.
+    - Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, known without
+      trying; one new pair per node and slice; homes of multi-node gangs; a job takes its turn even if earlier jobs in
+      the circle do not fit; a migration costs what a preemption costs; nodes are not emptied to undo fragmentation.
+    """
+
+    card = Card(
         name="gandiva",
-        title="time slices on oversubscribed nodes, with packing and migration",
-        rule=(
-            "A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its "
-            "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any "
-            "node. If no node has room, the job goes, in the same order, to a node whose jobs then request at most "
-            "depth times its GPUs, and takes turns there. If there is no such node, the job waits, and later jobs may "
-            "overtake it. A gang too large for one node has its home on several nodes. On nodes that have more jobs "
-            "than GPUs, the jobs that ran go to the end of the circle at each multiple of quantum, and the jobs that "
-            "fit run next, in the order of the circle, all GPUs of a gang at once. With pack=on, on every such node, "
-            "each slice puts the two jobs of one size with the lowest utilization on the same GPUs, if their memory "
-            "fits and their speeds add up to more than 1; they separate as soon as there is room. With migrate=on jobs "
-            "that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the spare "
-            "GPUs of a node go to one of its jobs, which returns them when another job arrives."
-        ),
         parameters=(
             Parameter("slices", True, "oversubscribe nodes; their jobs take turns"),
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
@@ -496,28 +510,6 @@ class Gandiva(Policy):
             Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit: every job starts at once and no job is stopped.",
-            "On one node with slices=off: fifo,scan=skip.",
-            (
-                "On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, "
-                "to within a slice."
-            ),
-            "With memory level 'single', if no two jobs fit on a GPU: pack=off.",
-        ),
-        sources=(
-            (
-                "Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under "
-                "overload, migration to vacated GPUs, growing into idle GPUs; taken from other people's notes and "
-                "simulators."
-            ),
-            (
-                "Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, "
-                "known without trying; one new pair per node and slice; homes of multi-node gangs; a job takes its "
-                "turn even if earlier jobs in the circle do not fit; a migration costs what a preemption costs; nodes "
-                "are not emptied to undo fragmentation."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

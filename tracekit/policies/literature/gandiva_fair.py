@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -246,25 +246,36 @@ class _Stride:
 
 
 class GandivaFair(Policy):
-    """GPU time in proportion to tickets, by stride scheduling and trading."""
+    """GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types.
 
-    card: ClassVar[Card] = Card(
+    Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs than its jobs
+    request. With trade=on the tenant whose jobs gain most from the faster of two types buys GPUs of that type from the
+    tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the second-largest gain. They trade until
+    either has nothing left to give, provided that the largest gain is at least 1 + margin times the smallest. A
+    tenant's share of a type is divided evenly among its jobs there, and no job gets more GPUs than it requests. A job
+    goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there and enough
+    elsewhere. At each multiple of quantum the jobs of a type run in the order of their pass, the smallest first; a
+    running job's pass grows by GPUs times time over its share. A job that does not fit is skipped, keeps its pass and
+    so moves to the front. A new job starts with the smallest pass, and gets a type at the next slice. GPUs that the
+    jobs of a type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be spread
+    over nodes.
+
+    Equal to
+    --------
+    - If all jobs fit: every job starts at once and no job is stopped.
+    - With one GPU type, or if all tenants gain equally: trade=off.
+    - With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.
+
+    Sources
+    -------
+    - Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, the
+      second-largest gain, as in an independent reimplementation.
+    - Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node and a central
+      one; tenants trade as much as possible at once; margin; a tenant's speed on a type is the mean over its jobs.
+    """
+
+    card = Card(
         name="gandiva-fair",
-        title="GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types",
-        rule=(
-            "Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs "
-            "than its jobs request. With trade=on the tenant whose jobs gain most from the faster of two types buys "
-            "GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the "
-            "second-largest gain. They trade until either has nothing left to give, provided that the largest gain is "
-            "at least 1 + margin times the smallest. A tenant's share of a type is divided evenly among its jobs "
-            "there, and no job gets more GPUs than it requests. A job goes to the type on which its tenant has most "
-            "GPUs left, and moves when the tenant has too few there and enough elsewhere. At each multiple of quantum "
-            "the jobs of a type run in the order of their pass, the smallest first; a running job's pass grows by GPUs "
-            "times time over its share. A job that does not fit is skipped, keeps its pass and so moves to the front. "
-            "A new job starts with the smallest pass, and gets a type at the next slice. GPUs that the jobs of a type "
-            "leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be spread over "
-            "nodes."
-        ),
         parameters=(
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
             Parameter("of", "user", "kind of tenants with tickets: virtual clusters or users", ("vc", "user")),
@@ -274,22 +285,6 @@ class GandivaFair(Policy):
             Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit: every job starts at once and no job is stopped.",
-            "With one GPU type, or if all tenants gain equally: trade=off.",
-            "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
-        ),
-        sources=(
-            (
-                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, "
-                "the second-largest gain, as in an independent reimplementation."
-            ),
-            (
-                "Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node "
-                "and a central one; tenants trade as much as possible at once; margin; a tenant's speed on a type is "
-                "the mean over its jobs."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -261,27 +261,52 @@ def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
 
 
 class Gavel(Policy):
-    """Shares of time on GPU types for an objective, in rounds."""
+    """In rounds, jobs get the shares of time on GPU types that best meet an objective.
 
-    card: ClassVar[Card] = Card(
+    When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of time on the
+    GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on; normalized speed
+    is GPUs times speed, relative to shares in proportion to the GPUs of each type. makespan: the last present job ends
+    as early as possible. finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the
+    cluster is as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. cost:
+    as throughput, but divided by the price of a GPU of the type. slo: as cost, and jobs that can still meet their
+    deadlines get the speed they need, unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC
+    counts the sum of its jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two
+    jobs with the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type
+    where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both start with
+    half a round's share. Among equals running jobs go first. A job that does not fit is skipped, a job runs on one type
+    in a round, and jobs without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
+
+    Equal to
+    --------
+    - With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.
+    - With one type and jobs of one size, all submitted at once: equal times, to within a round.
+    - If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.
+    - If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
+    - With one VC: objective=hierarchical equals max_min.
+    - With one price: objective=cost equals throughput.
+    - If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.
+    - If all speeds are equal: aware=off equals aware=on.
+
+    Sources
+    -------
+    - Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.
+    - Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds is the
+      released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs without a share
+      last; makespan and finish_time_fairness work like this here too. Run time counts from a job's arrival and not from
+      the last program. A job also runs on types that it did not request, if its speed there is known. Types on which
+      all jobs are equally fast count as one.
+    - Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except under cost
+      and slo; run times and required speeds within a quarter of each other count as equal, at the larger value;
+      makespan is one linear program, while the released code bisects to 5 %, and the search of finish_time_fairness
+      ends at 5 %; throughput weighs a job by its GPUs, because speeds are relative to the recorded speed; a deadline
+      that can no longer be met is dropped, and all deadlines are dropped if they cannot be met together; VCs have equal
+      weight, and their GPUs are divided in two steps, while the released code changes the weights of jobs; remaining
+      run times are known. Pairs are formed among five levels of GPU utilization; jobs that lag most are paired first,
+      and a job speeds up after its partner's end only at the next round.
+    """
+
+    card = Card(
         name="gavel",
-        title="in rounds, jobs get the shares of time on GPU types that best meet an objective",
-        rule=(
-            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of "
-            "time on the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and "
-            "so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. "
-            "makespan: the last present job ends as early as possible. finish_time_fairness: the worst ratio of a "
-            "job's end to its end on an equal part of the cluster is as small as possible. throughput: GPUs times "
-            "speed, summed over all jobs, is as large as possible. cost: as throughput, but divided by the price of a "
-            "GPU of the type. slo: as cost, and jobs that can still meet their deadlines get the speed they need, "
-            "unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC counts the sum of its "
-            "jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two jobs with "
-            "the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type "
-            "where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both "
-            "start with half a round's share. Among equals running jobs go first. A job that does not fit is skipped, "
-            "a job runs on one type in a round, and jobs without computed shares get the remaining GPUs. Gangs may be "
-            "spread over nodes of a type."
-        ),
         parameters=(
             Parameter("objective", "max_min", "objective of the shares", OBJECTIVES),
             Parameter("round", 360.0, "length of a round [s]", minimum=0.001),
@@ -301,37 +326,6 @@ class Gavel(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
-        equal_to=(
-            "With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.",
-            "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
-            "If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.",
-            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.",
-            "With one VC: objective=hierarchical equals max_min.",
-            "With one price: objective=cost equals throughput.",
-            "If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.",
-            "If all speeds are equal: aware=off equals aware=on.",
-        ),
-        sources=(
-            "Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.",
-            (
-                "Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds "
-                "is the released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs "
-                "without a share last; makespan and finish_time_fairness work like this here too. Run time counts from "
-                "a job's arrival and not from the last program. A job also runs on types that it did not request, if "
-                "its speed there is known. Types on which all jobs are equally fast count as one."
-            ),
-            (
-                "Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except "
-                "under cost and slo; run times and required speeds within a quarter of each other count as equal, at "
-                "the larger value; makespan is one linear program, while the released code bisects to 5 %, and the "
-                "search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, because speeds are "
-                "relative to the recorded speed; a deadline that can no longer be met is dropped, and all deadlines "
-                "are dropped if they cannot be met together; VCs have equal weight, and their GPUs are divided in two "
-                "steps, while the released code changes the weights of jobs; remaining run times are known. Pairs are "
-                "formed among five levels of GPU utilization; jobs that lag most are paired first, and a job speeds up "
-                "after its partner's end only at the next round."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from itertools import chain
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -358,26 +358,39 @@ class SpotJobs:
 
 
 class GfsLike(Policy):
-    """Guaranteed jobs start at once, spot jobs within a forecast quota."""
+    """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
-    card: ClassVar[Card] = Card(
+    Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
+    spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times the run time since the
+    last checkpoint, plus `harm` for each job, and half of that for a job that has run for its guaranteed time; among
+    equals it evicts fewer jobs. For a multi-node gang an integer program chooses the nodes. Evicted jobs wait again in
+    submission order and repeat their lost time. A spot job starts on the node with the most spot GPUs where it fits,
+    while the spot GPUs of that domain and GPU model stay within the quota: factor * (GPUs - the quantile q of the peak
+    guaranteed demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait for. It is
+    forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in the last four
+    weeks or, until two weeks are known, the current demand and the hourly changes of the last day. VCs are assumed to
+    be independent and their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of
+    the last day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it
+    stays between 0.2 and 1.2.
+
+    Equal to
+    --------
+    - Without spot jobs: fifo with the same scan.
+    - With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.
+    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where the spot job
+      that started last is evicted and starts over.
+
+    Sources
+    -------
+    - Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each organization's
+      demand, a spot quota with a guaranteed time, and preemption with least harm.
+    - Our choices, because we could not read the formulas: the forecast, the quota and its factor, the harm, the
+      placement and the order of victims. A job that accepts several GPU models counts towards each model in proportion
+      to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace does not mark them.
+    """
+
+    card = Card(
         name="gfs-like",
-        title="spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS)",
-        rule=(
-            "Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise "
-            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times the "
-            "run time since the last checkpoint, plus `harm` for each job, and half of that for a job that has run for "
-            "its guaranteed time; among equals it evicts fewer jobs. For a multi-node gang an integer program chooses "
-            "the nodes. Evicted jobs wait again in submission order and repeat their lost time. A spot job starts on "
-            "the node with the most spot GPUs where it fits, while the spot GPUs of that domain and GPU model stay "
-            "within the quota: factor * (GPUs - the quantile q of the peak guaranteed demand within the guaranteed "
-            "time). Demand is the GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and "
-            "GPU model: the mean and deviation of that hour of the week in the last four weeks or, until two weeks are "
-            "known, the current demand and the hourly changes of the last day. VCs are assumed to be independent and "
-            "their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of the last "
-            "day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it "
-            "stays between 0.2 and 1.2."
-        ),
         parameters=(
             Parameter(
                 "quota",
@@ -407,26 +420,6 @@ class GfsLike(Policy):
             Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M4", "M9", "M10"),
-        equal_to=(
-            "Without spot jobs: fifo with the same scan.",
-            "With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.",
-            (
-                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where "
-                "the spot job that started last is evicted and starts over."
-            ),
-        ),
-        sources=(
-            (
-                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each "
-                "organization's demand, a spot quota with a guaranteed time, and preemption with least harm."
-            ),
-            (
-                "Our choices, because we could not read the formulas: the forecast, the quota and its factor, the "
-                "harm, the placement and the order of victims. A job that accepts several GPU models counts towards "
-                "each model in proportion to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace "
-                "does not mark them."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,23 +128,36 @@ class _Market:
 
 
 class HadarLike(Policy):
-    """Jobs buy GPUs of one type at prices that rise with use."""
+    """Jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar).
 
-    card: ClassVar[Card] = Card(
+    In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per GPU time
+    first. Each type has a price per GPU and time. With none of its GPUs in use, the price is the least utility that any
+    considered job has on any type; with all in use, it is the greatest utility on this type; in between it rises
+    exponentially with the share in use. A job may buy its gang on a type with enough free GPUs if its utility there is
+    at least what it would pay until its end at the current price. It takes the type with the largest surplus. A job
+    that finds every type too expensive waits or, with refused=run, gets GPUs that would be idle, of the type that is
+    worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has become better for
+    them by margin; with preempt=off running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs get
+    them in the next round, and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes.
+
+    Equal to
+    --------
+    - With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.
+    - With one type, one-GPU jobs and round=0: srtf.
+
+    Sources
+    -------
+    - Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a primal-dual
+      framework with a dual subroutine, decisions in space and time; prices that rise exponentially with use come from
+      online primal-dual algorithms.
+    - Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a gang GPUs of
+      one model; the utilities and the bounds of the prices; jobs are offered GPUs one after the other instead of the
+      dual subroutine; refused=run; remaining run times are known; a job also runs on types that it did not request, if
+      its speed there is known; the length of a round, as in Gavel.
+    """
+
+    card = Card(
         name="hadar-like",
-        title="jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar)",
-        rule=(
-            "In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per "
-            "GPU time first. Each type has a price per GPU and time. With none of its GPUs in use, the price is the "
-            "least utility that any considered job has on any type; with all in use, it is the greatest utility on "
-            "this type; in between it rises exponentially with the share in use. A job may buy its gang on a type with "
-            "enough free GPUs if its utility there is at least what it would pay until its end at the current price. "
-            "It takes the type with the largest surplus. A job that finds every type too expensive waits or, with "
-            "refused=run, gets GPUs that would be idle, of the type that is worth most to it. Jobs that end up without "
-            "GPUs are stopped, and jobs move if another type has become better for them by margin; with preempt=off "
-            "running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs get them in the next round, "
-            "and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes."
-        ),
         parameters=(
             Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
             Parameter(
@@ -175,23 +188,6 @@ class HadarLike(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "M9"),
-        equal_to=(
-            "With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.",
-            "With one type, one-GPU jobs and round=0: srtf.",
-        ),
-        sources=(
-            (
-                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a "
-                "primal-dual framework with a dual subroutine, decisions in space and time; prices that rise "
-                "exponentially with use come from online primal-dual algorithms."
-            ),
-            (
-                "Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a "
-                "gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered GPUs one after "
-                "the other instead of the dual subroutine; refused=run; remaining run times are known; a job also runs "
-                "on types that it did not request, if its speed there is known; the length of a round, as in Gavel."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -359,20 +355,33 @@ class _Matching:
 
 
 class Allox(Policy):
-    """Match jobs to queue positions at the least cost."""
+    """Jobs matched to queue positions on machines of several types, for the lowest mean completion time.
 
-    card: ClassVar[Card] = Card(
+    After each event the waiting jobs are matched to positions in the machines' queues so that the sum of completion
+    times is minimal. Position k from the end of a queue costs k times the job's run time on that type, plus the time
+    until the machine is free. The first job in the queue of a free machine starts; the others are matched again at the
+    next event. Running jobs are neither stopped nor moved. For a gang, a machine is a group of as many GPUs of one type
+    as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of run time while there
+    is room. Gangs are not spread over more nodes than needed.
+
+    Equal to
+    --------
+    - If all types are equally fast: sjf,scan=skip.
+    - With one GPU and alpha=0: fifo.
+
+    Sources
+    -------
+    - Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.
+    - Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of its generator.
+      On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike that simulator it has no
+      rounds of 360 s. We cannot explain the rest of the difference.
+    - Our choices: gangs, which the paper does not have; busy machines become free according to remaining run times; the
+      limit on what a matching considers, and at least five positions in each machine's queue; no matching between types
+      on which all jobs are equally fast, because shortest first is optimal there.
+    """
+
+    card = Card(
         name="allox",
-        title="jobs matched to queue positions on machines of several types, for the lowest mean completion time",
-        rule=(
-            "After each event the waiting jobs are matched to positions in the machines' queues so that the sum of "
-            "completion times is minimal. Position k from the end of a queue costs k times the job's run time on that "
-            "type, plus the time until the machine is free. The first job in the queue of a free machine starts; the "
-            "others are matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a "
-            "machine is a group of as many GPUs of one type as the gang needs. Each gang size is matched separately, "
-            "and the chosen jobs start in order of run time while there is room. Gangs are not spread over more nodes "
-            "than needed."
-        ),
         parameters=(
             Parameter(
                 "alpha",
@@ -397,24 +406,6 @@ class Allox(Policy):
             ),
         ),
         assumptions=("D1", "D6", "M4"),
-        equal_to=(
-            "If all types are equally fast: sjf,scan=skip.",
-            "With one GPU and alpha=0: fifo.",
-        ),
-        sources=(
-            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.",
-            (
-                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
-                "its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike "
-                "that simulator it has no rounds of 360 s. We cannot explain the rest of the difference."
-            ),
-            (
-                "Our choices: gangs, which the paper does not have; busy machines become free according to remaining "
-                "run times; the limit on what a matching considers, and at least five positions in each machine's "
-                "queue; no matching between types on which all jobs are equally fast, because shortest first is "
-                "optimal there."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -131,20 +131,33 @@ class _Lodgings:
 
 
 class AntMan(Policy):
-    """Guaranteed jobs run within quotas, opportunistic jobs on the least loaded GPUs."""
+    """Guaranteed jobs within quotas; opportunistic jobs share the least loaded GPUs.
 
-    card: ClassVar[Card] = Card(
+    Guaranteed jobs start first, in submission order, if their VC's quota allows it and enough GPUs without guaranteed
+    jobs are close together. They take the least loaded GPUs of a node, even if opportunistic jobs run there.
+    Opportunistic jobs count against no quota. Each of their GPUs must have a load (the sum of the utilizations there)
+    below `cap`, enough memory left and fewer than `guests` opportunistic jobs; the least loaded GPUs come first, on any
+    nodes. No job is stopped, and a job that cannot start is skipped. A guaranteed job runs as if alone. Opportunistic
+    jobs share the rest of the GPU, at least the share `least`, in equal parts. Utilization and memory are counted in
+    whole percent.
+
+    Equal to
+    --------
+    - Without opportunistic jobs: limits; with quota=off: fifo,scan=skip.
+    - With cap=0: no opportunistic job ever starts.
+
+    Sources
+    -------
+    - Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic pod gets exactly
+      one GPU, the one with the lowest utilization below 80 %, if it has memory left.
+    - Our choices: a job with several GPUs counts as that many pods, placed at once; load is the sum of mean
+      utilizations instead of 30 samples, and memory comes from M2 instead of 16 GiB; guaranteed jobs always find
+      memory, because other jobs' memory moves to the host; no class 'auto' and no promotion, which are not implemented
+      in the plugin either.
+    """
+
+    card = Card(
         name="antman",
-        title="guaranteed jobs within quotas; opportunistic jobs share the least loaded GPUs",
-        rule=(
-            "Guaranteed jobs start first, in submission order, if their VC's quota allows it and enough GPUs without "
-            "guaranteed jobs are close together. They take the least loaded GPUs of a node, even if opportunistic jobs "
-            "run there. Opportunistic jobs count against no quota. Each of their GPUs must have a load (the sum of the "
-            "utilizations there) below `cap`, enough memory left and fewer than `guests` opportunistic jobs; the least "
-            "loaded GPUs come first, on any nodes. No job is stopped, and a job that cannot start is skipped. A "
-            "guaranteed job runs as if alone. Opportunistic jobs share the rest of the GPU, at least the share "
-            "`least`, in equal parts. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("cap", 0.8, "load at or above which a GPU accepts no opportunistic job [0..1; inf]"),
             Parameter("guests", 1, "maximum number of opportunistic jobs on a GPU", minimum=1, maximum=8),
@@ -162,22 +175,6 @@ class AntMan(Policy):
         ),
         assumptions=("D1", "D9", "M1", "M2", "M4", "M10"),
         quotas=True,
-        equal_to=(
-            "Without opportunistic jobs: limits; with quota=off: fifo,scan=skip.",
-            "With cap=0: no opportunistic job ever starts.",
-        ),
-        sources=(
-            (
-                "Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic pod "
-                "gets exactly one GPU, the one with the lowest utilization below 80 %, if it has memory left."
-            ),
-            (
-                "Our choices: a job with several GPUs counts as that many pods, placed at once; load is the sum of "
-                "mean utilizations instead of 30 samples, and memory comes from M2 instead of 16 GiB; guaranteed jobs "
-                "always find memory, because other jobs' memory moves to the host; no class 'auto' and no promotion, "
-                "which are not implemented in the plugin either."
-            ),
-        ),
     )
 
     @property
@@ -368,21 +365,31 @@ class _Pairs:
 
 
 class MuxFlowLike(Policy):
-    """Offline jobs share the GPUs of online services without slowing them."""
+    """Offline jobs share the GPUs of online services, which they never slow.
 
-    card: ClassVar[Card] = Card(
+    Online jobs start first, in submission order, on an idle GPU, on the node with the fewest, or on a GPU used only by
+    a one-GPU offline job. Offline jobs start on idle GPUs close together, in submission order. A job that cannot start
+    is skipped, and so are all identical jobs. In rounds, one-GPU offline jobs that wait or are slowed are matched to
+    GPUs of online jobs with a load below stop and enough memory for both, one offline job per GPU. The matching
+    maximizes the sum of their speeds, plus hysteresis for each existing pair. The speed is min(1, (1 - load) * (1 -
+    margin) / u), recomputed in each round. At a load of stop or more the offline job pauses, and after a pause of evict
+    seconds it waits again. Online jobs run as if alone.
+
+    Equal to
+    --------
+    - Without online jobs, or with only online jobs: fifo,scan=skip.
+    - With stop=0: no offline job ever joins a GPU on which an online job already runs.
+
+    Sources
+    -------
+    - Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online jobs, with a share
+      of the GPU that follows the load, and online jobs are protected.
+    - Our choices, because we had no access to the inner rule: all thresholds, the speed instead of a predictor, idle
+      GPUs for any job, candidates; loads come from M33, because no trace records them.
+    """
+
+    card = Card(
         name="muxflow-like",
-        title="offline jobs share the GPUs of online services, which they never slow",
-        rule=(
-            "Online jobs start first, in submission order, on an idle GPU, on the node with the fewest, or on a GPU "
-            "used only by a one-GPU offline job. Offline jobs start on idle GPUs close together, in submission order. "
-            "A job that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU offline jobs that "
-            "wait or are slowed are matched to GPUs of online jobs with a load below stop and enough memory for both, "
-            "one offline job per GPU. The matching maximizes the sum of their speeds, plus hysteresis for each "
-            "existing pair. The speed is min(1, (1 - load) * (1 - margin) / u), recomputed in each round. At a load of "
-            "stop or more the offline job pauses, and after a pause of evict seconds it waits again. Online jobs run "
-            "as if alone."
-        ),
         parameters=(
             Parameter("round", 300.0, "length of a round [s]", minimum=0.001),
             Parameter("margin", 0.1, "share of the free capacity that no offline job gets [0..1]", maximum=0.99),
@@ -393,20 +400,6 @@ class MuxFlowLike(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M10", "M33"),
-        equal_to=(
-            "Without online jobs, or with only online jobs: fifo,scan=skip.",
-            "With stop=0: no offline job ever joins a GPU on which an online job already runs.",
-        ),
-        sources=(
-            (
-                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online jobs, "
-                "with a share of the GPU that follows the load, and online jobs are protected."
-            ),
-            (
-                "Our choices, because we had no access to the inner rule: all thresholds, the speed instead of a "
-                "predictor, idle GPUs for any job, candidates; loads come from M33, because no trace records them."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

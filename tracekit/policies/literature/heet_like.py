@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -278,25 +278,39 @@ class _Prices:
 
 
 class HeetLike(Policy):
-    """Prices decide the GPU types and sizes of elastic jobs."""
+    """Prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet).
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs how soon a
+    job ends against the GPUs it uses: its remaining time with n GPUs of a type, times n to the power of balance. With
+    balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep their minimum number of GPUs, on
+    their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places, for the
+    lowest sum of prices. A type has as many places as jobs of its smallest size would fit there. The matched jobs start
+    in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then the GPUs go, one at
+    a time, to the job whose price falls most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with
+    the same number of GPUs on different types swap places, and jobs move to the same number of idle GPUs of another
+    type, if that lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the
+    jobs whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic
+    (rigid), jobs get the GPUs they request, on the fewest nodes.
+
+    Equal to
+    --------
+    - With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.
+    - With one type: trade=off equals trade=on.
+    - With balance=1, if the minima of all jobs fit: every job gets its minimum.
+    - With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - Mo et al., Heet (ASPLOS'24), abstract: scaling efficiency by type, a price that weighs scaling against scheduling
+      efficiency, minimum-weight full bipartite matching, opportunistic trading.
+    - Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), instead of a
+      profile filled in by collaborative filtering; matchings at the minimum, then growth by steps; places counted by
+      the smallest job; which jobs trade; remaining run times are known; a job also runs on types that it did not
+      request, if its speed there is known.
+    """
+
+    card = Card(
         name="heet-like",
-        title="prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet)",
-        rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs "
-            "how soon a job ends against the GPUs it uses: its remaining time with n GPUs of a type, times n to the "
-            "power of balance. With balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep "
-            "their minimum number of GPUs, on their type. Waiting jobs are matched to the types at their minimum: as "
-            "many jobs as possible get places, for the lowest sum of prices. A type has as many places as jobs of its "
-            "smallest size would fit there. The matched jobs start in order of price while GPUs last, and the others "
-            "are matched again to the remaining GPUs. Then the GPUs go, one at a time, to the job whose price falls "
-            "most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with the same number of GPUs "
-            "on different types swap places, and jobs move to the same number of idle GPUs of another type, if that "
-            "lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the jobs "
-            "whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is "
-            "elastic (rigid), jobs get the GPUs they request, on the fewest nodes."
-        ),
         parameters=(
             Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
             Parameter("trade", True, "running jobs may swap GPUs with other jobs, or move to idle GPUs"),
@@ -315,24 +329,6 @@ class HeetLike(Policy):
             Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
-        equal_to=(
-            "With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.",
-            "With one type: trade=off equals trade=on.",
-            "With balance=1, if the minima of all jobs fit: every job gets its minimum.",
-            "With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Mo et al., Heet (ASPLOS'24), abstract: scaling efficiency by type, a price that weighs scaling "
-                "against scheduling efficiency, minimum-weight full bipartite matching, opportunistic trading."
-            ),
-            (
-                "Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), "
-                "instead of a profile filled in by collaborative filtering; matchings at the minimum, then growth by "
-                "steps; places counted by the smallest job; which jobs trade; remaining run times are known; a job "
-                "also runs on types that it did not request, if its speed there is known."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -172,27 +172,40 @@ _STREAM = 42
 
 
 class Lyra(Policy):
-    """Training borrows inference servers, and elastic jobs grow into spare GPUs."""
+    """Training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra).
 
-    card: ClassVar[Card] = Card(
+    Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit are skipped.
+    Among jobs that start at once, the largest are placed first, each on the tightest node that fits it, or else on
+    whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of extra
+    workers. The remaining GPUs go to extra workers of elastic jobs so that the sum of their remaining times falls most.
+    A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. Workers are placed
+    the largest first, on the tightest server on loan that fits them, else on training nodes, but not if the spread gang
+    would be no faster. They give way to every waiting job; no running job has fewer GPUs than it requests. Servers join
+    when inference does not need them, and are returned when inference needs them (M42). Among equal servers, the ones
+    whose loss costs least leave first. This cost is the sum, over the gangs on a server, of one over the number of
+    servers that the gang uses; it is recomputed after each choice. Extra workers on returned servers are removed; gangs
+    there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes are not run. If a
+    cluster has nodes in a rack called 'on loan', the cluster itself defines when these nodes join and leave.
+
+    Equal to
+    --------
+    - With loan=off, elastic=off, place=order: sjf,scan=skip.
+    - With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.
+    - With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.
+
+    Sources
+    -------
+    - Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic jobs, servers
+      returned by a greedy rule on the cost of preemption. From reading notes: two phases, knapsack, best fit
+      decreasing. From memory: this cost, and which servers are preferred.
+    - Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an exact step near
+      the end of the knapsack instead of dynamic programming over all jobs; the interval; gangs that start go to the
+      fewest nodes; inference servers are as fast as training nodes, and have their own rack; jobs on nodes that leave
+      for other reasons continue there and are not resized.
+    """
+
+    card = Card(
         name="lyra",
-        title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
-        rule=(
-            "Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit "
-            "are skipped. Among jobs that start at once, the largest are placed first, each on the tightest node that "
-            "fits it, or else on whole nodes and one more node. Training nodes come before servers on loan, and free "
-            "GPUs before those of extra workers. The remaining GPUs go to extra workers of elastic jobs so that the "
-            "sum of their remaining times falls most. A multiple-choice knapsack chooses the number of extra workers "
-            "of each job, up to its maximum. Workers are placed the largest first, on the tightest server on loan that "
-            "fits them, else on training nodes, but not if the spread gang would be no faster. They give way to every "
-            "waiting job; no running job has fewer GPUs than it requests. Servers join when inference does not need "
-            "them, and are returned when inference needs them (M42). Among equal servers, the ones whose loss costs "
-            "least leave first. This cost is the sum, over the gangs on a server, of one over the number of servers "
-            "that the gang uses; it is recomputed after each choice. Extra workers on returned servers are removed; "
-            "gangs there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes "
-            "are not run. If a cluster has nodes in a rack called 'on loan', the cluster itself defines when these "
-            "nodes join and leave."
-        ),
         parameters=(
             Parameter("loan", True, "borrow inference servers (M42)"),
             Parameter("elastic", True, "some jobs get extra workers on spare GPUs"),
@@ -222,24 +235,6 @@ class Lyra(Policy):
             Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "M42", "M9", "M4"),
-        equal_to=(
-            "With loan=off, elastic=off, place=order: sjf,scan=skip.",
-            "With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.",
-            "With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.",
-        ),
-        sources=(
-            (
-                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
-                "jobs, servers returned by a greedy rule on the cost of preemption. From reading notes: two phases, "
-                "knapsack, best fit decreasing. From memory: this cost, and which servers are preferred."
-            ),
-            (
-                "Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
-                "exact step near the end of the knapsack instead of dynamic programming over all jobs; the interval; "
-                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have "
-                "their own rack; jobs on nodes that leave for other reasons continue there and are not resized."
-            ),
-        ),
     )
 
     @property

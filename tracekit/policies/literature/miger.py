@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -323,23 +323,34 @@ class _Cuts:
 
 
 class MigerLike(Policy):
-    """GPUs are split into slices by need; slices are shared if that increases the sum of speeds."""
+    """GPUs are split into slices by need, which jobs may share; online jobs get their own slices.
 
-    card: ClassVar[Card] = Card(
+    Online jobs are considered first, then the others, each in submission order. A job that cannot start is skipped, and
+    so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer than
+    residents jobs. For the jobs there and the new job together, the policy finds the split with the largest sum, over
+    all legal splits and all ways to place the jobs, with up to mps jobs on a slice if their speeds add up to more than
+    the speed of one job alone. An online job has its own slice, which exceeds its load by at least slack, and keeps it.
+    On a slice with c of 7 parts the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice. If the
+    slices of other jobs change, those jobs pause for reconfigure seconds; this happens only if the gain over horizon
+    seconds exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs
+    is taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5
+    %.
+
+    Equal to
+    --------
+    - With slices=whole, mps=1 and no online jobs: fifo,scan=skip.
+    - With residents=1 and no online jobs: fifo,scan=skip.
+
+    Sources
+    -------
+    - Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with protected
+      online jobs. The slice geometry is NVIDIA's.
+    - Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, the speed of a
+      slice, placing one job at a time, every default value; an online job's load is the maximum of M33.
+    """
+
+    card = Card(
         name="miger-like",
-        title="GPUs are split into slices by need, which jobs may share; online jobs get their own slices",
-        rule=(
-            "Online jobs are considered first, then the others, each in submission order. A job that cannot start is "
-            "skipped, and so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all "
-            "GPUs with fewer than residents jobs. For the jobs there and the new job together, the policy finds the "
-            "split with the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on "
-            "a slice if their speeds add up to more than the speed of one job alone. An online job has its own slice, "
-            "which exceeds its load by at least slack, and keeps it. On a slice with c of 7 parts the speed is min(1, "
-            "c / 7 / u), times M1 with the utilizations of the slice. If the slices of other jobs change, those jobs "
-            "pause for reconfigure seconds; this happens only if the gain over horizon seconds exceeds the loss. When "
-            "a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs is taken, then the "
-            "first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5 %."
-        ),
         parameters=(
             Parameter("slices", "all", "which slices to use: all of M32, or whole GPUs only", ("all", "whole")),
             Parameter("mps", 2, "maximum number of jobs on a slice", minimum=1, maximum=4),
@@ -351,21 +362,6 @@ class MigerLike(Policy):
             Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
-        equal_to=(
-            "With slices=whole, mps=1 and no online jobs: fifo,scan=skip.",
-            "With residents=1 and no online jobs: fifo,scan=skip.",
-        ),
-        sources=(
-            (
-                "Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with "
-                "protected online jobs. The slice geometry is NVIDIA's."
-            ),
-            (
-                "Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, "
-                "the speed of a slice, placing one job at a time, every default value; an online job's load is the "
-                "maximum of M33."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -153,27 +153,38 @@ def evolved(
 
 
 class OnesLike(Policy):
-    """An evolutionary search chooses GPUs and batches."""
+    """An evolutionary search over GPUs and batches that continues while jobs run (after ONES).
 
-    card: ClassVar[Card] = Card(
+    The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and a batch to
+    every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every interval seconds the
+    population evolves by `generations` generations. A child takes the GPUs and batch of each job from either of two
+    parents and sometimes redraws them; jobs for which too few GPUs are left get the rest. The schedules with the
+    largest sum of the inverse remaining times survive; the remaining time is the remaining work over the speed, plus
+    the cost of a change. The parents always include the current schedule, the current schedule with the best batches,
+    and the schedule that gives minima by the least remaining work. At most as many waiting jobs as there are GPUs take
+    part, those with the least remaining work. The best schedule is carried out: jobs are resized, stopped and started.
+    GPUs that it leaves free, or that become free before the next step, go to waiting jobs, the least remaining work
+    first, at their minimum. If the maxima of all jobs fit, every job gets its fastest number of GPUs. With profile=none
+    there are no batches, and the work of a job is fixed. With another profile jobs are applications (M43), batches are
+    1, 2, 4, ... times the recorded batch and change at no cost, and speed is goodput; do not compare such runs with
+    runs of fixed work.
+
+    Equal to
+    --------
+    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
+    - With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.
+
+    Sources
+    -------
+    - ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and workers of elastic
+      jobs for short mean completion times.
+    - Our choices, because we could not read the rule: the objective, with remaining work known, not predicted; the
+      operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting jobs get their
+      minimum between steps; the GPU bounds of M8; the placement, which the search ignores.
+    """
+
+    card = Card(
         name="ones-like",
-        title="an evolutionary search over GPUs and batches that continues while jobs run (after ONES)",
-        rule=(
-            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and "
-            "a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every "
-            "interval seconds the population evolves by `generations` generations. A child takes the GPUs and batch of "
-            "each job from either of two parents and sometimes redraws them; jobs for which too few GPUs are left get "
-            "the rest. The schedules with the largest sum of the inverse remaining times survive; the remaining time "
-            "is the remaining work over the speed, plus the cost of a change. The parents always include the current "
-            "schedule, the current schedule with the best batches, and the schedule that gives minima by the least "
-            "remaining work. At most as many waiting jobs as there are GPUs take part, those with the least remaining "
-            "work. The best schedule is carried out: jobs are resized, stopped and started. GPUs that it leaves free, "
-            "or that become free before the next step, go to waiting jobs, the least remaining work first, at their "
-            "minimum. If the maxima of all jobs fit, every job gets its fastest number of GPUs. With profile=none "
-            "there are no batches, and the work of a job is fixed. With another profile jobs are applications (M43), "
-            "batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is goodput; do not "
-            "compare such runs with runs of fixed work."
-        ),
         parameters=(
             PROFILE,
             Parameter("population", 12, "number of schedules in the population", minimum=3, maximum=1000),
@@ -184,22 +195,6 @@ class OnesLike(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
-        equal_to=(
-            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
-            "With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.",
-        ),
-        sources=(
-            (
-                "ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and "
-                "workers of elastic jobs for short mean completion times."
-            ),
-            (
-                "Our choices, because we could not read the rule: the objective, with remaining work known, not "
-                "predicted; the operators, population and interval; goodput by Pollux' model; powers of two as "
-                "batches; waiting jobs get their minimum between steps; the GPU bounds of M8; the placement, which the "
-                "search ignores."
-            ),
-        ),
     )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -190,23 +190,33 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
 
 
 class Lucid(Policy):
-    """Profile small jobs first, order jobs by expected GPU time, and pack them in pairs."""
+    """Small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little.
 
-    card: ClassVar[Card] = Card(
+    Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a quarter of its
+    nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit; a job
+    that has not ended after time seconds leaves the profiler. All other jobs wait for the other nodes, the least
+    expected run time times GPUs first. While jobs are packed, a job of at most 8 GPUs shares with the first job that
+    runs alone on the same number of GPUs, if their scores add up to at most score, both fit in memory, and its expected
+    GPU time is at most ratio times the other's. Otherwise it takes idle GPUs close together, or it is skipped. While
+    jobs are not packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both
+    jobs of a pair are slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in
+    the profiler. Utilization and memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With pack=off, profile=0: ssf.
+    - With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.
+
+    Sources
+    -------
+    - Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two modes.
+    - Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; expected arrivals
+      are those of the last ten minutes; the first partner is the job that has run alone the longest; overhead is
+      charged to jobs that leave the profiler.
+    """
+
+    card = Card(
         name="lucid",
-        title="small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little",
-        rule=(
-            "Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a "
-            "quarter of its nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job "
-            "that does not fit; a job that has not ended after time seconds leaves the profiler. All other jobs wait "
-            "for the other nodes, the least expected run time times GPUs first. While jobs are packed, a job of at "
-            "most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if their scores add up "
-            "to at most score, both fit in memory, and its expected GPU time is at most ratio times the other's. "
-            "Otherwise it takes idle GPUs close together, or it is skipped. While jobs are not packed, no job "
-            "overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both jobs of a pair are "
-            "slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in the "
-            "profiler. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("profile", 2, "number of profiler nodes per domain; 0: none"),
             Parameter("time", 200.0, "maximum time in the profiler [s]", minimum=0.001),
@@ -227,21 +237,6 @@ class Lucid(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M11"),
-        equal_to=(
-            "With pack=off, profile=0: ssf.",
-            "With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.",
-        ),
-        sources=(
-            (
-                "Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two "
-                "modes."
-            ),
-            (
-                "Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; "
-                "expected arrivals are those of the last ten minutes; the first partner is the job that has run alone "
-                "the longest; overhead is charged to jobs that leave the profiler."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -456,23 +451,33 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
 
 
 class Muri(Policy):
-    """Jobs with complementary stages take turns on the same GPUs."""
+    """Jobs with complementary stages take turns on the same GPUs.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and then the next
+    group - 1 jobs that request the same number are considered too. If these jobs together request more GPUs than exist,
+    jobs that request the same number are matched in pairs, then pairs with pairs, up to group jobs, by blossom
+    matching. The matching maximizes the sum of the efficiencies, and the most efficient pairs are formed until the GPUs
+    suffice. The efficiency of a group is the share of its time in which storage, CPU, GPU and network are busy when its
+    jobs take turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 or
+    1.35 for two, three or four jobs, as Muri measured. A group whose jobs would be faster one after another is
+    dissolved. The groups with the most GPUs are placed first, then by their first job. Jobs for which no GPUs are left
+    are stopped, and waiting jobs start if there is room. Utilization is counted in whole percent.
+
+    Equal to
+    --------
+    - With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.
+    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.
+
+    Sources
+    -------
+    - Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.
+    - Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's input stage is
+      half storage, half CPU; running jobs win ties of the key; a job that stays in its group keeps its GPUs, and each
+      job that moves pays for its own restart; jobs left out may start if a planned job does not fit.
+    """
+
+    card = Card(
         name="muri",
-        title="jobs with complementary stages take turns on the same GPUs",
-        rule=(
-            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and "
-            "then the next group - 1 jobs that request the same number are considered too. If these jobs together "
-            "request more GPUs than exist, jobs that request the same number are matched in pairs, then pairs with "
-            "pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the efficiencies, and the "
-            "most efficient pairs are formed until the GPUs suffice. The efficiency of a group is the share of its "
-            "time in which storage, CPU, GPU and network are busy when its jobs take turns in the best order. Each job "
-            "of the group completes an iteration in that time, times 1.31, 1.48 or 1.35 for two, three or four jobs, "
-            "as Muri measured. A group whose jobs would be faster one after another is dissolved. The groups with the "
-            "most GPUs are placed first, then by their first job. Jobs for which no GPUs are left are stopped, and "
-            "waiting jobs start if there is room. Utilization is counted in whole percent."
-        ),
         parameters=(
             Parameter(
                 "key",
@@ -488,19 +493,6 @@ class Muri(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
-        equal_to=(
-            "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
-            "If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.",
-        ),
-        sources=(
-            "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
-            (
-                "Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
-                "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
-                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start if a "
-                "planned job does not fit."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -331,25 +331,39 @@ PROFILE = Parameter(
 
 
 class PolluxLite(Policy):
-    """GPUs go where they raise the power mean of speedups most."""
+    """GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles).
 
-    card: ClassVar[Card] = Card(
+    In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the harmonic mean. A
+    job's speedup is its speed over its speed with an equal share of the GPUs. If its number of GPUs changes, the
+    speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past changes; a first start is exempt.
+    Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, among equals to the earlier
+    job, up to the maximum. With search=genetic a seeded genetic search of `generations` generations improves that
+    division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is
+    fixed: no batch size adapts, so no job gets less efficient. With another profile speed is goodput. Jobs are then
+    applications (M43) with the best batch for their GPUs and for the noise of their gradients. The noise rises in
+    stages with the work done, and a job's speed changes with its stage, at the next round. The recorded work is assumed
+    to be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without
+    one.
+
+    Equal to
+    --------
+    - With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within one.
+    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
+    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43): profile=none with
+      linear speed.
+
+    Sources
+    -------
+    - Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput times
+      efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; genetic search
+      of 100 divisions in 100 generations, starting from earlier divisions.
+    - Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running jobs are not
+      stopped; a first start has no penalty; the maximum is from D3, not twice the largest number so far; jobs on
+      several nodes may share them; the numbers of M43.
+    """
+
+    card = Card(
         name="pollux-lite",
-        title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
-        rule=(
-            "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
-            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its number "
-            "of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past "
-            "changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by step, where "
-            "each gains most, among equals to the earlier job, up to the maximum. With search=genetic a seeded genetic "
-            "search of `generations` generations improves that division. Running jobs are never stopped, and gangs may "
-            "be spread over nodes. With profile=none the work of a job is fixed: no batch size adapts, so no job gets "
-            "less efficient. With another profile speed is goodput. Jobs are then applications (M43) with the best "
-            "batch for their GPUs and for the noise of their gradients. The noise rises in stages with the work done, "
-            "and a job's speed changes with its stage, at the next round. The recorded work is assumed to be work on "
-            "the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without "
-            "one."
-        ),
         parameters=(
             PROFILE,
             Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
@@ -363,29 +377,6 @@ class PolluxLite(Policy):
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
-        equal_to=(
-            (
-                "With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within "
-                "one."
-            ),
-            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
-            (
-                "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
-                "profile=none with linear speed."
-            ),
-        ),
-        sources=(
-            (
-                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput "
-                "times efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch "
-                "sizes; genetic search of 100 divisions in 100 generations, starting from earlier divisions."
-            ),
-            (
-                "Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running "
-                "jobs are not stopped; a first start has no penalty; the maximum is from D3, not twice the largest "
-                "number so far; jobs on several nodes may share them; the numbers of M43."
-            ),
-        ),
     )
 
     @property

@@ -251,20 +251,30 @@ class _Tuned(ScoredSeats):
 
 
 class IaDeep(Policy):
-    """One-GPU jobs take an idle GPU, or share the GPU where jobs interfere least."""
+    """An idle GPU if there is one, otherwise the GPU where jobs interfere least.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with fewer than
+    residents jobs, where the sum of their utilizations and their memory are both below cap, where it fits and no tuning
+    is running. Of these GPUs it takes the one whose jobs would then interfere least: the smallest sum of their
+    slowdowns minus 1. The jobs of a GPU are tuned for tune seconds, during which no job joins them; after that, the
+    part of each slowdown above 1 is multiplied by kappa. Gangs get idle GPUs close together. No job is stopped.
+    Utilization and memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1: fifo,scan=skip.
+    - With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.
+
+    Sources
+    -------
+    - Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least interference.
+    - Our choices: interference from M1 instead of the regression over past records; tuning as a factor (kappa=0.8 is a
+      guess at its gain); the choice of the node for an idle GPU; gangs run alone.
+    """
+
+    card = Card(
         name="iadeep",
-        title="an idle GPU if there is one, otherwise the GPU where jobs interfere least",
-        rule=(
-            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
-            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, where "
-            "it fits and no tuning is running. Of these GPUs it takes the one whose jobs would then interfere least: "
-            "the smallest sum of their slowdowns minus 1. The jobs of a GPU are tuned for tune seconds, during which "
-            "no job joins them; after that, the part of each slowdown above 1 is multiplied by kappa. Gangs get idle "
-            "GPUs close together. No job is stopped. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("cap", 0.99, "utilization or memory at or above which no job joins a GPU [0..1]", maximum=8.0),
@@ -274,20 +284,6 @@ class IaDeep(Policy):
             Parameter("tune", 60.0, "duration of tuning; 0: no tuning [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
-        equal_to=(
-            "With residents=1: fifo,scan=skip.",
-            "With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.",
-        ),
-        sources=(
-            (
-                "Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least "
-                "interference."
-            ),
-            (
-                "Our choices: interference from M1 instead of the regression over past records; tuning as a factor "
-                "(kappa=0.8 is a guess at its gain); the choice of the node for an idle GPU; gangs run alone."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -318,38 +314,35 @@ class _LeastDelay(ScoredSeats):
 
 
 class InterferenceGreedy(Policy):
-    """One-GPU jobs go where they and their neighbours end soonest in total, or wait."""
+    """One-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned placement.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs and
+    enough memory left. It goes where its remaining run time at its speed there, plus the delay of the jobs there at
+    constant speeds, is smallest. With wait=on it starts only if that is less than its remaining run time plus the time
+    until the first of the GPUs that it could join is idle. Gangs get idle GPUs close together. No job is stopped. Run
+    times and interference are known exactly. Utilization and memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.
+    - Without interference (c = 0): wait=on equals wait=off.
+
+    Sources
+    -------
+    - Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), and similar
+      ones. It knows what those systems learn and considers one job at a time. Their results may differ. It overstates
+      harm, because neighbours speed up again when a job ends.
+    """
+
+    card = Card(
         name="interference-greedy",
-        title="one-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned "
-        "placement",
-        rule=(
-            "Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs and enough memory left. It goes where its remaining run time at its speed there, plus the "
-            "delay of the jobs there at constant speeds, is smallest. With wait=on it starts only if that is less than "
-            "its remaining run time plus the time until the first of the GPUs that it could join is idle. Gangs get "
-            "idle GPUs close together. No job is stopped. Run times and interference are known exactly. Utilization "
-            "and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
             Parameter("wait", True, "jobs wait if that is expected to be better than sharing"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
-        equal_to=(
-            "With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.",
-            "Without interference (c = 0): wait=on equals wait=off.",
-        ),
-        sources=(
-            (
-                "Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), "
-                "and similar ones. It knows what those systems learn and considers one job at a time. Their results "
-                "may differ. It overstates harm, because neighbours speed up again when a job ends."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -410,20 +403,30 @@ class _LeastCompletion(ScoredSeats):
 
 
 class SchedTuneLike(Policy):
-    """One-GPU jobs go where they end soonest and fit in memory."""
+    """One-GPU jobs go where they end soonest, by memory, interference and GPU model.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs where
+    its memory plus margin fits. It goes where its run time at its speed there, by interference (M1) and GPU model (D6),
+    plus harm times the delay of the jobs there, is smallest; among equals where the least memory is left. Gangs get
+    idle GPUs close together. No job is stopped. With memory=blind memory is ignored: a job that does not fit runs out
+    of memory after crash seconds, waits again, and from then on is placed where it fits. Utilization and memory are
+    counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1 and one GPU model: fifo,scan=skip.
+
+    Sources
+    -------
+    - Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive placement on GPUs
+      of several types, and out-of-memory failures are avoided.
+    - Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, gangs run alone;
+      the models' own values instead of learned predictors, so the prediction is perfect.
+    """
+
+    card = Card(
         name="schedtune-like",
-        title="one-GPU jobs go where they end soonest, by memory, interference and GPU model",
-        rule=(
-            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs where its memory plus margin fits. It goes where its run time at its speed there, by "
-            "interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; among "
-            "equals where the least memory is left. Gangs get idle GPUs close together. No job is stopped. With "
-            "memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, waits "
-            "again, and from then on is placed where it fits. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 4, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("harm", 1.0, "weight of the delay of the jobs there"),
@@ -433,17 +436,6 @@ class SchedTuneLike(Policy):
             Parameter("overhead", "none", "preset for the cost of a restart after running out of memory (M9)"),
         ),
         assumptions=("D1", "D6", "M1", "M2", "M4", "M9"),
-        equal_to=("With residents=1 and one GPU model: fifo,scan=skip.",),
-        sources=(
-            (
-                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive "
-                "placement on GPUs of several types, and out-of-memory failures are avoided."
-            ),
-            (
-                "Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
-                "gangs run alone; the models' own values instead of learned predictors, so the prediction is perfect."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

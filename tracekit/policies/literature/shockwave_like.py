@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -338,25 +338,42 @@ class _Windows:
 
 
 class ShockwaveLike(Policy):
-    """Rounds are planned by Nash welfare over a future window."""
+    """Rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave).
 
-    card: ClassVar[Card] = Card(
+    Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the next window
+    are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short longest remaining run
+    time, which costs k per second. The sum is divided by the numbers of jobs and rounds; the logarithm is linear
+    between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end after the window must be at most
+    rhomax times its fair end. The fair end is the submission plus the run time times the number of jobs per GPU, on
+    average since the job arrived and counted as at least 1. If this bound cannot be met, it is dropped, and each job
+    beyond it gets a weight: its ratio to the bound, to the given power (100 with less than a round left), at most 1e6.
+    GPUs that are idle in a round go to the jobs with the longest remaining run time. solver=program solves this in
+    whole rounds as an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the
+    longest remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run
+    times are known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress grow most in
+      total.
+    - With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short as possible.
+    - If all jobs fit: every job starts with the next round and no job is stopped.
+
+    Sources
+    -------
+    - Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs per GPU
+      regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, rounds of 120 s,
+      windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs (for 64, 128 and 256 GPUs: 10
+      and 5, 0.001 and 15, 1e5 and 5).
+    - Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; each job has
+      one regime with a known run time, because no trace records batch sizes. So the paper's subject, efficiency that
+      changes while a job runs and its forecast, is missing here. Ratios use times since submission, while the code
+      divides times since the start of the log; the maximum weight; a job that accepts several GPU models counts towards
+      the model in least demand.
+    """
+
+    card = Card(
         name="shockwave-like",
-        title="rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave)",
-        rule=(
-            "Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the "
-            "next window are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short "
-            "longest remaining run time, which costs k per second. The sum is divided by the numbers of jobs and "
-            "rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's "
-            "expected end after the window must be at most rhomax times its fair end. The fair end is the submission "
-            "plus the run time times the number of jobs per GPU, on average since the job arrived and counted as at "
-            "least 1. If this bound cannot be met, it is dropped, and each job beyond it gets a weight: its ratio to "
-            "the bound, to the given power (100 with less than a round left), at most 1e6. GPUs that are idle in a "
-            "round go to the jobs with the longest remaining run time. solver=program solves this in whole rounds as "
-            "an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the longest "
-            "remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run "
-            "times are known. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
             Parameter("window", 20, "number of rounds planned at once", minimum=1, maximum=10_000),
@@ -376,32 +393,6 @@ class ShockwaveLike(Policy):
             Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M9", "M4"),
-        equal_to=(
-            (
-                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress "
-                "grow most in total."
-            ),
-            (
-                "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
-                "as possible."
-            ),
-            "If all jobs fit: every job starts with the next round and no job is stopped.",
-        ),
-        sources=(
-            (
-                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs "
-                "per GPU regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, "
-                "rounds of 120 s, windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs "
-                "(for 64, 128 and 256 GPUs: 10 and 5, 0.001 and 15, 1e5 and 5)."
-            ),
-            (
-                "Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; "
-                "each job has one regime with a known run time, because no trace records batch sizes. So the paper's "
-                "subject, efficiency that changes while a job runs and its forecast, is missing here. Ratios use times "
-                "since submission, while the code divides times since the start of the log; the maximum weight; a job "
-                "that accepts several GPU models counts towards the model in least demand."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

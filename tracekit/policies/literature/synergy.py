@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -240,22 +240,32 @@ class _Rounds:
 
 
 class Synergy(Policy):
-    """Jobs get CPUs and memory by need, not in proportion to GPUs."""
+    """Jobs get CPUs and memory by need, not in proportion to GPUs.
 
-    card: ClassVar[Card] = Card(
+    In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if earlier jobs
+    leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional each GPU has its share of
+    the node's CPUs and memory. With tune a job that fits on one node goes to a node where its need is free: the CPUs
+    and memory above which it gets no faster. If there is no such node, it goes where the smaller of need and fair share
+    is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job first gets the
+    smaller of need and fair share; then, in order, jobs get their full need if it is still free. So no job gets less
+    than its fair share, unless it needs less. With greedy a job waits until its need is free. Among suitable nodes the
+    one with the fewest free GPUs is taken. A job's speed is its speed by M6, divided by its speed with the fair share.
+
+    Equal to
+    --------
+    - With mode=proportional, round=0: fifo,scan=skip.
+    - If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.
+
+    Sources
+    -------
+    - Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.
+    - Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, instead of
+      taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in between; nodes without
+      known CPUs and memory get those of M6.
+    """
+
+    card = Card(
         name="synergy",
-        title="jobs get CPUs and memory by need, not in proportion to GPUs",
-        rule=(
-            "In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if "
-            "earlier jobs leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional "
-            "each GPU has its share of the node's CPUs and memory. With tune a job that fits on one node goes to a "
-            "node where its need is free: the CPUs and memory above which it gets no faster. If there is no such node, "
-            "it goes where the smaller of need and fair share is free, otherwise to any node with enough GPUs. On "
-            "nodes where a job arrived or left, every job first gets the smaller of need and fair share; then, in "
-            "order, jobs get their full need if it is still free. So no job gets less than its fair share, unless it "
-            "needs less. With greedy a job waits until its need is free. Among suitable nodes the one with the fewest "
-            "free GPUs is taken. A job's speed is its speed by M6, divided by its speed with the fair share."
-        ),
         parameters=(
             Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
             Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
@@ -263,18 +273,6 @@ class Synergy(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),
-        equal_to=(
-            "With mode=proportional, round=0: fifo,scan=skip.",
-            "If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.",
-        ),
-        sources=(
-            "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.",
-            (
-                "Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, "
-                "instead of taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in "
-                "between; nodes without known CPUs and memory get those of M6."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -276,24 +276,37 @@ class _Auctions:
 
 
 class Themis(Policy):
-    """GPUs are leased by partial auctions."""
+    """GPUs are leased by auction to the jobs with the worst finish-time fairness.
 
-    card: ClassVar[Card] = Card(
+    A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every interval
+    seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n with the largest
+    ratio bid, at least one; ties are broken at random. The ratio is the time from submission to the expected end with
+    the requested GPUs, over the work. For a waiting job it is the ratio when it lost its GPUs, times the minutes since
+    then plus one (waiting=released), or the same estimate (waiting=estimate). In the rigid form a job bids for all GPUs
+    that it requests. An integer program chooses the winners: the bids with the largest product of gains, where a gain
+    compares the current value with the value after another lease without GPUs, and a value is the inverse of the ratio.
+    In the elastic form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes
+    where the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, the
+    worst ratio first. A job whose lease is renewed keeps its GPUs. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.
+    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of fifo,scan=skip, except
+      for the order of jobs that arrive together.
+
+    Sources
+    -------
+    - Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released simulator: the
+      ideal time is the work at full size without a factor for contention; a waiting job's ratio; the number of bidders
+      and random ties; the product of speeds; no payments and no cost of leases.
+    - Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, because units are
+      not given; the value of a rigid bid; interval; bidders. We leave out the released lease test, which ends the
+      leases of spread jobs sooner, because it is a bug.
+    """
+
+    card = Card(
         name="themis",
-        title="GPUs are leased by auction to the jobs with the worst finish-time fairness",
-        rule=(
-            "A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every "
-            "interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n "
-            "with the largest ratio bid, at least one; ties are broken at random. The ratio is the time from "
-            "submission to the expected end with the requested GPUs, over the work. For a waiting job it is the ratio "
-            "when it lost its GPUs, times the minutes since then plus one (waiting=released), or the same estimate "
-            "(waiting=estimate). In the rigid form a job bids for all GPUs that it requests. An integer program "
-            "chooses the winners: the bids with the largest product of gains, where a gain compares the current value "
-            "with the value after another lease without GPUs, and a value is the inverse of the ratio. In the elastic "
-            "form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes where "
-            "the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, "
-            "the worst ratio first. A job whose lease is renewed keeps its GPUs. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter(
                 "form",
@@ -318,26 +331,6 @@ class Themis(Policy):
             Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.",
-            (
-                "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
-                "fifo,scan=skip, except for the order of jobs that arrive together."
-            ),
-        ),
-        sources=(
-            (
-                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
-                "simulator: the ideal time is the work at full size without a factor for contention; a waiting job's "
-                "ratio; the number of bidders and random ties; the product of speeds; no payments and no cost of "
-                "leases."
-            ),
-            (
-                "Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, "
-                "because units are not given; the value of a rigid bid; interval; bidders. We leave out the released "
-                "lease test, which ends the leases of spread jobs sooner, because it is a bug."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:

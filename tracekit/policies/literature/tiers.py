@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -143,23 +143,35 @@ class _Tiers(Gangs):
 
 
 class DallyLike(Policy):
-    """Gangs wait for closer tiers with self-tuning timers, and migrate to closer tiers."""
+    """Gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of one node.
+    After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any nodes of one GPU
+    model. A gang too large for a tier begins with the next tier. If racks are not known, all nodes count as one rack.
+    Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with little
+    communication hardly wait. With tune=on, once five waits are known, a timer is the mean plus one standard deviation
+    of the last 20 waits of gangs that got its tier and requested the same GPU model, at most `most`. With migrate=on
+    running gangs move to a closer tier if the move saves more of the remaining time than it costs, those with the least
+    work done for their run time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers
+    and on other traffic on the same links.
+
+    Equal to
+    --------
+    - With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.
+    - If distance slows no job: delay-scheduling,rack=0,any=0.
+    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more:
+      delay-scheduling,rack=inf,any=inf.
+
+    Sources
+    -------
+    - Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, network-sensitive preemption,
+      self-tuning timers.
+    - Our choices, because we could not read the formulas: every number and test above; preemption is a migration to
+      free GPUs, and no job is stopped for another; the cost of a move comes from M9.
+    """
+
+    card = Card(
         name="dally-like",
-        title="gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally)",
-        rule=(
-            "Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of "
-            "one node. After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any "
-            "nodes of one GPU model. A gang too large for a tier begins with the next tier. If racks are not known, "
-            "all nodes count as one rack. Timers are multiplied by the gang's slowdown from one tier to the next over "
-            "0.3, at most by 1, so gangs with little communication hardly wait. With tune=on, once five waits are "
-            "known, a timer is the mean plus one standard deviation of the last 20 waits of gangs that got its tier "
-            "and requested the same GPU model, at most `most`. With migrate=on running gangs move to a closer tier if "
-            "the move saves more of the remaining time than it costs, those with the least work done for their run "
-            "time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers and on other "
-            "traffic on the same links."
-        ),
         parameters=(
             Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
             Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
@@ -172,24 +184,6 @@ class DallyLike(Policy):
             GAP,
         ),
         assumptions=("D1", "M4", "M9", "M36", "M37", "M38"),
-        equal_to=(
-            "With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.",
-            "If distance slows no job: delay-scheduling,rack=0,any=0.",
-            (
-                "With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more: "
-                "delay-scheduling,rack=inf,any=inf."
-            ),
-        ),
-        sources=(
-            (
-                "Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, "
-                "network-sensitive preemption, self-tuning timers."
-            ),
-            (
-                "Our choices, because we could not read the formulas: every number and test above; preemption is a "
-                "migration to free GPUs, and no job is stopped for another; the cost of a move comes from M9."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -215,23 +209,34 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
 
 
 class CruxLike(Policy):
-    """Gangs with a high GPU intensity get priority on links."""
+    """Gangs with much computation for their traffic go first on links (after Crux).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
+    nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake a job that cannot
+    start. With priority=intensity the gangs on a link send in the order of their intensity: GPUs times the computing
+    time of an iteration, divided by the time of its traffic on a node's link. The first gang gets the whole link. Each
+    later gang gets the part of the time in which no gang before it sends, but at least the part of M38. Traffic is
+    spread evenly over parallel links. With levels, intensities within a factor of two have the same priority, counted
+    down from the highest intensity of all jobs, and within a priority the earlier job goes first. With priority=none
+    gangs share links evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use
+    the links of the next tier.
+
+    Equal to
+    --------
+    - With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
+    - If no two gangs share a link: priority makes no difference.
+    - With one-GPU jobs and gap=0: fifo,scan=skip.
+
+    Sources
+    -------
+    - Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.
+    - Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the placement;
+      levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and no time shift of
+      iterations, which a replay of jobs cannot show.
+    """
+
+    card = Card(
         name="crux-like",
-        title="gangs with much computation for their traffic go first on links (after Crux)",
-        rule=(
-            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
-            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake "
-            "a job that cannot start. With priority=intensity the gangs on a link send in the order of their "
-            "intensity: GPUs times the computing time of an iteration, divided by the time of its traffic on a node's "
-            "link. The first gang gets the whole link. Each later gang gets the part of the time in which no gang "
-            "before it sends, but at least the part of M38. Traffic is spread evenly over parallel links. With levels, "
-            "intensities within a factor of two have the same priority, counted down from the highest intensity of all "
-            "jobs, and within a priority the earlier job goes first. With priority=none gangs share links evenly. If "
-            "racks are not known, all nodes count as one rack, and gangs too large for a tier use the links of the "
-            "next tier."
-        ),
         parameters=(
             Parameter("priority", "intensity", "order in which gangs send on a link", ("intensity", "none")),
             Parameter("levels", 8, "number of priority levels on links; 0: one per job", maximum=64),
@@ -239,19 +244,6 @@ class CruxLike(Policy):
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
-            "If no two gangs share a link: priority makes no difference.",
-            "With one-GPU jobs and gap=0: fifo,scan=skip.",
-        ),
-        sources=(
-            "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
-            (
-                "Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the "
-                "placement; levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and "
-                "no time shift of iterations, which a replay of jobs cannot show."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -313,42 +305,38 @@ class _Isolated(Gangs):
 
 
 class VclosLike(Policy):
-    """Links are allocated together with GPUs."""
+    """Links are allocated with GPUs, so no gang slows another (after vClos).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
+    nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several nodes gets exclusive use
+    of their links to the rack, and a gang over several racks also of one link from each rack to the spine. If GPUs are
+    free but such links are not, it waits, and with scan=skip later jobs may overtake it. So every gang runs as if
+    alone. With isolate=off no links are allocated: gangs share links, and each gang is equally likely to use any of a
+    rack's parallel links. If racks are not known, all nodes count as one rack, and only the links of nodes count.
+
+    Equal to
+    --------
+    - With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
+    - With one-GPU jobs and gap=0: fifo,scan=skip.
+    - If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.
+
+    Sources
+    -------
+    - Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), abstract: a
+      virtual Clos of leaf and spine links for each job, against ECMP.
+    - Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as in delay
+      scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links that gangs may be
+      hashed to.
+    """
+
+    card = Card(
         name="vclos-like",
-        title="links are allocated with GPUs, so no gang slows another (after vClos)",
-        rule=(
-            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
-            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several "
-            "nodes gets exclusive use of their links to the rack, and a gang over several racks also of one link from "
-            "each rack to the spine. If GPUs are free but such links are not, it waits, and with scan=skip later jobs "
-            "may overtake it. So every gang runs as if alone. With isolate=off no links are allocated: gangs share "
-            "links, and each gang is equally likely to use any of a rack's parallel links. If racks are not known, all "
-            "nodes count as one rack, and only the links of nodes count."
-        ),
         parameters=(
             Parameter("isolate", True, "give gangs exclusive links; off: gangs share links"),
             scan("skip"),
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
-            "With one-GPU jobs and gap=0: fifo,scan=skip.",
-            "If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.",
-        ),
-        sources=(
-            (
-                "Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), "
-                "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
-            ),
-            (
-                "Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as "
-                "in delay scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links "
-                "that gangs may be hashed to."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
@@ -446,24 +434,36 @@ def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack:
 
 
 class Ffdl(Policy):
-    """Gangs start first come, first served, packed or spread."""
+    """Gangs in submission order, packed or spread by biased sampling (FfDL).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets all its
+    GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` placements and takes the
+    best. It draws nodes one by one, with place=pack weighted by the share of their GPUs in use, with place=spread by
+    the share that is free. Packed, a gang takes all free GPUs of a node before the next node; fewer nodes are better,
+    then less room left on them. Spread, it takes one GPU of each node in turn; more room left on the fullest node is
+    better. Nodes are drawn from the `nodes` best ones. With samples=0 no placements are drawn: a packed gang takes the
+    tightest node with enough room, otherwise the nodes with the most room; a spread gang takes the nodes with the most
+    room. With scan=stop a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on
+    other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier
+    use the next tier.
+
+    Equal to
+    --------
+    - With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or with place=spread
+      worst-fit.
+    - With one GPU model and one-GPU jobs: pack and spread give the same waits.
+    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: fifo,fit=count.
+
+    Sources
+    -------
+    - Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform pack is the
+      default.
+    - Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to draw from; one
+      GPU per learner; no quotas, so no job is evicted.
+    """
+
+    card = Card(
         name="ffdl",
-        title="gangs in submission order, packed or spread by biased sampling (FfDL)",
-        rule=(
-            "Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets "
-            "all its GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` "
-            "placements and takes the best. It draws nodes one by one, with place=pack weighted by the share of their "
-            "GPUs in use, with place=spread by the share that is free. Packed, a gang takes all free GPUs of a node "
-            "before the next node; fewer nodes are better, then less room left on them. Spread, it takes one GPU of "
-            "each node in turn; more room left on the fullest node is better. Nodes are drawn from the `nodes` best "
-            "ones. With samples=0 no placements are drawn: a packed gang takes the tightest node with enough room, "
-            "otherwise the nodes with the most room; a spread gang takes the nodes with the most room. With scan=stop "
-            "a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on other traffic "
-            "on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier "
-            "use the next tier."
-        ),
         parameters=(
             Parameter("place", "pack", "whether to pack or spread gangs", ("pack", "spread")),
             Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
@@ -473,27 +473,6 @@ class Ffdl(Policy):
             GAP,
         ),
         assumptions=("D1", "M4", "M36", "M37", "M38"),
-        equal_to=(
-            (
-                "With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or "
-                "with place=spread worst-fit."
-            ),
-            "With one GPU model and one-GPU jobs: pack and spread give the same waits.",
-            (
-                "With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: "
-                "fifo,fit=count."
-            ),
-        ),
-        sources=(
-            (
-                "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform "
-                "pack is the default."
-            ),
-            (
-                "Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to "
-                "draw from; one GPU per learner; no quotas, so no job is evicted."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
