@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections import deque
 from math import sqrt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.parameters import NOISE, believed, scan
 from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot, place_rows
+from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, spread_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
 
 # Parameters that gang policies share, and recent waits of gangs.
@@ -69,46 +67,33 @@ _CHUNK = 256
 """Number of jobs after which to check again which jobs still fit."""
 
 
-class Gangs:
+class Gangs(Plans):
     """Plans that consider waiting jobs one by one and never stop one job for another.
 
     By default, jobs start in submission order on the free GPUs closest together; policies override parts of this.
-
-    Parameters
-    ----------
-    jobs, cluster, models, seed
-        As passed to the policy.
-    links : bool
-        Whether speeds follow from tiers and link traffic; if not, the engine slows spread gangs (M4).
-    priority : array, optional
-        Priority of each job's traffic (see `Network`) (n,).
-    stop : bool
-        Whether a job that does not start holds up all later jobs in its domain.
-    believed_ms : array, optional
-        Estimated run times (n,) [ms]; None means the true ones.
-    look : int
-        Number of jobs that fail to start after which a plan stops looking.
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        cluster: Cluster,
-        models: Models,
-        seed: int,
-        *,
-        links: bool = True,
-        priority: Floats | None = None,
-        stop: bool = False,
-        believed_ms: Ints | None = None,
-        look: int = 1_000_000_000,
-    ) -> None:
-        self.jobs, self.models, self.links, self.stop, self.look = jobs, models, links, stop, look
-        self.places = Places(jobs, cluster)
-        self.network = Network(jobs, cluster, models, seed, self.places, priority=priority)
-        self.gpus, self.arrival_ms = jobs.devices.astype(np.int64), jobs.arrival_ms
-        self.error_ms = np.zeros(len(jobs), np.int64) if believed_ms is None else believed_ms - jobs.work_ms
+    def set_up(self) -> None:
+        """Read the parameters links, scan, look and noise, if the policy has them."""
+        p, jobs = self.p, self.jobs
+        self.links: bool = p.get("links", True)
+        """Whether speeds follow from tiers and link traffic; if not, the engine slows spread gangs (M4)."""
+        self.stop: bool = p.get("scan") == "stop"
+        """Whether a job that does not start holds up all later jobs in its domain."""
+        self.look: int = p.get("look", 1_000_000_000)
+        """Number of jobs that fail to start after which a plan stops looking."""
+        self.places = Places(jobs, self.cluster)
+        self.network = Network(jobs, self.cluster, self.models, self.seed, self.places, priority=self.priority())
+        self.arrival_ms = jobs.arrival_ms
+        estimate = believed(jobs, self.models, p["noise"], self.seed) if "noise" in p else None
+        self.error_ms = np.zeros(len(jobs), np.int64) if estimate is None else estimate - jobs.work_ms
+        """Estimated minus true run time of each job [ms] (n,)."""
         self._runs = np.zeros(len(jobs), np.bool_)
+        self.settings.update(names_nodes=True, wide=True, spread=not self.links)
+
+    def priority(self) -> Floats | None:
+        """Return the priority of each job's traffic (see `Network`) (n,)."""
+        return None
 
     def begin(self, view: View) -> None:
         """Begin a run; no gang has GPUs yet."""
@@ -172,18 +157,6 @@ class Gangs:
         """Request a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
-
-    def planner(self, gap_s: float, overhead_ms: Ints | None = None) -> Planner:
-        """Return the mechanism; plans triggered by events are at least `gap_s` apart."""
-        return Planner(
-            self.plan,
-            self.begin,
-            gap_ms=round(gap_s * 1000),
-            names_nodes=True,
-            wide=True,
-            spread=not self.links,
-            overhead_ms=overhead_ms,
-        )
 
     def plan(self, view: View) -> Plan:
         """Return the jobs that start or move now, and the changed speeds."""
@@ -265,16 +238,10 @@ _KNOWN = 5
 class _Delays(Gangs):
     """Gangs that wait for a tier."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(
-            jobs,
-            cluster,
-            models,
-            seed,
-            links=p["links"],
-            stop=p["scan"] == "stop",
-            believed_ms=believed(jobs, models, p["noise"], seed),
-        )
+    def set_up(self) -> None:
+        """Read the timers."""
+        super().set_up()
+        p = self.p
         any_ms = p["any"] * 1000
         self.after_ms, self.cost = (0.0, min(p["rack"] * 1000, any_ms), any_ms), p["cost"]
 
@@ -345,7 +312,7 @@ class _Delays(Gangs):
             self.waits.add((kind,), float(self.now_ms - self.arrival_ms[job]))
 
 
-class DelayScheduling(Policy):
+class DelayScheduling(Planned):
     """Gangs wait a while for GPUs close together (delay scheduling).
 
     Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible nodes of one
@@ -374,6 +341,7 @@ class DelayScheduling(Policy):
       three tiers; the cost test and the wait it expects.
     """
 
+    plans = _Delays
     card = Card(
         name="delay-scheduling",
         parameters=(
@@ -392,7 +360,3 @@ class DelayScheduling(Policy):
         ),
         assumptions=("D1", "M4", "M11", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner with these timers."""
-        return _Delays(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.deadlines import BROKEN, DECLINED, FREE, PROMISED, SLO, UNSEEN, Promises, declined
 from tracekit.policies.literature.turns import Turns, next_slice
-from tracekit.policies.parameters import overheads
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import NOTHING
 from tracekit.replay.assumptions.speeds import PPM
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # Future leases and the GPUs promised in each: reserved as late as possible, moved, or found by an integer program.
@@ -171,16 +168,19 @@ _DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
 """Priority groups, first to last."""
 
 
-class _Leasing:
-    """Promises and the leases reserved for them; holds the state of one run."""
+class _Leasing(Turns):
+    """Plans by promises and the leases reserved for them."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+    def set_up(self) -> None:
+        """Compute the deadlines and the need of each job."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
         self.lease_ms = max(round(p["lease"] * 1000), 1)
         self.admission, self.between, self.last = p["admission"], p["between"], p["declined"] == "last"
         self.repack, self.nodes, self.cells = p["repack"], p["limit"], p["cells"]
-        self.turns = Turns(jobs, cluster, models)
-        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
-        restart = overheads(models, p["overhead"], jobs.devices)[jobs.devices]
+        self.promises = Promises(jobs, self.models, self.seed, p["slo"], drop=p["declined"] == "drop")
+        self.settings.update(round_ms=0 if p["between"] else self.lease_ms, tell=self.promises.tell)
+        restart = self.overhead_ms[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: Floats = p["margin"] * whole
         """Assumed need of each job as a multiple of its run time, including a restart per lease and the margin (n,)."""
@@ -188,7 +188,7 @@ class _Leasing:
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.promises.begin()
-        self.reserved = Reservations(len(self.turns.pools.model))
+        self.reserved = Reservations(len(self.pools.model))
         self.left: Ints = np.zeros(len(self.longer), np.int64)
         self.seen: Ints = np.full(len(self.longer), -1)
         if self.admission == "none":
@@ -197,7 +197,7 @@ class _Leasing:
     def plan(self, view: View) -> Plan:
         """Return the plan until the next lease begins."""
         job, now = view.job, view.now_ms
-        running = self.turns.pools.held(view)
+        running = self.pools.held(view)
         waits = running < 0
         if not waits.any():
             return NOTHING
@@ -218,17 +218,17 @@ class _Leasing:
         if not begins:
             asked &= waits
         order = np.flatnonzero(asked)
-        order = order[np.lexsort((waits[order], (left * self.turns.gpus[job])[order], line[order]))]
-        free = self.turns.pools.capacity(view, running)
+        order = order[np.lexsort((waits[order], (left * self.gpus[job])[order], line[order]))]
+        free = self.pools.capacity(view, running)
         chosen = np.full(len(job), -1)
         if not begins:
-            free -= self.turns.pools.used(running, view.held)
+            free -= self.pools.used(running, view.held)
             chosen = running.copy()
         if len(order) and (free > 0).any():
-            chosen[order] = self.turns.choose(job, order, running, free, only)[order]
+            chosen[order] = self.choose(job, order, running, free, only)[order]
         idle = (chosen < 0) & ~self.promises.waits_for_nothing(job)
         wake = next_slice(now, self.lease_ms) if idle.any() else -1
-        return self.turns.plan(job, running, chosen, wake)
+        return self.moved(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: Ints, job: Ints) -> None:
         """Admit or decline new jobs one by one, by whether they can meet their deadlines."""
@@ -236,7 +236,7 @@ class _Leasing:
         # Jobs that have ended need no more leases.
         self.seen[job] = view.now_ms
         self.reserved.free([j for j in self.reserved.of if self.seen[j] != view.now_ms], low)
-        capacity = self.turns.pools.gpus(view)
+        capacity = self.pools.gpus(view)
         for j in fresh.tolist():
             found = any(self._reserve(need, low, capacity) for need in self._needs(j, low))
             self.promises.state[j] = PROMISED if found else DECLINED
@@ -244,17 +244,17 @@ class _Leasing:
     def _needs(self, j: int, low: int) -> list[Need]:
         """Return the need of a job in each pool where it could meet its deadline, the fastest pool first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
-        kind = self.turns.pools.kind[j]
+        kind = self.pools.kind[j]
         found = []
-        for pool in np.argsort(self.turns.rank[kind], kind="stable").tolist():
+        for pool in np.argsort(self.rank[kind], kind="stable").tolist():
             leases = self._leases(j, pool)
-            if self.turns.speed[kind, pool] > 0 and leases <= end - low:
-                found.append(Need(j, pool, int(self.turns.gpus[j]), leases, end))
+            if self.speed[kind, pool] > 0 and leases <= end - low:
+                found.append(Need(j, pool, int(self.gpus[j]), leases, end))
         return found
 
     def _leases(self, j: int, pool: int) -> int:
         """Return the number of leases that a job still needs in a pool, at least one."""
-        speed = max(int(self.turns.speed[self.turns.pools.kind[j], pool]), 1)
+        speed = max(int(self.speed[self.pools.kind[j], pool]), 1)
         return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
 
     def _reserve(self, need: Need, low: int, capacity: Ints) -> bool:
@@ -276,7 +276,7 @@ class _Leasing:
         """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
         low = view.now_ms // self.lease_ms
         place = {j: i for i, j in enumerate(job.tolist())}
-        capacity = self.turns.pools.gpus(view)
+        capacity = self.pools.gpus(view)
         gone = []
         for j, (need, leases) in self.reserved.of.items():
             at = place.get(j)
@@ -308,7 +308,7 @@ class _Leasing:
             self.promises.state[j] = BROKEN
 
 
-class Chronus(Policy):
+class Chronus(Planned):
     """Reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus).
 
     Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be reserved for
@@ -340,6 +340,7 @@ class Chronus(Policy):
       accepts any feasible solution, and no local search places jobs.
     """
 
+    plans = _Leasing
     card = Card(
         name="chronus",
         parameters=(
@@ -371,15 +372,3 @@ class Chronus(Policy):
         ),
         assumptions=("D1", "D7", "M9", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for leases."""
-        p = self.parameters
-        leasing = _Leasing(p, jobs, cluster, models, seed)
-        return Planner(
-            leasing.plan,
-            leasing.begin,
-            round_ms=0 if p["between"] else leasing.lease_ms,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-            tell=leasing.promises.tell,
-        )

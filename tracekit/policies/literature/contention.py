@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.gangs import GAP, Gangs
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import NOISE, believed
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.parameters import NOISE
 from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Spot, gathered
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.array_types import Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Planner, View
+    from tracekit.replay.mechanisms import View
 
 
 # The placement that costs least now, or waiting: the target that a policy trained on contention would learn.
@@ -29,14 +27,10 @@ if TYPE_CHECKING:
 class _Greedy(Gangs):
     """Place gangs where they cost least now."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, look=p["look"])
-        self.waits, self.shortest = p["wait"], p["order"] == "shortest"
-
     def order(self, waiting: Ints) -> Ints:
         """Return waiting jobs by submission or run time, and forget the next end of the last plan."""
         self._next_ms = -1.0
-        if self.shortest:
+        if self.p["order"] == "shortest":
             return waiting[np.argsort(self.jobs.work_ms[waiting], kind="stable")]
         return waiting
 
@@ -50,7 +44,7 @@ class _Greedy(Gangs):
                 least, best = cost, spot
             if least <= alone:
                 break
-        if best is not None and self.waits and least > alone and self._next_end_ms() - self.now_ms + alone < least:
+        if best is not None and self.p["wait"] and least > alone and self._next_end_ms() - self.now_ms + alone < least:
             return None
         return best
 
@@ -76,7 +70,7 @@ class _Greedy(Gangs):
         return self._next_ms
 
 
-class ContentionGreedy(Policy):
+class ContentionGreedy(Planned):
     """Place a gang where it delays itself and others least, or let it wait (a bound for learned contention).
 
     Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is skipped,
@@ -101,6 +95,7 @@ class ContentionGreedy(Policy):
     - Our choices: the placements compared, their cost, and the test for waiting.
     """
 
+    plans = _Greedy
     card = Card(
         name="contention-greedy",
         parameters=(
@@ -111,10 +106,6 @@ class ContentionGreedy(Policy):
         ),
         assumptions=("D1", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which places gangs by cost."""
-        return _Greedy(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
 
 
 # Ada-SRSF: a gang shares a link with another gang only if both gain; nodes with the least work go first.
@@ -139,10 +130,10 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 class _Links(Gangs):
     """Smallest GPU time first, with a test before gangs share a link."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        estimate = believed(jobs, models, p["noise"], seed)
-        super().__init__(jobs, cluster, models, seed, believed_ms=estimate, look=p["look"])
-        self.accept, self.place, self.kappa = p["accept"], p["place"], p["kappa"]
+    def set_up(self) -> None:
+        """Compute the GPU time by which jobs are ordered."""
+        super().set_up()
+        self.accept, self.place, self.kappa = self.p["accept"], self.p["place"], self.p["kappa"]
         self.service = (self.jobs.work_ms + self.error_ms) * self.gpus
 
     def begin(self, view: View) -> None:
@@ -205,7 +196,7 @@ class _Links(Gangs):
         self._held[spot.nodes] -= spot.gpus
 
 
-class AdaSrsf(Policy):
+class AdaSrsf(Planned):
     """Smallest GPU time first; gangs share a link only if that helps (Ada-SRSF).
 
     Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and no job is
@@ -233,6 +224,7 @@ class AdaSrsf(Policy):
       that may not send waits without GPUs.
     """
 
+    plans = _Links
     card = Card(
         name="ada-srsf",
         parameters=(
@@ -248,20 +240,12 @@ class AdaSrsf(Policy):
         assumptions=("D1", "M11", "M36", "M37", "M38"),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which orders jobs by GPU time."""
-        return _Links(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
-
 
 # After SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
 
 
 class _Balanced(Gangs):
     """Place gangs packed, or away from busy links."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, believed_ms=believed(jobs, models, p["noise"], seed))
-        self.place, self.kappa = p["place"], p["kappa"]
 
     def order(self, waiting: Ints) -> Ints:
         """Return the smallest gangs first, among equals by submission."""
@@ -276,8 +260,9 @@ class _Balanced(Gangs):
     def _chosen(self, job: int, nodes: Ints, free: Ints, gpus: int) -> Spot:
         enough = np.where(free >= gpus, free, 2**62)
         tightest = int(enough.argmin())
-        packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
-        if free[tightest] >= gpus and (packs or self.place == "best"):
+        place = self.p["place"]
+        packs = place == "packed" or (place == "kappa" and gpus <= self.p["kappa"])
+        if free[tightest] >= gpus and (packs or place == "best"):
             # On one node a gang uses no link, which is optimal.
             return Spot([int(nodes[tightest])], [gpus])
         idle = free == self.places.gpus[nodes]
@@ -285,12 +270,12 @@ class _Balanced(Gangs):
         if packs:
             return packed
         quiet = gathered(nodes, free, np.lexsort((-free, self.network.load[nodes])), gpus)
-        if self.place != "best":
+        if place != "best":
             return quiet
         return min((quiet, packed), key=lambda spot: self.cost_ms(job, spot))
 
 
-class SjfBcoLike(Policy):
+class SjfBcoLike(Planned):
     """Smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO).
 
     Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds too few free
@@ -316,6 +301,7 @@ class SjfBcoLike(Policy):
       makespan; jobs arrive one by one.
     """
 
+    plans = _Balanced
     card = Card(
         name="sjf-bco-like",
         parameters=(
@@ -326,7 +312,3 @@ class SjfBcoLike(Policy):
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which orders jobs by size."""
-        return _Balanced(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

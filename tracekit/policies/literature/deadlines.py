@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import RESIZE, Sizes, Wish
 from tracekit.policies.parameters import FIT
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import deadlines_ms
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
 from tracekit.text import counted
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
+    from tracekit.replay.mechanisms import Plan, View
     from tracekit.replay.outcome import Outcome
 
 
@@ -119,18 +119,20 @@ class _Shares(NamedTuple):
     pool: Ints
 
 
-class _Flow:
-    """Promises and the resulting shares; holds the state of one run."""
+class _Flow(Sizes):
+    """Plans by promises and the resulting shares."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+    def set_up(self) -> None:
+        """Compute the levels and deadlines of the jobs."""
+        super().set_up()
+        p = self.p
         self.admission, self.margin = p["admission"], p["margin"]
         self.slot_ms = max(round(p["slot"] * 1000), 1)
-        self.sizes = Sizes(jobs, cluster, models, p["fit"])
-        self.levels = Levels(models, self.sizes.requested, self.sizes.low, self.sizes.high)
-        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
+        self.levels = Levels(self.models, self.gpus, self.low, self.most)
+        self.promises = Promises(self.jobs, self.models, self.seed, p["slo"], drop=p["declined"] == "drop")
+        self.settings.update(round_ms=round(p["slot"] * 1000), tell=self.promises.tell)
         due = self.promises.deadline_ms
         self.due_ms: Ints = np.where(due < 0, _LATEST, due)
-        self.accepts: NDArray[np.uint8] = self.sizes.pools.accepts.view(np.uint8)
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -138,7 +140,7 @@ class _Flow:
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of every job until the next event."""
-        wish, now = self.sizes.wish(view), view.now_ms
+        wish, now = self.wish(view), view.now_ms
         job, state = wish.job, self.promises.state
         left = view.remaining_ms
         work = (np.ceil(left * self.margin).astype(np.int64) + view.overhead_ms) * PPM
@@ -152,7 +154,7 @@ class _Flow:
         wish.free -= np.bincount(wish.pool[kept], wish.gpus[kept], len(wish.free)).astype(np.int64)
         self._rest(wish, kept, found.line[found.share[found.line] < 0])
         self._grow(wish, left)
-        return self.sizes.plan(wish)
+        return self.resized(wish)
 
     def _fill(self, wish: Wish, line: Ints, work: Ints, now_ms: int) -> _Shares:
         """Return the minimum shares of jobs, considered in the order of `line`."""
@@ -163,10 +165,10 @@ class _Flow:
         if not len(line):
             return _Shares(line, share, pool)
         begins, steps = (np.empty((len(wish.free), len(line) + 2), np.int64) for _ in range(2))
-        first, count, kind = self.levels.first[job], self.levels.count[job], self.sizes.pools.kind[job]
+        first, count, kind = self.levels.first[job], self.levels.count[job], self.pools.kind[job]
         least_shares(
             *(line, work, self.due_ms[job] - now_ms, first, count, self.levels.gpus, self.levels.rate),
-            *(kind.astype(np.int64), self.accepts, wish.before, wish.free, self.slot_ms, begins, steps, share, pool),
+            *(kind.astype(np.int64), self._accepts, wish.before, wish.free, self.slot_ms, begins, steps, share, pool),
         )
         return _Shares(line, share, pool)
 
@@ -194,7 +196,7 @@ class _Flow:
         best = best[np.argsort(wish.held[best] == 0, kind="stable")]
         order = np.concatenate([late, best])
         if len(order) and (wish.free > 0).any():
-            self.sizes.give(wish, order, self.levels.least[wish.job])
+            self.give(wish, order, self.levels.least[wish.job])
 
     def _grow(self, wish: Wish, left: Ints) -> None:
         """Give spare GPUs first to the jobs whose GPU time grows least."""
@@ -205,13 +207,13 @@ class _Flow:
         job = wish.job
         has = np.flatnonzero(wish.gpus > 0)
         # By M8 each additional GPU costs a job sigma times its work on one GPU, regardless of how many it has.
-        cost = self.sizes.models.elastic.sigma * left * self.sizes.speed[self.sizes.requested[job]]
+        cost = self.models.elastic.sigma * left * self.relative[self.gpus[job]]
         line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
         first, count = self.levels.first[job], self.levels.count[job]
         grow_by_levels(line, wish.pool, first, count, self.levels.gpus, wish.free, wish.gpus)
 
 
-class ElasticFlow(Policy):
+class ElasticFlow(Planned):
     """The fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow).
 
     A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job is the
@@ -244,6 +246,7 @@ class ElasticFlow(Policy):
       GPUs; best-effort jobs in submission order.
     """
 
+    plans = _Flow
     card = Card(
         name="elasticflow",
         parameters=(
@@ -268,15 +271,3 @@ class ElasticFlow(Policy):
         ),
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at most once per slot."""
-        p = self.parameters
-        flow = _Flow(p, jobs, cluster, models, seed)
-        return flow.sizes.planner(
-            p,
-            flow.plan,
-            begin=flow.begin,
-            round_ms=round(p["slot"] * 1000),
-            tell=flow.promises.tell,
-        )

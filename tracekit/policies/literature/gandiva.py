@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.turns import next_slice
-from tracekit.policies.parameters import overheads
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import NOTHING, make_pools
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, interference_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
-    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
@@ -147,17 +146,19 @@ class Homes:
         return True
 
 
-class _Circles:
-    """Homes, turns and pairs; holds the state of one run."""
+class _Circles(Plans):
+    """Plans by homes, turns and pairs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.jobs, self.cluster, self.models = jobs, cluster, models
+    def set_up(self) -> None:
+        """Compute the jobs' utilization, memory and maximum number of GPUs."""
+        p, jobs, models = self.p, self.jobs, self.models
         self.slice_ms = max(round(p["quantum"] * 1000), 1)
         self.slices, self.pack, self.migrate, self.grow = p["slices"], p["pack"], p["migrate"], p["grow"]
         self.depth = p["depth"] if self.slices else 1.0
         self.busy = utilization_ppm(models, jobs)
         self.memory = memory_ppm(models, jobs)
-        _, self.most = elastic_bounds(models, jobs.devices.astype(np.int64))
+        _, self.most = elastic_bounds(models, self.gpus)
+        self.settings.update(names_nodes=True, share=2 if self.pack else 1)
 
     def begin(self, view: View) -> None:
         """Begin a run; no job has a home yet."""
@@ -461,7 +462,7 @@ class _Circles:
         gpus[some] += np.where((self.homes.load[node] <= self.homes.there[node]) & (room > 0), room, 0)
 
 
-class Gandiva(Policy):
+class Gandiva(Planned):
     """Time slices on oversubscribed nodes, with packing and migration.
 
     A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its class (the
@@ -492,6 +493,7 @@ class Gandiva(Policy):
       the circle do not fit; a migration costs what a preemption costs; nodes are not emptied to undo fragmentation.
     """
 
+    plans = _Circles
     card = Card(
         name="gandiva",
         parameters=(
@@ -511,16 +513,3 @@ class Gandiva(Policy):
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at events and slices."""
-        p = self.parameters
-        circles = _Circles(p, jobs, cluster, models)
-        return Planner(
-            circles.plan,
-            circles.begin,
-            overhead_ms=overheads(models, p["overhead"], circles.most),
-            resize_ms=round(p["resize"] * 1000),
-            names_nodes=True,
-            share=2 if p["pack"] else 1,
-        )

@@ -6,27 +6,25 @@ import math
 from dataclasses import replace
 from itertools import chain
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.evictable import Evictable
 from tracekit.policies.literature.residents import Lines
-from tracekit.policies.parameters import overheads, scan
+from tracekit.policies.parameters import scan
 from tracekit.policies.places import FEWEST, Places, Spot, place_rows
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.policies.tenants import tenants
 from tracekit.replay.assumptions.of_jobs import classes
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.policies.places import Pool
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
 
 # A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, given their demand so far.
@@ -150,26 +148,19 @@ _MANY = 1 << 40
 _LONGEST_S = 1e9
 
 
-class SpotJobs:
-    """Plans guaranteed and spot jobs; holds the state of one run. n jobs, N nodes, P pools.
+class _SpotJobs(Plans):
+    """Plans guaranteed and spot jobs. n jobs, N nodes, P pools."""
 
-    Parameters
-    ----------
-    parameters : dict
-        The parameters of gfs-like.
-    spot : array of bool (n,)
-        Whether each job is a spot job.
-    overhead_ms : array
-        Cost of a preemption by gang size [ms].
-    """
-
-    def __init__(
-        self, parameters: dict[str, Any], jobs: Jobs, cluster: Cluster, spot: Bools, overhead_ms: Ints
-    ) -> None:
-        self.p, self.jobs, self.cluster, self.overhead_ms = parameters, jobs, cluster, overhead_ms
-        self.rule, self.skip, self.adapt = parameters["quota"], parameters["scan"] == "skip", parameters["adapt"]
-        self.spot: list[bool] = spot.tolist()
-        self.gpus: list[int] = jobs.devices.tolist()
+    def set_up(self) -> None:
+        """Determine the spot jobs, and the series of demand to which each job belongs."""
+        jobs, cluster, models = self.jobs, self.cluster, self.models
+        self.settings.update(scope=0, names_nodes=True)
+        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
+        self.models = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
+        self.rule, self.skip, self.adapt = self.p["quota"], self.p["scan"] == "skip", self.p["adapt"]
+        self.spot: list[bool] = (classes(models, jobs, self.seed) == 1).tolist()
+        """Whether each job is a spot job."""
+        self.size: list[int] = jobs.devices.tolist()
         self.places, self.pools = Places(jobs, cluster), make_pools(jobs, cluster, "place")
         self.kind: list[int] = self.places.kind.tolist()
         accepts, of_kind = np.unique(self.pools.accepts, axis=0, return_inverse=True)
@@ -192,7 +183,7 @@ class SpotJobs:
         self.waiting = Lines(self.kind)
         self.hosts: set[int] = set()
         """Running guaranteed jobs."""
-        self.spots = Evictable(p, self.jobs.devices.astype(np.int64), self.cluster.nodes, self.overhead_ms)
+        self.spots = Evictable(p, self.gpus, self.cluster.nodes, self.overhead_ms)
         self.since: dict[int, int] = {}
         """Time since which each waiting spot job has waited [ms]."""
         self.spot_in = np.zeros(len(self.pools.model), np.int64)
@@ -242,10 +233,10 @@ class SpotJobs:
     def _end(self, job: int) -> None:
         """Remove a job that has ended."""
         if self.spot[job]:
-            self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.gpus[job]
+            self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.size[job]
         else:
             self.hosts.discard(job)
-            self.demand.change(self.series[job], -self.gpus[job])
+            self.demand.change(self.series[job], -self.size[job])
 
     def _let_wait(self, job: int) -> None:
         if self.spot[job]:
@@ -253,7 +244,7 @@ class SpotJobs:
             self.since[job] = self.view.now_ms
         else:
             self.guaranteed[self._pool(job).domain].add(job)
-            self.demand.change(self.series[job], self.gpus[job])
+            self.demand.change(self.series[job], self.size[job])
 
     def _pool(self, job: int) -> Pool:
         return self.places.pools[self.places.kind_pool[self.kind[job]]]
@@ -282,7 +273,7 @@ class SpotJobs:
 
     def _start_spot(self, job: int) -> bool:
         """Start a spot job on the node with the most spot GPUs where it fits, if the pool's quota allows it."""
-        gpus = self.gpus[job]
+        gpus = self.size[job]
         open_pool = self.spot_in + gpus <= self.limit
         nodes = self._pool(job).nodes
         free = np.where(open_pool[self.node_pool[nodes]], self.free[nodes], 0)
@@ -300,7 +291,7 @@ class SpotJobs:
 
     def _start_guaranteed(self, job: int) -> bool:
         """Start a guaranteed job, by evicting spot jobs if necessary."""
-        gpus, nodes = self.gpus[job], self._pool(job).nodes
+        gpus, nodes = self.size[job], self._pool(job).nodes
         free, spots = self.free[nodes], self.spots.on[nodes]
         fits = free >= gpus
         if fits.any():
@@ -320,13 +311,13 @@ class SpotJobs:
     def _evict_for(self, job: int) -> Spot | None:
         """Evict spot jobs with the least harm, and return the spot freed for a guaranteed job."""
         now = self.view.now_ms
-        found = self.spots.cheapest(self._pool(job), self.gpus[job], self.free, self.there, now)
+        found = self.spots.cheapest(self._pool(job), self.size[job], self.free, self.there, now)
         if found is None:
             return None
         place, victims = found
         for victim in victims:
             spot, self.lost[victim] = self.spots.evict(victim, now)
-            self.spot_in[self.node_pool[spot.nodes[0]]] -= self.gpus[victim]
+            self.spot_in[self.node_pool[spot.nodes[0]]] -= self.size[victim]
             self.feedback.evictions += 1
             self.free[spot.nodes] += np.where(self.there[spot.nodes], spot.gpus, 0)
             self._let_wait(victim)
@@ -338,7 +329,7 @@ class SpotJobs:
         if not self.spot[job]:
             self.hosts.add(job)
             return
-        self.spot_in[self.node_pool[spot.nodes[0]]] += self.gpus[job]
+        self.spot_in[self.node_pool[spot.nodes[0]]] += self.size[job]
         self.spots.put(job, spot, self.view.now_ms)
         self.feedback.starts += 1
 
@@ -349,7 +340,7 @@ class SpotJobs:
         names += self.named
         return Plan(
             np.array(names, np.int64),
-            np.array([0] * stopped + [self.gpus[job] for job in names[stopped:]], np.int64),
+            np.array([0] * stopped + [self.size[job] for job in names[stopped:]], np.int64),
             place=place_rows(enumerate(self.named.values(), stopped)),
             keep=True,
             wake_ms=wake_ms,
@@ -357,7 +348,7 @@ class SpotJobs:
         )
 
 
-class GfsLike(Policy):
+class GfsLike(Planned):
     """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
     Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
@@ -389,6 +380,7 @@ class GfsLike(Policy):
       to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace does not mark them.
     """
 
+    plans = _SpotJobs
     card = Card(
         name="gfs-like",
         parameters=(
@@ -421,13 +413,3 @@ class GfsLike(Policy):
         ),
         assumptions=("D1", "M4", "M9", "M10"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which chooses the nodes of every job."""
-        p = self.parameters
-        spot = classes(models, jobs, seed) == 1
-        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
-        restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
-        overhead_ms = overheads(restarts, p["overhead"], jobs.devices)
-        books = SpotJobs(p, jobs, cluster, spot, overhead_ms)
-        return Planner(books.plan, books.begin, scope=0, names_nodes=True, overhead_ms=overhead_ms)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import NOTHING, Pools, make_pools, pool_fits, pool_speeds
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
 
 # After Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
@@ -24,15 +22,17 @@ _LEAST = 1e-3
 """Need of a job with no work left [GPU*ms]."""
 
 
-class _Market:
-    """Prices and purchases in each round; holds the state of one run."""
+class _Market(Plans):
+    """Plans by prices and purchases in each round."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    def set_up(self) -> None:
+        """Compute the speeds on the types."""
+        p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
         self.utility, self.refused, self.candidates = p["utility"], p["refused"], p["candidates"]
         self.preempt, self.margin = p["preempt"], p["margin"]
         self.round_ms = round(p["round"] * 1000)
-        self.cost_ms = overheads(models, p["overhead"], jobs.devices)
-        self.gpus, self.submit_ms, self.work_ms = jobs.devices.astype(np.int64), jobs.submit_ms, jobs.work_ms
+        self.settings.update(round_ms=self.round_ms, any_model=True, scope=0)
+        self.submit_ms, self.work_ms = jobs.submit_ms, jobs.work_ms
         self.pools: Pools = make_pools(jobs, cluster, "place")
         speed = pool_speeds(self.pools, jobs, cluster, models)
         self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
@@ -81,7 +81,7 @@ class _Market:
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]
         moves = (running[rows, None] >= 0) & (running[rows, None] != np.arange(speed.shape[1]))
-        left = left + np.where(moves, self.cost_ms[self.gpus[job], None], 0)
+        left = left + np.where(moves, self.overhead_ms[self.gpus[job], None], 0)
         need = np.maximum(self.gpus[job, None] * left, _LEAST)
         utility = np.ones(left.shape)
         if self.utility != "jobs":
@@ -127,7 +127,7 @@ class _Market:
         return self.pools.plan(named, gpus, pool, self.speed[self.pools.kind[named], pool], wake)
 
 
-class HadarLike(Policy):
+class HadarLike(Planned):
     """Jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar).
 
     In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per GPU time
@@ -156,6 +156,7 @@ class HadarLike(Policy):
       its speed there is known; the length of a round, as in Gavel.
     """
 
+    plans = _Market
     card = Card(
         name="hadar-like",
         parameters=(
@@ -189,18 +190,6 @@ class HadarLike(Policy):
         ),
         assumptions=("D1", "D6", "M9"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for rounds."""
-        market = _Market(self.parameters, jobs, cluster, models)
-        return Planner(
-            market.plan,
-            market.begin,
-            round_ms=market.round_ms,
-            any_model=True,
-            scope=0,
-            overhead_ms=market.cost_ms,
-        )
 
 
 # AlloX: jobs are matched to queue positions on machines of several types, for the least mean completion time.
@@ -263,14 +252,16 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
     return np.column_stack([job[first], of[column[first]]])
 
 
-class _Matching:
+class _Matching(Plans):
     """Plans made after each event."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    def set_up(self) -> None:
+        """Compute the speeds on the types."""
+        p = self.p
         self.share, self.candidates, self.busy = p["alpha"], p["candidates"], p["machines"] == "all"
-        self.gpus = jobs.devices.astype(np.int64)
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+        self.settings.update(any_model=True, scope=0)
+        self.pools: Pools = make_pools(self.jobs, self.cluster, "place")
+        self.speed = pool_speeds(self.pools, self.jobs, self.cluster, self.models)
         highest = self.speed.max(axis=1, initial=0)
         # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
@@ -354,7 +345,7 @@ class _Matching:
         return self._named(job, self.pools.model[at], np.maximum(self.speed[self.pools.kind[job], at], 1))
 
 
-class Allox(Policy):
+class Allox(Planned):
     """Jobs matched to queue positions on machines of several types, for the lowest mean completion time.
 
     After each event the waiting jobs are matched to positions in the machines' queues so that the sum of completion
@@ -380,6 +371,7 @@ class Allox(Policy):
       on which all jobs are equally fast, because shortest first is optimal there.
     """
 
+    plans = _Matching
     card = Card(
         name="allox",
         parameters=(
@@ -407,8 +399,3 @@ class Allox(Policy):
         ),
         assumptions=("D1", "D6", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans after each event."""
-        matching = _Matching(self.parameters, jobs, cluster, models)
-        return Planner(matching.plan, any_model=True, scope=0)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.literature.residents import Demand, Lines, Residents
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.residents import Lines, Residents
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import online_services
 from tracekit.replay.assumptions.speeds import interference_ppm
-from tracekit.replay.mechanisms import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.array_types import Ints
-    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections.sharing import Slices
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, View
+    from tracekit.replay.mechanisms import View
 
 
 # Split a GPU into slices: every possible split, and the best split for the GPU's jobs.
@@ -177,12 +174,14 @@ _STEP = 50_000
 """Step to which utilization and memory are rounded up [ppm]."""
 
 
-class _Cuts:
-    """Starts jobs and splits GPUs; holds the state of one run."""
+class _Cuts(Residents):
+    """Starts jobs and splits GPUs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        online = online_services(models, jobs, seed)
-        self.demand = Demand(jobs, cluster, models, online.astype(np.int64))
+    def set_up(self) -> None:
+        """Determine the jobs' properties, and all possible splits."""
+        super().set_up()
+        p, models = self.p, self.models
+        online = online_services(models, self.jobs, self.seed)
         peak = round(models.online.load * (1 + models.online.swing) * 1_000_000)
         used = np.where(online, min(peak, 1_000_000), np.array(self.demand.used, np.int64))
         rows = zip(_steps(used), _steps(self.demand.memory), online.tolist(), strict=True)
@@ -193,13 +192,19 @@ class _Cuts:
 
         whole = p["slices"] == "whole"
         self.layouts = Layouts(models.slices, beside, most=p["mps"], slack=p["slack"], whole_only=whole)
-        self.residents = p["residents"]
+        self.settings["share"] = max(p["residents"], 2)
         self.reconfigure_ms, self.horizon_ms = round(p["reconfigure"] * 1000), round(p["horizon"] * 1000)
+
+    def extra(self) -> Ints:
+        """Return whether each job is online."""
+        return online_services(self.models, self.jobs, self.seed).astype(np.int64)
 
     def begin(self, view: View) -> None:
         """Begin a run."""
-        self.books = Residents(self.demand, view)
-        self.online, self.offline = Lines(self.demand.type), Lines(self.demand.type)
+        super().begin(view)
+        self.online = Lines(self.demand.type)
+        self.emptied: set[int] = set()
+        """GPUs that a job has left since the last plan."""
         self.cut: dict[int, Cut] = {}
         """Split of each GPU with one-GPU jobs; its jobs are in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
@@ -210,40 +215,51 @@ class _Cuts:
         self.stopped: dict[int, int] = {}
         """Time until which each job pauses because its GPU is split again [ms]."""
 
-    def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
-        new, ended = self.books.follow(view)
-        left = {gpu for gpus in ended.values() for gpu in gpus}
-        for job in [job for job, until in self.stopped.items() if until <= view.now_ms or job not in self.books.of]:
-            del self.stopped[job]
-            self.books.touch(self.books.of.get(job, ()))
-        for gpu in sorted(left):
-            self._again(gpu)
-        for job in new:
-            (self.online if self.kinds[job].online else self.offline).add(job)
-        for line in (self.online, self.offline):
-            if len(line):
-                line.start(self._start)
-        return self.books.plan(self._speed, min(self.stopped.values(), default=-1))
+    def left(self, job: int, gpus: list[int]) -> None:
+        """Record that a job on these GPUs has ended."""
+        self.emptied.update(gpus)
 
-    def _speed(self, job: int, gpu: int) -> int:
+    def due(self, now_ms: int) -> None:
+        """Let jobs continue after their pause, and reconsider the split of GPUs that a job has left."""
+        for job in [job for job, until in self.stopped.items() if until <= now_ms or job not in self.of]:
+            del self.stopped[job]
+            self.touch(self.of.get(job, ()))
+        for gpu in sorted(self.emptied):
+            self._again(gpu)
+        self.emptied.clear()
+
+    def add(self, job: int) -> None:
+        """Let a job wait with the jobs of its class."""
+        (self.online if self.kinds[job].online else self.waiting).add(job)
+
+    def start(self, view: View) -> None:
+        """Start online jobs, then the others."""
+        for line in (self.online, self.waiting):
+            line.start(self._start)
+
+    def wake(self, now_ms: int) -> int:
+        """Return the end of the first pause."""
+        return min(self.stopped.values(), default=-1)
+
+    def speed(self, job: int, gpu: int) -> int:
+        """Return the speed of a job on its slice, or 1 during a pause."""
         if job in self.stopped:
             return 1
-        on = self.books.on[gpu]
+        on = self.on[gpu]
         return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else 1_000_000
 
     def _start(self, job: int) -> bool:
         if self.demand.gpus[job] > 1:
-            found = self.books.idle_gpus(job)
+            found = self.idle_gpus(job)
             if found is None:
                 return False
-            self.books.put(job, found)
+            self.put(job, found)
             self.code[found] = -1
             return True
         best: tuple[int, int, int] | None = None
         cuts: dict[int, Cut] = {}
         for gpu in self._candidates(job):
-            on = self.books.on[gpu]
+            on = self.on[gpu]
             cut = self._cut(gpu, [*on, job], self.cut[gpu].place if gpu in self.cut else ())
             if cut is None:
                 continue
@@ -254,7 +270,7 @@ class _Cuts:
             return False
         gpu = -best[2]
         self._stop_moved(gpu, cuts[gpu])
-        self.books.put(job, [gpu])
+        self.put(job, [gpu])
         self._set(gpu, cuts[gpu])
         return True
 
@@ -262,13 +278,13 @@ class _Cuts:
         """Return the GPUs that a job may join, one from each group of equal GPUs."""
         found = []
         for own in self.demand.gpus_of(job):
-            there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
-            there = there[(self.code[there] >= 0) & (self.books.count[there] < self.residents)]
+            there = own[self.view.node_gpus[self.demand.node[own]] > 0]
+            there = there[(self.code[there] >= 0) & (self.count[there] < self.p["residents"])]
             codes, first = np.unique(self.code[there], return_index=True)
             found += [int(gpu) for code, gpu in zip(codes.tolist(), there[first].tolist(), strict=True) if code]
             empty = there[self.code[there] == 0]
             if len(empty):
-                found.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+                found.append(int(empty[self.idle[self.demand.node[empty]].argmin()]))
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
@@ -294,20 +310,20 @@ class _Cuts:
         """Pause jobs whose slice changes while the GPU is split again."""
         if not self.reconfigure_ms or gpu not in self.cut:
             return
-        for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):
+        for job, old, new in zip(self.on[gpu], self.cut[gpu].place, cut.place, strict=False):
             if old != new:
-                self.stopped[job] = self.books.view.now_ms + self.reconfigure_ms
+                self.stopped[job] = self.view.now_ms + self.reconfigure_ms
 
     def _again(self, gpu: int) -> None:
         """Reconsider the split of a GPU after a job has left."""
-        on = self.books.on[gpu]
+        on = self.on[gpu]
         old = self.cut.pop(gpu, None)
         if not on or old is None:
             self.code[gpu] = 0
             return
         # The remaining jobs have kept their order.
-        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.books.of]
-        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.books.of)
+        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.of]
+        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.of)
         self.cut[gpu] = Cut(tuple(staying), speeds)
         cut = self._cut(gpu, on, tuple(staying))
         if cut is not None:
@@ -316,13 +332,13 @@ class _Cuts:
 
     def _set(self, gpu: int, cut: Cut) -> None:
         self.cut[gpu] = cut
-        self.order[gpu] = list(self.books.on[gpu])
-        key = tuple(self.kinds[job] for job in self.books.on[gpu]), cut
+        self.order[gpu] = list(self.on[gpu])
+        key = tuple(self.kinds[job] for job in self.on[gpu]), cut
         self.code[gpu] = self.alike.setdefault(key, len(self.alike) + 1)
-        self.books.touch([gpu])
+        self.touch([gpu])
 
 
-class MigerLike(Policy):
+class MigerLike(Planned):
     """GPUs are split into slices by need, which jobs may share; online jobs get their own slices.
 
     Online jobs are considered first, then the others, each in submission order. A job that cannot start is skipped, and
@@ -349,6 +365,7 @@ class MigerLike(Policy):
       slice, placing one job at a time, every default value; an online job's load is the maximum of M33.
     """
 
+    plans = _Cuts
     card = Card(
         name="miger-like",
         parameters=(
@@ -363,11 +380,6 @@ class MigerLike(Policy):
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        cuts = _Cuts(self.parameters, jobs, cluster, models, seed)
-        return Planner(cuts.plan, cuts.begin, scope=0, names_nodes=True, share=max(cuts.residents, 2))
 
 
 def _steps(values: Ints | list[int]) -> list[int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.pollux import PROFILE, Bounds, application_of, goodputs, noise_in
 from tracekit.policies.literature.resizing import Sizes
-from tracekit.policies.parameters import FIT, overheads
+from tracekit.policies.parameters import FIT
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
 
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
     from tracekit.policies.literature.resizing import Wish
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections.speed import Application, Applications
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # One table of job speeds by GPUs, batch and stage of training.
@@ -152,7 +152,106 @@ def evolved(
     return gpus[first], batch[first]
 
 
-class OnesLike(Policy):
+class _Search(Sizes):
+    """Plans by a population of schedules."""
+
+    def set_up(self) -> None:
+        """Compute the goodputs of the jobs."""
+        super().set_up()
+        self.table = BatchTable(self.models, self.jobs, self.low, self.most, self.p["profile"])
+        self.resize_ms = round(self.p["resize"] * 1000)
+        self.interval_ms = max(round(self.p["interval"] * 1000), 1)
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        n, population = len(self.jobs), self.p["population"]
+        self.evolved_ms = -1
+        self.schedules = np.zeros((population, n), np.int32)
+        self.batches = np.zeros((population, n), np.int8)
+        self.batch, self.rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
+
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs and speed of each job."""
+        wish = self.wish(view)
+        job, left = wish.job, view.remaining_ms
+        row = self.table.rows(job, left)
+        capacity = wish.free.copy()
+        due = self.evolved_ms < 0 or view.now_ms >= self.evolved_ms + self.interval_ms
+        if due:
+            self.evolved_ms = view.now_ms
+            self._evolve(view, wish, row, left, capacity)
+        else:
+            wish.gpus[:] = wish.held
+        wish.free[:] = capacity - self.pools.used(np.where(wish.gpus > 0, wish.pool, -1), wish.gpus)
+        waits = np.flatnonzero(wish.gpus == 0)
+        if len(waits) and wish.free.max(initial=0) > 0:
+            self.give(wish, waits[np.argsort(left[waits], kind="stable")], self.low[job])
+            late = waits[wish.gpus[waits] > 0]
+            self.batch[job[late]] = self.table.best_batch(row[late], wish.gpus[late])
+        rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
+        also = rate != self.rate[job]
+        if not due:
+            # Between two steps, only jobs that get GPUs change speed.
+            also &= wish.gpus != wish.held
+            rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
+        self.rate[job] = np.where(wish.gpus > 0, rate, 0)
+        return self.resized(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
+
+    def _evolve(self, view: View, wish: Wish, row: Ints, left: Ints, capacity: Ints) -> None:
+        """Run one step of the evolution; set the GPUs, pools and batches of the jobs."""
+        job, table = wish.job, self.table
+        low, high = self.low[job], self.most[job]
+        pool = settle_pools(wish.before, self.pools, job, low, capacity)
+        if len(job) and (np.bincount(pool, high, len(capacity)) <= capacity).all():
+            moment = self._moment(view, wish, np.arange(len(job)), row, left, pool, capacity)
+            wish.gpus[:], self.batch[job] = _fastest(table, moment)
+            wish.pool[:] = pool
+            return
+        waits = np.flatnonzero(wish.held == 0)
+        first = waits[np.argsort(left[waits], kind="stable")][: max(int(capacity.sum()), 1)]
+        part = np.sort(np.concatenate([np.flatnonzero(wish.held > 0), first]))
+        if not len(part):
+            return
+        moment = self._moment(view, wish, part, row, left, pool, capacity)
+        mine = job[part]
+        random = np.random.default_rng((self.seed % 2**64, _STREAM, max(view.now_ms, 0)))
+        stored = np.clip(self.schedules[:, mine].astype(np.int64), 0, high[part])
+        stored = moment.bounds.within(np.where(stored < low[part], 0, stored), random)
+        now, own = wish.held[part], self.batch[mine]
+        short = moment.bounds.in_order(np.argsort(moment.left, kind="stable"))
+        parents = [(now, own), *((n, table.best_batch(moment.row, n)) for n in (now, short))]
+        gpus, batch = evolved(
+            table,
+            moment,
+            np.stack([*(n for n, _ in parents), *stored[len(parents) :]]),
+            np.stack([*(b for _, b in parents), *self.batches[len(parents) :, mine].astype(np.int64)]),
+            generations=self.p["generations"],
+            random=random,
+        )
+        self.schedules[:, mine], self.batches[:, mine] = gpus, batch
+        wish.gpus[part], self.batch[mine] = gpus[0], batch[0]
+        wish.pool[part] = pool[part]
+
+    def _moment(self, view: View, wish: Wish, part: Ints, row: Ints, left: Ints, pool: Ints, capacity: Ints) -> Moment:
+        """Return the `Moment` of these jobs."""
+        job, held = wish.job[part], wish.held[part]
+        restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.low[job]], 0)
+        cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
+        none = np.zeros(len(part), np.int64)
+        bounds = Bounds(none, self.low[job], self.most[job], pool[part], capacity)
+        return Moment(row[part], np.maximum(left[part], 1).astype(np.float64), held, cost, bounds)
+
+
+def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
+    """Return each job's GPUs with the least remaining time, and the best batch there, if all jobs fit (k,)."""
+    fastest = table.fastest[moment.row]
+    stays = moment.worths(table, moment.held, table.best_batch(moment.row, moment.held))
+    changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays
+    gpus = np.where(changes, fastest, moment.held)
+    return gpus, table.best_batch(moment.row, gpus)
+
+
+class OnesLike(Planned):
     """An evolutionary search over GPUs and batches that continues while jobs run (after ONES).
 
     The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and a batch to
@@ -183,6 +282,7 @@ class OnesLike(Policy):
       minimum between steps; the GPU bounds of M8; the placement, which the search ignores.
     """
 
+    plans = _Search
     card = Card(
         name="ones-like",
         parameters=(
@@ -201,108 +301,3 @@ class OnesLike(Policy):
     def assumptions(self) -> tuple[str, ...]:
         """The card's assumptions; without profiles, M43 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at every event."""
-        search = _Search(jobs, cluster, models, seed, self.parameters)
-        return search.sizes.planner(self.parameters, search.plan, begin=search.begin)
-
-
-class _Search:
-    """Plans and population; holds the state of one run."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
-        self.jobs, self.seed, self.given = jobs, seed, given
-        self.sizes = Sizes(jobs, cluster, models, given["fit"])
-        self.table = BatchTable(models, jobs, self.sizes.low, self.sizes.high, given["profile"])
-        self.overhead_ms = overheads(models, given["overhead"], self.sizes.high)
-        self.resize_ms = round(given["resize"] * 1000)
-        self.interval_ms = max(round(given["interval"] * 1000), 1)
-
-    def begin(self, view: View) -> None:
-        """Begin a run."""
-        n, population = len(self.jobs), self.given["population"]
-        self.evolved_ms = -1
-        self.gpus = np.zeros((population, n), np.int32)
-        self.batches = np.zeros((population, n), np.int8)
-        self.batch, self.rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
-
-    def plan(self, view: View) -> Plan:
-        """Return the plan: the GPUs and speed of each job."""
-        wish = self.sizes.wish(view)
-        job, left = wish.job, view.remaining_ms
-        row = self.table.rows(job, left)
-        capacity = wish.free.copy()
-        due = self.evolved_ms < 0 or view.now_ms >= self.evolved_ms + self.interval_ms
-        if due:
-            self.evolved_ms = view.now_ms
-            self._evolve(view, wish, row, left, capacity)
-        else:
-            wish.gpus[:] = wish.held
-        wish.free[:] = capacity - self.sizes.pools.used(np.where(wish.gpus > 0, wish.pool, -1), wish.gpus)
-        waits = np.flatnonzero(wish.gpus == 0)
-        if len(waits) and wish.free.max(initial=0) > 0:
-            self.sizes.give(wish, waits[np.argsort(left[waits], kind="stable")], self.sizes.low[job])
-            late = waits[wish.gpus[waits] > 0]
-            self.batch[job[late]] = self.table.best_batch(row[late], wish.gpus[late])
-        rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
-        also = rate != self.rate[job]
-        if not due:
-            # Between two steps, only jobs that get GPUs change speed.
-            also &= wish.gpus != wish.held
-            rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
-        self.rate[job] = np.where(wish.gpus > 0, rate, 0)
-        return self.sizes.plan(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
-
-    def _evolve(self, view: View, wish: Wish, row: Ints, left: Ints, capacity: Ints) -> None:
-        """Run one step of the evolution; set the GPUs, pools and batches of the jobs."""
-        job, sizes, table = wish.job, self.sizes, self.table
-        low, high = sizes.low[job], sizes.high[job]
-        pool = settle_pools(wish.before, sizes.pools, job, low, capacity)
-        if len(job) and (np.bincount(pool, high, len(capacity)) <= capacity).all():
-            moment = self._moment(view, wish, np.arange(len(job)), row, left, pool, capacity)
-            wish.gpus[:], self.batch[job] = _fastest(table, moment)
-            wish.pool[:] = pool
-            return
-        waits = np.flatnonzero(wish.held == 0)
-        first = waits[np.argsort(left[waits], kind="stable")][: max(int(capacity.sum()), 1)]
-        part = np.sort(np.concatenate([np.flatnonzero(wish.held > 0), first]))
-        if not len(part):
-            return
-        moment = self._moment(view, wish, part, row, left, pool, capacity)
-        mine = job[part]
-        random = np.random.default_rng((self.seed % 2**64, _STREAM, max(view.now_ms, 0)))
-        stored = np.clip(self.gpus[:, mine].astype(np.int64), 0, high[part])
-        stored = moment.bounds.within(np.where(stored < low[part], 0, stored), random)
-        now, own = wish.held[part], self.batch[mine]
-        short = moment.bounds.in_order(np.argsort(moment.left, kind="stable"))
-        parents = [(now, own), *((n, table.best_batch(moment.row, n)) for n in (now, short))]
-        gpus, batch = evolved(
-            table,
-            moment,
-            np.stack([*(n for n, _ in parents), *stored[len(parents) :]]),
-            np.stack([*(b for _, b in parents), *self.batches[len(parents) :, mine].astype(np.int64)]),
-            generations=self.given["generations"],
-            random=random,
-        )
-        self.gpus[:, mine], self.batches[:, mine] = gpus, batch
-        wish.gpus[part], self.batch[mine] = gpus[0], batch[0]
-        wish.pool[part] = pool[part]
-
-    def _moment(self, view: View, wish: Wish, part: Ints, row: Ints, left: Ints, pool: Ints, capacity: Ints) -> Moment:
-        """Return the `Moment` of these jobs."""
-        job, held = wish.job[part], wish.held[part]
-        restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.sizes.low[job]], 0)
-        cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
-        none = np.zeros(len(part), np.int64)
-        bounds = Bounds(none, self.sizes.low[job], self.sizes.high[job], pool[part], capacity)
-        return Moment(row[part], np.maximum(left[part], 1).astype(np.float64), held, cost, bounds)
-
-
-def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
-    """Return each job's GPUs with the least remaining time, and the best batch there, if all jobs fit (k,)."""
-    fastest = table.fastest[moment.row]
-    stays = moment.worths(table, moment.held, table.best_batch(moment.row, moment.held))
-    changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays
-    gpus = np.where(changes, fastest, moment.held)
-    return gpus, table.best_batch(moment.row, gpus)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import Sizes, speedup
 from tracekit.policies.parameters import FIT
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
 from tracekit.replay.engine.state import struct_dtype
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections.speed import Application
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # Speeds of jobs by GPUs: those of M8, or goodput with the best batch for the GPUs and the training progress.
@@ -330,7 +330,98 @@ PROFILE = Parameter(
 """Knowledge about a job's batches and steps: none, so its work is fixed, or its application class."""
 
 
-class PolluxLite(Policy):
+class _Rounds(Sizes):
+    """Divides GPUs in rounds."""
+
+    def set_up(self) -> None:
+        """Compute the speeds of the jobs."""
+        super().set_up()
+        self.round_ms = self.settings["round_ms"] = max(round(self.p["round"] * 1000), 1)
+        self.delta_ms, profile = self.p["delta"] * 1000, self.p["profile"]
+        self.table: SpeedTable = (
+            plain_table(self.models, self.most)
+            if profile == "none"
+            else goodput_table(self.models, self.jobs, self.most, profile)
+        )
+
+    def begin(self, view: View) -> None:
+        """Begin a run."""
+        self.stage = np.zeros(len(self.jobs), np.int64)
+        """Training stage of each job when it was last planned (n,)."""
+
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs of each job."""
+        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
+        low, high = self.low[job], self.most[job]
+        free = pools.capacity(view, before)
+        stage = np.zeros(len(job), np.int64)
+        if table.stages > 1:
+            stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
+        rows = np.zeros(len(job), struct_dtype("FitnessRow"))
+        rows["held"], rows["low"], rows["high"] = held, low, high
+        rows["gpus"] = np.where(held > 0, low, 0)
+        rows["pool"] = settle_pools(before, pools, job, low, free)
+        rows["first"] = table.rows(job, stage)
+        sharing = np.bincount(rows["pool"], minlength=len(free))
+        fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
+        rows["fair"] = table.between(rows["first"], fair)
+        age = (view.now_ms - self.jobs.submit_ms[job]).astype(np.float64)
+        changes = (view.table["migrations"][job] + view.table["preemptions"][job]).astype(np.float64)
+        factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
+        rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
+        free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
+        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
+        changed = gpus != held
+        if table.stages > 1:
+            # A job that keeps its GPUs has another speed in another stage.
+            changed |= (held > 0) & (stage != self.stage[job])
+            self.stage[job] = stage
+        named = np.flatnonzero(changed)
+        named = named[np.argsort(-gpus[named], kind="stable")]
+        if table.sigma is not None:
+            rate = elastic_ppm(self.models, self.gpus[job[named]], gpus[named])
+        else:
+            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
+        wake = -1
+        if len(named) or (gpus < high).any():
+            wake = view.now_ms + self.round_ms
+        elif table.stages > 1:
+            # If all jobs have their maximum, no job can gain until a job's speed changes.
+            left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
+            wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
+        return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
+
+    def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
+        """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
+        from tracekit.replay.kernel import raise_fitness
+
+        power, left = float(self.p["p"]), free.copy()
+        wanted = np.bincount(rows["pool"], rows["high"] - rows["gpus"], len(free))
+        raise_fitness(
+            rows,
+            left,
+            self.table.speed,
+            power,
+            np.zeros(len(rows), struct_dtype("Entry")),
+            np.zeros(len(rows), np.int32),
+        )
+        found: Ints = rows["gpus"]
+        # If all maxima fit, the greedy steps have already given each job its best number.
+        if self.p["search"] == "greedy" or (wanted <= free).all():
+            return found
+        return evolve(
+            rows,
+            free,
+            self.table.speed,
+            power,
+            found,
+            population=self.p["population"],
+            generations=self.p["generations"],
+            random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
+        )
+
+
+class PolluxLite(Planned):
     """GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles).
 
     In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the harmonic mean. A
@@ -362,6 +453,7 @@ class PolluxLite(Policy):
       several nodes may share them; the numbers of M43.
     """
 
+    plans = _Rounds
     card = Card(
         name="pollux-lite",
         parameters=(
@@ -383,102 +475,3 @@ class PolluxLite(Policy):
     def assumptions(self) -> tuple[str, ...]:
         """The card's assumptions; without profiles, M43 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in rounds."""
-        p = self.parameters
-        rounds = _Rounds(jobs, cluster, models, seed, p)
-        return rounds.sizes.planner(p, rounds.plan, begin=rounds.begin, round_ms=rounds.round_ms)
-
-
-class _Rounds:
-    """Divides GPUs in rounds; holds the state of one run."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
-        self.jobs, self.models, self.seed, self.given = jobs, models, seed, given
-        self.sizes = Sizes(jobs, cluster, models, given["fit"])
-        self.pools = self.sizes.pools
-        self.round_ms = max(round(given["round"] * 1000), 1)
-        self.delta_ms = given["delta"] * 1000
-        profile = given["profile"]
-        self.table: SpeedTable = (
-            plain_table(models, self.sizes.high)
-            if profile == "none"
-            else goodput_table(models, jobs, self.sizes.high, profile)
-        )
-
-    def begin(self, view: View) -> None:
-        """Begin a run."""
-        self.stage = np.zeros(len(self.jobs), np.int64)
-        """Training stage of each job when it was last planned (n,)."""
-
-    def plan(self, view: View) -> Plan:
-        """Return the plan: the GPUs of each job."""
-        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
-        low, high = self.sizes.low[job], self.sizes.high[job]
-        free = pools.capacity(view, before)
-        stage = np.zeros(len(job), np.int64)
-        if table.stages > 1:
-            stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
-        rows = np.zeros(len(job), struct_dtype("FitnessRow"))
-        rows["held"], rows["low"], rows["high"] = held, low, high
-        rows["gpus"] = np.where(held > 0, low, 0)
-        rows["pool"] = settle_pools(before, pools, job, low, free)
-        rows["first"] = table.rows(job, stage)
-        sharing = np.bincount(rows["pool"], minlength=len(free))
-        fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
-        rows["fair"] = table.between(rows["first"], fair)
-        age = (view.now_ms - self.jobs.submit_ms[job]).astype(np.float64)
-        changes = (view.table["migrations"][job] + view.table["preemptions"][job]).astype(np.float64)
-        factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
-        rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
-        free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
-        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
-        changed = gpus != held
-        if table.stages > 1:
-            # A job that keeps its GPUs has another speed in another stage.
-            changed |= (held > 0) & (stage != self.stage[job])
-            self.stage[job] = stage
-        named = np.flatnonzero(changed)
-        named = named[np.argsort(-gpus[named], kind="stable")]
-        if table.sigma is not None:
-            rate = elastic_ppm(self.models, self.sizes.requested[job[named]], gpus[named])
-        else:
-            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
-        wake = -1
-        if len(named) or (gpus < high).any():
-            wake = view.now_ms + self.round_ms
-        elif table.stages > 1:
-            # If all jobs have their maximum, no job can gain until a job's speed changes.
-            left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
-            wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
-        return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
-
-    def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
-        """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
-        from tracekit.replay.kernel import raise_fitness
-
-        power, left = float(self.given["p"]), free.copy()
-        wanted = np.bincount(rows["pool"], rows["high"] - rows["gpus"], len(free))
-        raise_fitness(
-            rows,
-            left,
-            self.table.speed,
-            power,
-            np.zeros(len(rows), struct_dtype("Entry")),
-            np.zeros(len(rows), np.int32),
-        )
-        found: Ints = rows["gpus"]
-        # If all maxima fit, the greedy steps have already given each job its best number.
-        if self.given["search"] == "greedy" or (wanted <= free).all():
-            return found
-        return evolve(
-            rows,
-            free,
-            self.table.speed,
-            power,
-            found,
-            population=self.given["population"],
-            generations=self.given["generations"],
-            random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
-        )

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import ragged
 from tracekit.policies.literature.turns import Turns, next_slice
-from tracekit.policies.parameters import overheads
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.policies.plans import Planned
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
     from tracekit.replay.outcome import Outcome
 
 
@@ -188,14 +185,16 @@ _AT_THE_END = 100.0
 """Exponent of the weight of a job with less than one round left."""
 
 
-class _Windows:
-    """The current window; holds the state of one run."""
+class _Windows(Turns):
+    """Plans by windows of rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.p, self.jobs = p, jobs
-        self.round_ms = max(round(p["round"] * 1000), 1)
-        self.turns = Turns(jobs, cluster, models)
-        self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
+    def set_up(self) -> None:
+        """Read the length of a round."""
+        super().set_up()
+        self.round_ms = max(round(self.p["round"] * 1000), 1)
+        # The policy's `gap` is that of its program.
+        self.settings.update(round_ms=self.round_ms, gap_ms=0, tell=self.tell)
+        self.submit_ms, self.work_ms = self.jobs.submit_ms, np.maximum(self.jobs.work_ms, 1)
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -219,8 +218,8 @@ class _Windows:
     def plan(self, view: View) -> Plan:
         """Return the plan for the round that begins."""
         job, now = view.job, view.now_ms
-        running = self.turns.pools.held(view)
-        free = self.turns.pools.capacity(view, running)
+        running = self.pools.held(view)
+        free = self.pools.capacity(view, running)
         pool = self._pools(job, running, free)
         crowd = np.maximum(np.bincount(pool, minlength=len(free)) / np.maximum(free, 1), 1.0)
         since = np.maximum(self.submit_ms[job], self.seen_ms)
@@ -232,33 +231,33 @@ class _Windows:
         # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
-        gpus = self.turns.gpus[job]
+        gpus = self.gpus[job]
         asked = np.bincount(pool, gpus, len(free))
         if (asked <= free).all():
             # All jobs fit, so no planning is needed.
             self.of = self.of[:0]
             order = np.arange(len(job))
-            chosen = self.turns.choose(job, order, running, free)
+            chosen = self.choose(job, order, running, free)
         else:
             if self.at >= self.p["window"] or not np.array_equal(job, self.of):
                 self._share_out(job, pool, free, left, now, crowd)
             order = self._order(running, left)
             order = order[np.argsort(~stuck[order], kind="stable")]
-            chosen = self.turns.choose(job, order, running, free)
+            chosen = self.choose(job, order, running, free)
             self.counts -= (chosen >= 0) & (self.counts > 0)
             self.at += 1
         wake = next_slice(now, self.round_ms) if (chosen < 0).any() else -1
-        return self.turns.plan(job, running, chosen, wake)
+        return self.moved(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
         """Return the pool to which each job counts: its current pool, or the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
-        gpus, found = self.turns.gpus[job], running.copy()
+        gpus, found = self.gpus[job], running.copy()
         load = np.bincount(running[running >= 0], gpus[running >= 0], len(free)).astype(np.float64)
-        kind = self.turns.pools.kind[job]
+        kind = self.pools.kind[job]
         for i in np.flatnonzero(running < 0).tolist():
-            may = (self.turns.speed[kind[i]] > 0) & (free > 0)
+            may = (self.speed[kind[i]] > 0) & (free > 0)
             found[i] = int(np.where(may, load / np.maximum(free, 1), np.inf).argmin()) if may.any() else 0
             load[found[i]] += gpus[i]
         return found
@@ -274,7 +273,7 @@ class _Windows:
             # The expected end after the window must not be later than the fair end.
             need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
         window = Window(
-            gpus=self.turns.gpus[job],
+            gpus=self.gpus[job],
             pool=pool,
             capacity=free,
             left=np.maximum(left, 1) / self.round_ms,
@@ -337,7 +336,7 @@ class _Windows:
         return replace(outcome, facts={**outcome.facts, "windows": fact})
 
 
-class ShockwaveLike(Policy):
+class ShockwaveLike(Planned):
     """Rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave).
 
     Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the next window
@@ -372,6 +371,7 @@ class ShockwaveLike(Policy):
       the model in least demand.
     """
 
+    plans = _Windows
     card = Card(
         name="shockwave-like",
         parameters=(
@@ -394,14 +394,3 @@ class ShockwaveLike(Policy):
         ),
         assumptions=("D1", "M9", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for rounds."""
-        windows = _Windows(self.parameters, jobs, cluster, models)
-        return Planner(
-            windows.plan,
-            windows.begin,
-            round_ms=windows.round_ms,
-            overhead_ms=overheads(models, self.parameters["overhead"], jobs.devices),
-            tell=windows.tell,
-        )

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.residents import FULL, Demand
-from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.of_jobs import cpu_families
 from tracekit.replay.assumptions.speeds import cpu_speed_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
 
 _SLACK = 1e-6
@@ -57,12 +57,15 @@ def make_hosts(cluster: Cluster, models: Models) -> Hosts:
     return Hosts(supply, supply / gpus[:, None], np.array(want), models, list(cpu.families))
 
 
-class _Rounds:
-    """Divides CPUs and memory in rounds; holds the state of one run."""
+class _Rounds(Plans):
+    """Divides CPUs and memory in rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.demand, self.hosts = Demand(jobs, cluster, models), make_hosts(cluster, models)
-        self.family: list[int] = cpu_families(models, jobs, seed).tolist()
+    def set_up(self) -> None:
+        """Determine the families of the jobs."""
+        p, models = self.p, self.models
+        self.demand, self.hosts = Demand(self.jobs, self.cluster, models), make_hosts(self.cluster, models)
+        self.family: list[int] = cpu_families(models, self.jobs, self.seed).tolist()
+        self.settings.update(round_ms=round(p["round"] * 1000), scope=0, names_nodes=True)
         self.mode, self.base, self.round_ms = p["mode"], p["base"], round(p["round"] * 1000)
         self._speeds: dict[tuple[int, tuple[float, float], tuple[float, float]], int] = {}
 
@@ -239,7 +242,7 @@ class _Rounds:
         )
 
 
-class Synergy(Policy):
+class Synergy(Planned):
     """Jobs get CPUs and memory by need, not in proportion to GPUs.
 
     In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if earlier jobs
@@ -264,6 +267,7 @@ class Synergy(Policy):
       known CPUs and memory get those of M6.
     """
 
+    plans = _Rounds
     card = Card(
         name="synergy",
         parameters=(
@@ -274,16 +278,3 @@ class Synergy(Policy):
         ),
         assumptions=("D1", "M4", "M6", "M9"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which chooses nodes and speeds."""
-        p = self.parameters
-        rounds = _Rounds(p, jobs, cluster, models, seed)
-        return Planner(
-            rounds.plan,
-            rounds.begin,
-            round_ms=rounds.round_ms,
-            scope=0,
-            names_nodes=True,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-        )

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import speedup
 from tracekit.policies.literature.turns import Turns
-from tracekit.policies.parameters import overheads
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # Auctions of GPUs: the winning bids maximize the product of the bidders' values.
@@ -165,19 +162,21 @@ def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int,
 _MINUTE = 60_000
 
 
-class _Auctions:
-    """Leases and finish-time fairness; holds the state of one run."""
+class _Auctions(Turns):
+    """Plans by leases and finish-time fairness."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.models = models
+    def set_up(self) -> None:
+        """Compute the bounds of the jobs."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
+        # The policy's `gap` is that of its program.
+        self.settings["gap_ms"] = round(p["interval"] * 1000)
         self.lease_ms = max(round(p["lease"] * 1000), 1)
         self.share = 1 - p["f"]
-        self.most, self.nodes, self.gap = p["bidders"], p["limit"], p["gap"]
+        self.bidders, self.nodes, self.gap = p["bidders"], p["limit"], p["gap"]
         self.elastic, self.released = p["form"] == "elastic", p["waiting"] == "released"
-        self.turns = Turns(jobs, cluster, models)
         self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
-        low, high = elastic_bounds(models, jobs.devices)
-        self.low, self.high = low.astype(np.int64), high.astype(np.int64)
+        self.low, self.most = elastic_bounds(self.models, self.gpus)
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -192,7 +191,7 @@ class _Auctions:
     def plan(self, view: View) -> Plan:
         """Return the plan until the first lease ends."""
         job, held, now = view.job, view.held, view.now_ms
-        running = self.turns.pools.held(view)
+        running = self.pools.held(view)
         age = (now - self.submit_ms[job]).astype(np.float64)
         expected = age + view.remaining_ms + view.overhead_ms
         rho = expected / self.work_ms[job]
@@ -202,19 +201,19 @@ class _Auctions:
             waited = (now - self.since_ms[job[~runs]]) / _MINUTE
             rho[~runs] = self.last[job[~runs]] * (waited + 1)
         bound = runs & (self.lease_end_ms[job] > now)
-        free = self.turns.pools.capacity(view, running) - self.turns.pools.used(running[bound], held[bound])
+        free = self.pools.capacity(view, running) - self.pools.used(running[bound], held[bound])
         asked = np.flatnonzero(~bound)
         order = asked[np.lexsort((asked, -rho[asked]))]
         chosen = np.where(bound, running, -1)
         size = np.where(bound, held, 0)
-        gpus = self.turns.gpus[job]
+        gpus = self.gpus[job]
         if self.elastic:
             self._elastic(job, order, running, free, chosen, size)
         else:
             if len(order) and (len(free) > 1 or int(gpus[order].sum()) > int(free.sum())):
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
-                may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
+                may = self.speed[self.pools.kind[job[bidders]]] > 0
                 # A running job bids only for its own pool, so no job moves unnecessarily.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
@@ -224,7 +223,7 @@ class _Auctions:
                 order = order[chosen[order] < 0]
             # GPUs left by the bidders go to the other jobs, the worst ratio first.
             if len(order) and (free > 0).any():
-                chosen[order] = self.turns.choose(job, order, running, free)[order]
+                chosen[order] = self.choose(job, order, running, free)[order]
             size = np.where(chosen >= 0, gpus, 0)
         self.lease_end_ms[job[~bound & (chosen >= 0)]] = now + self.lease_ms
         waits = bool((chosen < 0).any()) or self.elastic
@@ -234,18 +233,18 @@ class _Auctions:
 
     def _bidders(self, order: Ints, rho: Floats) -> Ints:
         """Return the jobs with the worst ratio; ties are broken at random."""
-        count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]
 
     def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
         """Give bidders the sizes with the largest product of speeds; then the other jobs, the worst ratio first."""
-        count = min(max(int(round(self.share * len(order), 9)), 1), self.most)
-        kind = self.turns.pools.kind[job]
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders)
+        kind = self.pools.kind[job]
         left = free.astype(np.float64)
         mine: dict[int, list[int]] = {}
         for i in order.tolist():
-            may = (self.turns.speed[kind[i]] > 0) & (left >= self.low[job[i]])
+            may = (self.speed[kind[i]] > 0) & (left >= self.low[job[i]])
             if not may.any():
                 continue
             pool = int(running[i])
@@ -255,27 +254,27 @@ class _Auctions:
             left[pool] -= self.low[job[i]]
             mine.setdefault(pool, []).append(i)
         first = set(order[:count].tolist())
-        speed = speedup(self.models, np.arange(int(self.high.max(initial=1)) + 1)).tolist()
+        speed = speedup(self.models, np.arange(int(self.most.max(initial=1)) + 1)).tolist()
         for pool, places in mine.items():
             rest = int(free[pool])
             for part in ([i for i in places if i in first], [i for i in places if i not in first]):
-                low, high = self.low[job[part]].tolist(), self.high[job[part]].tolist()
+                low, high = self.low[job[part]].tolist(), self.most[job[part]].tolist()
                 sizes, rest = best_sizes(low, high, rest, lambda _, n: speed[n])
                 size[part] = sizes
         chosen[size == 0] = -1
 
     def _plan(self, job: Ints, held: Ints, running: Ints, chosen: Ints, size: Ints, wake_ms: int) -> Plan:
         if not self.elastic:
-            return self.turns.plan(job, running, chosen, wake_ms)
+            return self.moved(job, running, chosen, wake_ms)
         named = np.flatnonzero((size != held) | (chosen != running))
         named = named[np.argsort(-size[named], kind="stable")]
         own, gpus, pool = job[named], size[named], chosen[named]
-        rate = elastic_ppm(self.models, self.turns.gpus[own], gpus)
-        rate = rate * self.turns.speed[self.turns.pools.kind[own], pool] // PPM
-        return self.turns.pools.plan(own, gpus, pool, rate, wake_ms)
+        rate = elastic_ppm(self.models, self.gpus[own], gpus)
+        rate = rate * self.speed[self.pools.kind[own], pool] // PPM
+        return self.pools.plan(own, gpus, pool, rate, wake_ms)
 
 
-class Themis(Policy):
+class Themis(Planned):
     """GPUs are leased by auction to the jobs with the worst finish-time fairness.
 
     A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every interval
@@ -305,6 +304,7 @@ class Themis(Policy):
       leases of spread jobs sooner, because it is a bug.
     """
 
+    plans = _Auctions
     card = Card(
         name="themis",
         parameters=(
@@ -332,15 +332,3 @@ class Themis(Policy):
         ),
         assumptions=("D1", "M8", "M9", "M4"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which holds auctions."""
-        p = self.parameters
-        auctions = _Auctions(p, jobs, cluster, models)
-        return Planner(
-            auctions.plan,
-            auctions.begin,
-            gap_ms=round(p["interval"] * 1000),
-            overhead_ms=overheads(models, p["overhead"], auctions.high),
-            resize_ms=round(p["resize"] * 1000),
-        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import overheads, scan
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.parameters import scan
 from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.network import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Planner, View
+    from tracekit.replay.mechanisms import View
 
 
 # After Dally, as far as its rule is known: gangs wait for tiers with self-tuning timers, and move closer together.
@@ -34,19 +34,18 @@ _KNOWN = 5
 class _Tiers(Gangs):
     """Gangs that wait for tiers and move to closer tiers."""
 
-    def __init__(
-        self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any], move_ms: Ints
-    ) -> None:
-        super().__init__(jobs, cluster, models, seed, links=p["links"])
+    def set_up(self) -> None:
+        """Read the timers, and compute each job's patience."""
+        super().set_up()
+        p = self.p
         self.tier_of, self.best = self.network.tier_of, self.network.best
         self.timer_ms: tuple[float, float] = (p["node"] * 1000, p["rack"] * 1000)
         self.most_ms: float = p["most"] * 1000
-        self.quantum_ms, self.move_ms = p["quantum"] * 1000, move_ms
-        self.tune, self.migrate = p["tune"], p["migrate"]
+        self.quantum_ms, self.tune, self.migrate = p["quantum"] * 1000, p["tune"], p["migrate"]
         alone = self.network.alone_s
         slower = np.stack([alone[:, RACKS] / alone[:, NODE], alone[:, SPINE] / alone[:, RACKS]], axis=1) - 1
         if not self.links:
-            slower[:] = models.spread.b
+            slower[:] = self.models.spread.b
         self.patience = np.minimum(slower / _REFERENCE, 1.0)
 
     def begin(self, view: View) -> None:
@@ -119,7 +118,7 @@ class _Tiers(Gangs):
             if spot is None or self.tier_of(spot.nodes) >= tier:
                 continue
             now, then = self._speeds(job, old, spot)
-            if self.left_ms(job) * (PPM / then - PPM / now) < -float(self.move_ms[self.gpus[job]]):
+            if self.left_ms(job) * (PPM / then - PPM / now) < -float(self.overhead_ms[self.gpus[job]]):
                 self.places.take(spot)
                 return spot
             self._stay(job, spot, old)
@@ -142,7 +141,7 @@ class _Tiers(Gangs):
             self.network.enter(job, old.nodes)
 
 
-class DallyLike(Policy):
+class DallyLike(Planned):
     """Gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally).
 
     Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of one node.
@@ -170,6 +169,7 @@ class DallyLike(Policy):
       free GPUs, and no job is stopped for another; the cost of a move comes from M9.
     """
 
+    plans = _Tiers
     card = Card(
         name="dally-like",
         parameters=(
@@ -185,12 +185,6 @@ class DallyLike(Policy):
         ),
         assumptions=("D1", "M4", "M9", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner with timers and moves."""
-        p = self.parameters
-        move_ms = overheads(models, p["overhead"], jobs.devices)
-        return _Tiers(jobs, cluster, models, seed, p, move_ms).planner(p["gap"], move_ms)
 
 
 # After Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
@@ -208,7 +202,18 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
     return found
 
 
-class CruxLike(Policy):
+class _Ranked(Gangs):
+    """Gangs whose traffic goes first if they have a high intensity."""
+
+    def priority(self) -> Floats | None:
+        """Return the intensities, or their levels; None if gangs share links evenly."""
+        if self.p["priority"] == "none":
+            return None
+        found, levels = intensity(self.models, self.jobs, self.seed), self.p["levels"]
+        return _levels(found, levels) if levels else found
+
+
+class CruxLike(Planned):
     """Gangs with much computation for their traffic go first on links (after Crux).
 
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
@@ -235,6 +240,7 @@ class CruxLike(Policy):
       iterations, which a replay of jobs cannot show.
     """
 
+    plans = _Ranked
     card = Card(
         name="crux-like",
         parameters=(
@@ -245,17 +251,6 @@ class CruxLike(Policy):
         ),
         assumptions=("D1", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers jobs in submission order."""
-        p = self.parameters
-        priority = None
-        if p["priority"] == "intensity":
-            priority = intensity(models, jobs, seed)
-            if p["levels"]:
-                priority = _levels(priority, p["levels"])
-        gangs = Gangs(jobs, cluster, models, seed, priority=priority, stop=p["scan"] == "stop")
-        return gangs.planner(p["gap"])
 
 
 def _levels(values: Floats, levels: int) -> Floats:
@@ -272,7 +267,7 @@ def _levels(values: Floats, levels: int) -> Floats:
 
 
 class _Isolated(Gangs):
-    """Gangs that do not share links."""
+    """Gangs that, with isolate=on, do not share links."""
 
     def order(self, waiting: Ints) -> Ints:
         """Return jobs in submission order; jobs that found no links in the last plan are tried again."""
@@ -281,6 +276,8 @@ class _Isolated(Gangs):
 
     def choose(self, job: int) -> Spot | None:
         """Return the GPUs closest together whose links are free."""
+        if not self.p["isolate"]:
+            return super().choose(job)
         kind = int(self.places.kind[job])
         if kind in self._none:
             return None
@@ -304,7 +301,7 @@ class _Isolated(Gangs):
         return self.places.found(job, ANYWHERE, np.where(racks[network.rack], free, 0))
 
 
-class VclosLike(Policy):
+class VclosLike(Planned):
     """Links are allocated with GPUs, so no gang slows another (after vClos).
 
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
@@ -329,6 +326,7 @@ class VclosLike(Policy):
       hashed to.
     """
 
+    plans = _Isolated
     card = Card(
         name="vclos-like",
         parameters=(
@@ -338,12 +336,6 @@ class VclosLike(Policy):
         ),
         assumptions=("D1", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers jobs in submission order."""
-        p = self.parameters
-        kind = _Isolated if p["isolate"] else Gangs
-        return kind(jobs, cluster, models, seed, stop=p["scan"] == "stop").planner(p["gap"])
 
 
 # FfDL: gangs start in order, packed or spread by biased sampling of placements.
@@ -355,9 +347,10 @@ _STREAM = 36
 class _Sampled(Gangs):
     """Gangs that take the best of several random placements."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, links=p["links"], stop=p["scan"] == "stop")
-        self.pack, self.samples, self.most_nodes, self.seed = p["place"] == "pack", p["samples"], p["nodes"], seed
+    def set_up(self) -> None:
+        """Read how to draw placements."""
+        super().set_up()
+        self.pack, self.samples, self.most_nodes = self.p["place"] == "pack", self.p["samples"], self.p["nodes"]
 
     def begin(self, view: View) -> None:
         """Begin a run; every run uses the same random numbers."""
@@ -433,7 +426,7 @@ def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack:
     return Spot(nodes[order[taken]].tolist(), share[taken].tolist())
 
 
-class Ffdl(Policy):
+class Ffdl(Planned):
     """Gangs in submission order, packed or spread by biased sampling (FfDL).
 
     Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets all its
@@ -462,6 +455,7 @@ class Ffdl(Policy):
       GPU per learner; no quotas, so no job is evicted.
     """
 
+    plans = _Sampled
     card = Card(
         name="ffdl",
         parameters=(
@@ -474,7 +468,3 @@ class Ffdl(Policy):
         ),
         assumptions=("D1", "M4", "M36", "M37", "M38"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers gangs in order."""
-        return _Sampled(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
