@@ -11,15 +11,15 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.parameters import NOISE, believed, scan
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot, place_rows
+from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, spread_ppm
-from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.array_types import Floats, Ints
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # Parameters that gang policies share, and recent waits of gangs.
@@ -179,7 +179,7 @@ class Gangs(Plans):
         if self.links:
             changed_speed = self.network.take_changed()
             rates |= zip(changed_speed, self.network.speeds(changed_speed), strict=True)
-        return self._written(rates, changed)
+        return self.written((), rates, changed, self._wake_ms)
 
     def _follow(self, view: View, running: Ints) -> None:
         """Begin a plan and remove jobs that have ended."""
@@ -214,19 +214,6 @@ class Gangs(Plans):
     def _that_fit(self, waiting: Ints) -> Ints:
         """Return the jobs for which enough GPUs are free."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
-
-    def _written(self, rates: dict[int, int], spots: dict[int, Spot]) -> Plan:
-        """Return the plan with these speeds and spots; a job without a new spot stays where it is."""
-        job = np.fromiter(rates, np.int64, len(rates))
-        index = {j: place for place, j in enumerate(rates)}
-        return Plan(
-            job,
-            self.gpus[job],
-            rate=np.fromiter(rates.values(), np.int64, len(rates)),
-            place=place_rows((index[j], spot) for j, spot in spots.items()),
-            keep=True,
-            wake_ms=self._wake_ms,
-        )
 
 
 # Delay scheduling: gangs wait a while for GPUs close together, or only while waiting pays.

@@ -9,14 +9,19 @@ import numpy as np
 
 from tracekit.policies.interface import Policy
 from tracekit.policies.parameters import overheads
-from tracekit.replay.mechanisms import Planner
+from tracekit.policies.places import place_rows
+from tracekit.replay.assumptions.speeds import PPM
+from tracekit.replay.mechanisms import Plan, Planner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tracekit.array_types import Ints
+    from tracekit.policies.places import Spot
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, View
+    from tracekit.replay.mechanisms import View
 
 
 class Plans:
@@ -51,6 +56,31 @@ class Plans:
     def plan(self, view: View) -> Plan:
         """Return the plan until the next event."""
         raise NotImplementedError
+
+    def written(
+        self, stopped: Sequence[int], rates: Mapping[int, int], spots: Mapping[int, Spot], wake_ms: int, **more: Any
+    ) -> Plan:
+        """Return the plan that changes only these jobs.
+
+        Parameters
+        ----------
+        stopped : sequence of int
+            Jobs that stop.
+        rates : mapping
+            Speed of each other job [ppm], with the GPUs that it requests.
+        spots : mapping
+            Nodes and GPUs of the jobs that start or move, which also have a speed.
+        wake_ms : int
+            When to plan again without an event [ms]; -1: never.
+        **more
+            Other columns of the plan.
+        """
+        job = np.array([*stopped, *rates], np.int64)
+        gpus = np.where(np.arange(len(job)) < len(stopped), 0, self.gpus[job])
+        rate = np.array([*[PPM] * len(stopped), *rates.values()], np.int64)
+        index = {j: at for at, j in enumerate(rates, len(stopped))}
+        place = place_rows((index[j], spot) for j, spot in spots.items())
+        return Plan(job, gpus, rate=rate, place=place, keep=True, wake_ms=wake_ms, **more)
 
     @cached_property
     def overhead_ms(self) -> Ints:

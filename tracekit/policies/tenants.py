@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
+from tracekit.policies.parameters import FIT, OVERHEAD, overhead, overheads, scan
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.nodes import shares_of
@@ -542,7 +542,7 @@ class HiveD(Policy):
                 ("opportunistic", "reject"),
             ),
             scan("skip"),
-            Parameter("overhead", "helios", "preset for the cost of each preemption and migration (M9)"),
+            overhead("helios"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
         quotas=True,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.deadlines import BROKEN, DECLINED, FREE, PROMISED, SLO, UNSEEN, Promises, declined
+from tracekit.policies.literature.optimal import chosen, sparse
 from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.pools import NOTHING
 from tracekit.replay.assumptions.speeds import PPM
@@ -115,9 +117,6 @@ class Reservations:
         bool
             Whether all jobs fit; if not, nothing changes.
         """
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
         length = np.array([need.end - low for need in needs])
         if (length <= 0).any() or int(length.sum()) > cells:
             return False
@@ -125,28 +124,21 @@ class Reservations:
         lease = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
         span = int(length.max())
         gpus, pool = (np.array([need[i] for need in needs], np.int64)[row] for i in (2, 1))
-        rows = np.concatenate([row, len(needs) + pool * span + lease])
-        data = np.concatenate([np.ones(len(row)), gpus]).astype(np.float64)
         at = np.arange(len(row))
-        shape = (len(needs) + len(capacity) * span, len(row))
-        matrix: Any = csr_array((data, (rows, np.concatenate([at, at]))), shape=shape)
+        parts = [(row, at, np.ones(len(row))), (len(needs) + pool * span + lease, at, gpus)]
+        matrix = sparse(parts, len(needs) + len(capacity) * span, len(row))
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
-        limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
+        limits = matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room])
         # Prefer late leases, because capacity that is free soon may serve new jobs.
-        options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
-        ones = np.ones(len(row), np.int64)
-        found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
-        if found.x is None:
-            return False
-        chosen = np.asarray(found.x) > 0.5
-        if (np.bincount(row[chosen], minlength=len(needs)) != asked).any():
+        taken = chosen(-lease.astype(float), [limits], node_limit=limit, mip_rel_gap=1.0)
+        if taken is None or (np.bincount(row[taken], minlength=len(needs)) != asked).any():
             return False
         self._between(0, low, low + span)
         self._used[:, low - self._first :] = 0
         self.of = {}
         for i, need in enumerate(needs):
-            self._take(need, low + lease[chosen & (row == i)])
+            self._take(need, low + lease[taken & (row == i)])
         return True
 
     def _take(self, need: Need, leases: Ints) -> None:
@@ -186,7 +178,6 @@ class _Leasing(Turns):
         """Assumed need of each job as a multiple of its run time, including a restart per lease and the margin (n,)."""
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.promises.begin()
         self.reserved = Reservations(len(self.pools.model))
         self.left: Ints = np.zeros(len(self.longer), np.int64)
@@ -368,7 +359,7 @@ class Chronus(Planned):
                 "maximum number of search nodes of the program; if it is still unsolved, the job is declined",
             ),
             Parameter("cells", 20_000, "maximum number of pairs of a job and a lease for which the program is tried"),
-            Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
+            overhead("chronus"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
     )

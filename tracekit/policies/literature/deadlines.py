@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import RESIZE, Sizes, Wish
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import deadlines_ms
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
@@ -135,7 +135,6 @@ class _Flow(Sizes):
         self.due_ms: Ints = np.where(due < 0, _LATEST, due)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.promises.begin()
 
     def plan(self, view: View) -> Plan:
@@ -266,7 +265,7 @@ class ElasticFlow(Planned):
                 maximum=1000,
             ),
             RESIZE,
-            Parameter("overhead", "elasticflow", "preset for the cost of each preemption and migration (M9)"),
+            overhead("elasticflow"),
             FIT,
         ),
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),

@@ -10,10 +10,10 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.optimal import take_chains
 from tracekit.policies.literature.resizing import GAP, RESIZE, Sizes, Wish, ragged
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.service import read_thresholds
-from tracekit.replay.assumptions.speeds import elastic_ppm, ppm, server_speed
+from tracekit.replay.assumptions.speeds import PPM, ppm, server_speed
 from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
@@ -54,22 +54,15 @@ class _InOrder(Sizes):
         job, held, gpus = wish.job, wish.held, wish.gpus
         doubling = p["steps"] == "double"
         self.give(wish, order, self.low[job], self.most[job], running_first=not p["preempt"], doubling=doubling)
-        model = self.pools.model[wish.pool]
+        if not self.rigid:
+            return self.resized(wish, order=order)
         named = order[((gpus != held) | (wish.pool != wish.before))[order]]
-        if self.rigid:
-            # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
-            late = order[((gpus == 0) & (held == 0))[order]]
-            return Plan(
-                np.concatenate([job[named], job[late]]),
-                np.concatenate([gpus[named], self.gpus[job[late]]]),
-                model=np.concatenate([model[named], np.full(len(late), -1)]),
-                keep=True,
-                optional=len(named) + len(late),
-            )
-        # Large gangs go first because they are harder to place.
-        named = named[np.argsort(-gpus[named], kind="stable")]
-        rate = np.maximum(elastic_ppm(self.models, self.gpus[job[named]], gpus[named]), 1)
-        return Plan(job[named], gpus[named], rate=rate, model=model[named], keep=True, optional=len(named))
+        # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
+        late = order[((gpus == 0) & (held == 0))[order]]
+        line = np.concatenate([named, late])
+        pool = np.where(gpus[line] > 0, wish.pool[line], -1)
+        asked = np.where(np.arange(len(line)) < len(named), gpus[line], self.gpus[job[line]])
+        return self.pools.plan(job[line], asked, pool, np.full(len(line), PPM))
 
 
 class _ByRemainingTime(_InOrder):
@@ -87,7 +80,7 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
         Parameter("steps", "one", "whether jobs grow by one GPU at a time or double", ("one", "double")),
         Parameter("gap", 30.0, "minimum time between two plans [s]"),
         Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-        Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+        overhead("voda"),
         FIT,
     )
 
@@ -156,7 +149,6 @@ class _Queues(Sizes):
         self.thresholds: Ints = np.array(read_thresholds(self.p["queues"]), np.int64)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.base = np.zeros(len(view.table), np.int64)
         """GPU time of each job before it started over, which no longer counts (n,) [GPU*ms]."""
 
@@ -256,7 +248,7 @@ class ElasticTiresias(Planned):
             Parameter("crowd", 10, "number of jobs without GPUs above which the jobs behind the first queue shrink"),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
@@ -313,7 +305,7 @@ class AfsL(Planned):
         parameters=(
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
@@ -378,7 +370,7 @@ class FfdlOptimizer(Planned):
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
@@ -521,7 +513,7 @@ class Optimus(Planned):
             Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
             Parameter("servers", False, "jobs have parameter servers, and the policy chooses their number (M28)"),
             RESIZE,
-            Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
+            overhead("pollux"),
             FIT,
         ),
         assumptions=("D1", "D3", "M28", "M9", "M4"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.policies.literature.optimal import chosen, sparse
 from tracekit.policies.places import Spot
 
 if TYPE_CHECKING:
@@ -72,46 +73,36 @@ def cheapest_nodes(
     room = free + part.sum(axis=1)
     if int((room >= largest).sum()) < whole or int((room >= (rest or largest)).sum()) < whole + (rest > 0):
         return None
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
     count, jobs = part.shape
     on_node, job = np.nonzero(part)
     # Variables: whole nodes, the node for the rest, evictions. On a whole node every job must leave.
     size = 2 * count + jobs
     links = np.arange(len(job))
-    leave = coo_array(
-        (np.repeat([1.0, -1.0], len(job)), (np.tile(links, 2), np.concatenate([on_node, 2 * count + job]))),
-        shape=(len(job), size),
-    )
-    nodes = np.arange(count)
-    columns = np.concatenate([count + nodes, 2 * count + job])
-    values = np.concatenate([np.full(count, -float(rest)), part[on_node, job]])
-    enough = coo_array((values, (np.concatenate([nodes, on_node]), columns)), shape=(count, size))
-    once = coo_array((np.ones(2 * count), (np.tile(nodes, 2), np.arange(2 * count))), shape=(count, size))
+    ones, nodes = np.ones(len(job)), np.arange(count)
+    leave = sparse([(links, on_node, ones), (links, 2 * count + job, -ones)], len(job), size)
+    rests = nodes, count + nodes, np.full(count, -float(rest))
+    enough = sparse([rests, (on_node, 2 * count + job, part[on_node, job])], count, size)
+    once = sparse([(np.tile(nodes, 2), np.arange(2 * count), np.ones(2 * count))], count, size)
     sums = np.zeros((2, size))
     sums[0, :count], sums[1, count : 2 * count] = 1, 1
-    upper = np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)])
-    options: Any = {"mip_rel_gap": 0.0} | ({"node_limit": limit} if limit else {})
-    found: Any = milp(
+    found = chosen(
         np.concatenate([np.zeros(2 * count), harm / max(int(harm.max(initial=1)), 1)]),
-        integrality=np.ones(size, np.int64),
-        bounds=Bounds(0, upper.astype(np.float64)),
-        constraints=[
-            LinearConstraint(leave.tocsr(), ub=0),
-            LinearConstraint(enough.tocsr(), lb=-free.astype(np.float64)),
-            LinearConstraint(once.tocsr(), ub=1),
-            LinearConstraint(sums, lb=[whole, rest > 0], ub=[whole, rest > 0]),
+        [
+            (leave, -np.inf, 0),
+            (enough, -free.astype(np.float64), np.inf),
+            (once, -np.inf, 1),
+            (sums, [whole, rest > 0], [whole, rest > 0]),
         ],
-        options=options,
+        most=np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)]).astype(np.float64),
+        mip_rel_gap=0.0,
+        **({"node_limit": limit} if limit else {}),
     )
-    if found.x is None:
+    if found is None:
         return None
-    chosen = np.asarray(found.x) > 0.5
-    taken = [(node, largest) for node in np.flatnonzero(chosen[:count]).tolist()]
-    taken += [(node, rest) for node in np.flatnonzero(chosen[count : 2 * count]).tolist()]
+    taken = [(node, largest) for node in np.flatnonzero(found[:count]).tolist()]
+    taken += [(node, rest) for node in np.flatnonzero(found[count : 2 * count]).tolist()]
     taken.sort()
-    return [node for node, _ in taken], [size for _, size in taken], np.flatnonzero(chosen[2 * count :]).tolist()
+    return [node for node, _ in taken], [size for _, size in taken], np.flatnonzero(found[2 * count :]).tolist()
 
 
 _FAR = 1 << 60

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.residents import Lines
 from tracekit.policies.literature.turns import next_slice
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import NOTHING, make_pools
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
@@ -178,7 +179,8 @@ class _Circles(Plans):
         self.parted: list[int] = []
         """Guests that leave their pair and get their own GPUs."""
         self.nodes: Ints | None = None
-        self.queue: list[tuple[int, int]] = []
+        self.queue = Lines(self.homes.kind.tolist())
+        """Jobs that wait for a home."""
         self.known = 0
         self.active = np.zeros(0, np.int64)
 
@@ -191,8 +193,8 @@ class _Circles(Plans):
             freed = True
             self._follow_nodes(view, job, held)
         self._settle_new(view, job)
-        if freed and self.queue:
-            self._settle_queue()
+        if freed:
+            self.queue.start(lambda j: self.homes.settle(j, within=False))
         waits = (held == 0) & (self.homes.rows[job] > 0)
         some = bool(waits.any())
         if freed and self.migrate and some:
@@ -259,31 +261,14 @@ class _Circles(Plans):
                     self._split(guest, j)
                     self.homes.carry(guest)
                 self.homes.rows[j] = 0
-                heapq.heappush(self.queue, (j, j))
+                self.queue.add(j)
 
     def _settle_new(self, view: View, job: Ints) -> None:
         """Give new jobs homes; a job without a home waits for one."""
         for j in job[np.searchsorted(job, self.known) :].tolist():
             if not self.homes.settle(j, within=False):
-                heapq.heappush(self.queue, (j, j))
+                self.queue.add(j)
         self.known, self.active = view.submitted, job
-
-    def _settle_queue(self) -> None:
-        """Give waiting jobs a home, in submission order; after a failure, skip other jobs of the same kind."""
-        failed: set[int] = set()
-        again = []
-        left = self.homes.depth * self.homes.there - self.homes.load
-        most = left.max(initial=0)
-        while self.queue and most > 0:
-            entry = heapq.heappop(self.queue)
-            kind = int(self.homes.kind[entry[1]])
-            if kind in failed or not self.homes.settle(entry[1], within=False):
-                failed.add(kind)
-                again.append(entry)
-                if len(failed) >= len(self.homes.may):
-                    break
-        for entry in again:
-            heapq.heappush(self.queue, entry)
 
     def _crowded(self, jobs: Ints) -> Bools:
         """Return which single-node jobs must take turns on their node (k,)."""
@@ -509,7 +494,7 @@ class Gandiva(Planned):
             Parameter("migrate", True, "jobs move to GPUs that become free"),
             Parameter("grow", False, "jobs may use the spare GPUs of their node"),
             Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
+            overhead("gandiva"),
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.pools import NOTHING
 from tracekit.policies.tenants import WEIGHT, tenants, weights
@@ -138,7 +139,6 @@ class _Stride(Turns):
         self.table, self.times, self.worth = weights(self.jobs, self.cluster, self.models, p["of"], p["weight"])
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         n = len(self.owner)
         self.home: Ints = np.full(n, -1, np.int64)
         """The pool in which each job takes its turns; -1: not yet assigned (n,)."""
@@ -284,7 +284,7 @@ class GandivaFair(Planned):
             WEIGHT,
             Parameter("trade", True, "tenants may trade GPU types"),
             Parameter("margin", 0.1, "minimum gain of the buyer over the seller for a trade [1]"),
-            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
+            overhead("gandiva"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
     )

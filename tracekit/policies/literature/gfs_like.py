@@ -13,18 +13,19 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.evictable import Evictable
 from tracekit.policies.literature.residents import Lines
-from tracekit.policies.parameters import scan
-from tracekit.policies.places import FEWEST, Places, Spot, place_rows
+from tracekit.policies.parameters import overhead, scan
+from tracekit.policies.places import FEWEST, Places, Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.policies.tenants import tenants
 from tracekit.replay.assumptions.of_jobs import classes
-from tracekit.replay.mechanisms import Plan, View
+from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.policies.places import Pool
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, given their demand so far.
@@ -171,7 +172,6 @@ class _SpotJobs(Plans):
         """The pools that the jobs of each series may use."""
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         p = self.p
         self.view = view
         self.node_pool = self.pools.group_pool[view.node_group]
@@ -207,7 +207,10 @@ class _SpotJobs(Plans):
             self._set_limit(view)
             self.waiting.start(self._start_spot)
         wakes = bool(len(self.waiting)) and self.rule == "forecast"
-        return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
+        stopped = [job for job in self.lost if job not in self.named]
+        lost_ms = np.array([self.lost.get(job, 0) for job in (*stopped, *self.named)], np.int64)
+        wake_ms = (self.demand.hour + 1) * HOUR_MS if wakes else -1
+        return self.written(stopped, dict.fromkeys(self.named, PPM), self.named, wake_ms, lost_ms=lost_ms)
 
     def _follow(self, view: View) -> None:
         """Remove ended jobs, and add new waiting jobs."""
@@ -333,20 +336,6 @@ class _SpotJobs(Plans):
         self.spots.put(job, spot, self.view.now_ms)
         self.feedback.starts += 1
 
-    def _written(self, wake_ms: int) -> Plan:
-        """Return the plan that starts and stops these jobs."""
-        names = [job for job in self.lost if job not in self.named]
-        stopped = len(names)
-        names += self.named
-        return Plan(
-            np.array(names, np.int64),
-            np.array([0] * stopped + [self.size[job] for job in names[stopped:]], np.int64),
-            place=place_rows(enumerate(self.named.values(), stopped)),
-            keep=True,
-            wake_ms=wake_ms,
-            lost_ms=np.array([self.lost.get(job, 0) for job in names], np.int64),
-        )
-
 
 class GfsLike(Planned):
     """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
@@ -409,7 +398,7 @@ class GfsLike(Planned):
                 "solution the gang waits; 0: no limit",
             ),
             scan("skip"),
-            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+            overhead("none"),
         ),
         assumptions=("D1", "M4", "M9", "M10"),
     )

@@ -10,10 +10,11 @@ from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.parameters import OVERHEAD
 from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import NOTHING, Pools, make_pools, pool_fits, pool_speeds
-from tracekit.replay.mechanisms import Plan, View
+from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # After Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
@@ -39,7 +40,6 @@ class _Market(Plans):
         """Speed of each kind of demand in each pool; 0 if it may not run there [ppm] (K, P)."""
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.seen: Ints = np.zeros(0, np.int64)
         """Jobs of the last plan."""
         self.there: Ints = np.zeros(0, np.int64)
@@ -265,14 +265,14 @@ class _Matching(Plans):
         highest = self.speed.max(axis=1, initial=0)
         # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
-        self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == 1_000_000).all())
+        self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == PPM).all())
 
     def plan(self, view: View) -> Plan:
         """Return the jobs that start now, and their pools."""
         room = np.bincount(self.pools.group_pool[view.node_group], view.node_free, len(self.pools.model))
         free = room.astype(np.int64)
         if free.sum() <= 0:
-            return self._named(np.zeros(0, np.int64), None, None)
+            return NOTHING
         job, held = view.job, view.held
         waiting = np.flatnonzero(held == 0)
         # Consider only the oldest jobs, but at least as many as there are free GPUs.
@@ -282,9 +282,6 @@ class _Matching(Plans):
         if self.alike:
             return self._shortest(who, left, free)
         return self._matched(view, who, left, free)
-
-    def _named(self, job: Ints, model: Ints | None, rate: Ints | None) -> Plan:
-        return Plan(job, self.gpus[job], rate=rate, model=model, keep=True, optional=len(job))
 
     def _shortest(self, who: Ints, left: Floats, free: Ints) -> Plan:
         """Return the shortest jobs first, because on equal machines this is the best matching."""
@@ -296,7 +293,8 @@ class _Matching(Plans):
         start = np.searchsorted(kind[by_kind], kind[by_kind])
         near = np.zeros(len(kind), np.bool_)
         near[by_kind] = (np.arange(len(kind)) - start) * self.gpus[who[order]][by_kind] < free.sum()
-        return self._named(who[order[near]], None, None)
+        job = who[order[near]]
+        return self.pools.plan(job, self.gpus[job], np.full(len(job), -1), np.full(len(job), PPM))
 
     def _ready(self, view: View, free: Ints) -> list[Floats]:
         """Return the time until each GPU of each pool is free, ascending [ms]."""
@@ -342,7 +340,7 @@ class _Matching(Plans):
                 free[p] -= self.gpus[first]
                 chosen.append((first, p))
         job, at = np.array(chosen, np.int64).reshape(-1, 2).T
-        return self._named(job, self.pools.model[at], np.maximum(self.speed[self.pools.kind[job], at], 1))
+        return self.pools.plan(job, self.gpus[job], at, self.speed[self.pools.kind[job], at])
 
 
 class Allox(Planned):

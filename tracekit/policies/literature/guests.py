@@ -44,7 +44,6 @@ class _Lodgings(Residents):
         return tenants(self.jobs).astype(np.int64)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         super().begin(view)
         demand = self.demand
         self.hosts = Lines(demand.type)
@@ -211,7 +210,6 @@ class _Pairs(Residents):
         return online_services(self.models, self.jobs, self.seed).astype(np.int64)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         super().begin(view)
         self.services = Lines(self.demand.type)
         self.singles: dict[int, None] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import GAP, RESIZE, Sizes, Wish
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.pools import pool_fits, pool_speeds
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
@@ -324,7 +325,7 @@ class HeetLike(Planned):
             ),
             GAP,
             RESIZE,
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
         ),
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
     )

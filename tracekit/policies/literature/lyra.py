@@ -10,6 +10,7 @@ from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.loans import Servers, loaned, with_loans, without_loans
 from tracekit.policies.literature.optimal import take_chains
 from tracekit.policies.literature.resizing import RESIZE, ragged, speedup
+from tracekit.policies.parameters import overhead
 from tracekit.policies.places import FEWEST, Places, Spot, gathered, place_rows
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, spread_ppm
@@ -49,7 +50,6 @@ class _Loans(Plans):
         self.leave_ms = np.unique(cluster.change_ms[leaves])
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.books = Servers(self.cluster, self.lent, self.growth.most > 0)
         self.grown_ms, self.news, self.seen = -1, True, -1
 
@@ -319,7 +319,7 @@ class Lyra(Planned):
                 "decides",
             ),
             RESIZE,
-            Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
+            overhead("uniform"),
         ),
         assumptions=("D1", "D3", "M42", "M9", "M4"),
     )

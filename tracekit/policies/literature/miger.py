@@ -200,7 +200,6 @@ class _Cuts(Residents):
         return online_services(self.models, self.jobs, self.seed).astype(np.int64)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         super().begin(view)
         self.online = Lines(self.demand.type)
         self.emptied: set[int] = set()

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.pollux import PROFILE, Bounds, application_of, goodputs, noise_in
 from tracekit.policies.literature.resizing import Sizes
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
@@ -163,7 +163,6 @@ class _Search(Sizes):
         self.interval_ms = max(round(self.p["interval"] * 1000), 1)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         n, population = len(self.jobs), self.p["population"]
         self.evolved_ms = -1
         self.schedules = np.zeros((population, n), np.int32)
@@ -291,7 +290,7 @@ class OnesLike(Planned):
             Parameter("generations", 6, "number of generations per step", maximum=1000),
             Parameter("interval", 300.0, "minimum time between two steps of the evolution [s]", minimum=0.001),
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),

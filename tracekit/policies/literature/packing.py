@@ -54,7 +54,6 @@ class _Packing(Residents):
         self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         super().begin(view)
         demand = self.demand
         # In the profiler the smallest jobs come first, then the earliest.

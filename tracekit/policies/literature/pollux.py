@@ -9,10 +9,10 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import Sizes, speedup
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
 from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
-from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
+from tracekit.replay.assumptions.speeds import PPM, ppm
 from tracekit.replay.engine.state import struct_dtype
 
 if TYPE_CHECKING:
@@ -345,22 +345,21 @@ class _Rounds(Sizes):
         )
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.stage = np.zeros(len(self.jobs), np.int64)
         """Training stage of each job when it was last planned (n,)."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
-        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
+        wish, table = self.wish(view), self.table
+        job, held, before, free = wish.job, wish.held, wish.before, wish.free
         low, high = self.low[job], self.most[job]
-        free = pools.capacity(view, before)
         stage = np.zeros(len(job), np.int64)
         if table.stages > 1:
             stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
         rows = np.zeros(len(job), struct_dtype("FitnessRow"))
         rows["held"], rows["low"], rows["high"] = held, low, high
         rows["gpus"] = np.where(held > 0, low, 0)
-        rows["pool"] = settle_pools(before, pools, job, low, free)
+        rows["pool"] = wish.pool = settle_pools(before, self.pools, job, low, free)
         rows["first"] = table.rows(job, stage)
         sharing = np.bincount(rows["pool"], minlength=len(free))
         fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
@@ -370,26 +369,19 @@ class _Rounds(Sizes):
         factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
         rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
         free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
-        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
-        changed = gpus != held
-        if table.stages > 1:
-            # A job that keeps its GPUs has another speed in another stage.
-            changed |= (held > 0) & (stage != self.stage[job])
-            self.stage[job] = stage
-        named = np.flatnonzero(changed)
-        named = named[np.argsort(-gpus[named], kind="stable")]
-        if table.sigma is not None:
-            rate = elastic_ppm(self.models, self.gpus[job[named]], gpus[named])
-        else:
-            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
+        wish.gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
+        # A job that keeps its GPUs has another speed in another stage.
+        changed = (held > 0) & (stage != self.stage[job])
+        self.stage[job] = stage
+        rate = ppm(table.speed[rows["first"] + wish.gpus]) if table.sigma is None else None
         wake = -1
-        if len(named) or (gpus < high).any():
+        if changed.any() or self.unfinished(wish):
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
             # If all jobs have their maximum, no job can gain until a job's speed changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
-        return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
+        return self.resized(wish, rate, also=changed, wake_ms=wake)
 
     def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
         """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
@@ -465,7 +457,7 @@ class PolluxLite(Planned):
             Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
             Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),

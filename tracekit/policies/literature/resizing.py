@@ -181,7 +181,15 @@ class Sizes(Plans):
             else:
                 yield line, free
 
-    def resized(self, wish: Wish, rate: Ints | None = None, *, also: Bools | None = None, wake_ms: int = -1) -> Plan:
+    def resized(
+        self,
+        wish: Wish,
+        rate: Ints | None = None,
+        *,
+        also: Bools | None = None,
+        order: Ints | None = None,
+        wake_ms: int = -1,
+    ) -> Plan:
         """Return a plan for the jobs whose GPUs change, large gangs first because they are harder to place.
 
         Parameters
@@ -192,13 +200,15 @@ class Sizes(Plans):
             Speed of each job with its planned GPUs [ppm]; by default the speed of M8.
         also : array (k,), optional
             Other jobs to include, of which only the speed changes.
+        order : array (k,), optional
+            Indices into the wish: the order of jobs with equal GPUs.
         wake_ms : int
             When to plan again without an event [ms]; -1: never.
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:
             changes |= also & (wish.gpus > 0)
-        named = np.flatnonzero(changes)
+        named = np.flatnonzero(changes) if order is None else order[changes[order]]
         named = named[np.argsort(-wish.gpus[named], kind="stable")]
         job, gpus, pool = wish.job[named], wish.gpus[named], wish.pool[named]
         speed = elastic_ppm(self.models, self.gpus[job], gpus) if rate is None else rate[named]

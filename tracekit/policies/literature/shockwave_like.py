@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.optimal import sparse
 from tracekit.policies.literature.resizing import ragged
 from tracekit.policies.literature.turns import Turns, next_slice
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned
 
 if TYPE_CHECKING:
@@ -124,7 +126,6 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
         Accepted gap to the optimum, as a share.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
 
     jobs, rounds, pieces = len(window.left), window.rounds, len(_SLOPES)
     # Columns: rounds of each job, planned time, pieces of each job's logarithm, the longest remaining time.
@@ -147,9 +148,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
         # GPUs of each round.
         (load, np.arange(planned), window.gpus[of_round].astype(np.float64)),
     ]
-    row, column, entry = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
-    rows = 3 * jobs + len(window.capacity) * rounds
-    matrix: Any = csr_array((entry, (row, column)), shape=(rows, longest + 1))
+    matrix = sparse(parts, 3 * jobs + len(window.capacity) * rounds, longest + 1)
     begun = window.whole - window.left
     endless = np.full(jobs, np.inf)
     room = np.repeat(window.capacity.astype(np.float64), rounds)
@@ -197,7 +196,6 @@ class _Windows(Turns):
         self.submit_ms, self.work_ms = self.jobs.submit_ms, np.maximum(self.jobs.work_ms, 1)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.contended: Floats = np.zeros(len(self.jobs))
         """Integral of the jobs per GPU, counted as at least 1, since each job's arrival [ms] (n,)."""
         self.seen_ms = 0
@@ -390,7 +388,7 @@ class ShockwaveLike(Planned):
                 2000,
                 "maximum number of pairs of a job and a round in a program; larger windows are planned greedily",
             ),
-            Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
+            overhead("shockwave"),
         ),
         assumptions=("D1", "M9", "M4"),
     )

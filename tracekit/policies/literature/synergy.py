@@ -10,15 +10,16 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.residents import FULL, Demand
 from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.places import Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.of_jobs import cpu_families
 from tracekit.replay.assumptions.speeds import cpu_speed_ppm
-from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.mechanisms import Plan, View
 
 
 _SLACK = 1e-6
@@ -70,7 +71,6 @@ class _Rounds(Plans):
         self._speeds: dict[tuple[int, tuple[float, float], tuple[float, float]], int] = {}
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         nodes = len(self.demand.first)
         self.free = np.bincount(self.demand.node, minlength=nodes).astype(np.int64)
         self.left = self.hosts.supply.copy()
@@ -98,7 +98,10 @@ class _Rounds(Plans):
         new = self._start(view, ranked, touched)
         changed = self._tune(touched, {j: at for at, j in enumerate(ranked)})
         wakes = self.base != "fifo" and self.round_ms and len(self.where) < len(job)
-        return self._told(stopped, new, changed, view.now_ms + self.round_ms if wakes else -1)
+        spots = {j: Spot([node for node, _ in self.where[j]], [gpus for _, gpus in self.where[j]]) for j in new}
+        rates = {j: self.rate[j] for j in (*new, *changed)}
+        wake_ms = view.now_ms + self.round_ms if wakes else -1
+        return self.written([j for j in stopped if j not in spots], rates, spots, wake_ms)
 
     def _ranked(self, view: View, job: Ints) -> Ints:
         if self.base == "fifo":
@@ -224,22 +227,6 @@ class _Rounds(Plans):
         if key not in self._speeds:
             self._speeds[key] = self.hosts.speed(*key)
         return self._speeds[key]
-
-    def _told(self, stopped: list[int], new: list[int], changed: list[int], wake_ms: int) -> Plan:
-        fresh = set(new)
-        named = [*(j for j in stopped if j not in fresh), *new, *(j for j in changed if j not in fresh)]
-        out = len(stopped) - len(fresh & set(stopped))
-        rows = [(at, *place) for at, j in enumerate(named[out:], out) if j in fresh for place in self.where[j]]
-        gpus = [0] * out + [self.demand.gpus[j] for j in named[out:]]
-        rates = [FULL] * out + [self.rate[j] for j in named[out:]]
-        return Plan(
-            np.array(named, np.int64),
-            np.array(gpus, np.int64),
-            rate=np.array(rates, np.int64),
-            keep=True,
-            wake_ms=wake_ms,
-            place=np.array(rows, np.int64).reshape(-1, 3),
-        )
 
 
 class Synergy(Planned):

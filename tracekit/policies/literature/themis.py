@@ -5,13 +5,15 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.optimal import chosen, sparse
 from tracekit.policies.literature.resizing import speedup
 from tracekit.policies.literature.turns import Turns
+from tracekit.policies.parameters import overhead
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm
 
@@ -106,22 +108,14 @@ class _Bids:
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
         """Return the winning bids of the program; None if it found no solution within the limit."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
         bids, bidders = len(self.row), int(self.row.max()) + 1
         at = np.arange(bids)
-        rows, data = np.concatenate([self.row, bidders + self.pool]), np.concatenate([np.ones(bids), self.gpus])
-        shape = (bidders + len(self.free), bids)
-        matrix: Any = csr_array((data.astype(np.float64), (rows, np.concatenate([at, at]))), shape=shape)
+        parts = [(self.row, at, np.ones(bids)), (bidders + self.pool, at, self.gpus)]
+        matrix = sparse(parts, bidders + len(self.free), bids)
         most = np.concatenate([np.ones(bidders), self.free.astype(np.float64)])
-        options: Any = {"mip_rel_gap": gap}
-        if nodes:
-            options["node_limit"] = nodes
-        limits = LinearConstraint(matrix, ub=most)
-        whole = np.ones(bids, np.int64)
-        found = milp(-self.gain, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=options)
-        return None if found.x is None else np.flatnonzero(np.asarray(found.x) > 0.5).tolist()
+        limit = {"node_limit": nodes} if nodes else {}
+        found = chosen(-self.gain, [(matrix, -np.inf, most)], mip_rel_gap=gap, **limit)
+        return None if found is None else np.flatnonzero(found).tolist()
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
@@ -179,7 +173,6 @@ class _Auctions(Turns):
         self.low, self.most = elastic_bounds(self.models, self.gpus)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.lease_end_ms: Ints = np.zeros(len(self.submit_ms), np.int64)
         """End of each job's lease; a past time if the job has no GPUs [ms] (n,)."""
         self.last: Floats = np.ones(len(self.submit_ms))
@@ -328,7 +321,7 @@ class Themis(Planned):
                 "maximum number of search nodes of the program, after which its best solution counts; 0: no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+            overhead("none"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
     )

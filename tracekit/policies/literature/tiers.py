@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
 from tracekit.policies.interface import Card, Parameter
-from tracekit.policies.parameters import scan
+from tracekit.policies.parameters import overhead, scan
 from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.network import ring_s, traffic_of
@@ -179,7 +179,7 @@ class DallyLike(Planned):
             Parameter("tune", True, "tune timers by the waits of other gangs"),
             Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
             Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
-            Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
+            overhead("muri"),
             LINKS,
             GAP,
         ),
