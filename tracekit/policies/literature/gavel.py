@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.gavel_shares import OBJECTIVES, PACKABLE, Active, find_shares, isolated_speed
-from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import Pools, make_pools, pool_speeds
 from tracekit.replay.assumptions.costs import gpu_prices
 from tracekit.replay.assumptions.of_jobs import deadlines_ms, memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
 
 # Rounds that approximate shares of time: track each job's entitlement and use, and choose the next jobs.
@@ -63,18 +61,32 @@ class _Book:
     """GPUs of the pools at that time."""
 
 
-class Rounds:
+class _Rounds(Plans):
     """Plans made in rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.p, self.packed, self.models = p, p["packed"], models
+    def set_up(self) -> None:
+        """Compute the prices and speeds of the types, and the deadlines.
+
+        Raises
+        ------
+        UsageError
+            Jobs cannot be packed with this objective.
+        """
+        p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
+        self.packed: bool = p["packed"]
+        if self.packed and p["objective"] not in PACKABLE:
+            raise UsageError(
+                f"gavel: packed=on cannot be combined with objective={p['objective']}",
+                hint=f"packed=on supports {', '.join(PACKABLE)}",
+            )
         self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
         """Price of a GPU of each model of the cluster, relative to the highest price."""
-        self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
+        self.settings.update(round_ms=self.round_ms, any_model=True, share=2 if self.packed else 1)
+        self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, self.seed)
         """Deadlines [ms] (n,)."""
-        self.gpus, self.submit_ms = jobs.devices.astype(np.int64), jobs.submit_ms
+        self.submit_ms = jobs.submit_ms
         self.tenant = jobs.tenant.astype(np.int64)
         self.pools: Pools = make_pools(jobs, cluster, "place")
         self.speed = pool_speeds(self.pools, jobs, cluster, models)
@@ -87,7 +99,6 @@ class Rounds:
         self.small = memory_ppm(models, jobs) * 2 <= 1_000_000
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         n, width = len(self.gpus), self.types * (2 if self.packed else 1)
         self.book = _Book(
             entitled_ms=np.zeros((n, width)),
@@ -260,7 +271,7 @@ def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
     return np.where(here == there, partner < place, there)
 
 
-class Gavel(Policy):
+class Gavel(Planned):
     """In rounds, jobs get the shares of time on GPU types that best meet an objective.
 
     When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of time on the
@@ -305,6 +316,7 @@ class Gavel(Policy):
       and a job speeds up after its partner's end only at the next round.
     """
 
+    plans = _Rounds
     card = Card(
         name="gavel",
         parameters=(
@@ -327,21 +339,3 @@ class Gavel(Policy):
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in rounds."""
-        p = self.parameters
-        if p["packed"] and p["objective"] not in PACKABLE:
-            raise UsageError(
-                f"gavel: packed=on cannot be combined with objective={p['objective']}",
-                hint=f"packed=on supports {', '.join(PACKABLE)}",
-            )
-        rounds = Rounds(p, jobs, cluster, models, seed)
-        return Planner(
-            rounds.plan,
-            rounds.begin,
-            round_ms=rounds.round_ms,
-            any_model=True,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-            share=2 if p["packed"] else 1,
-        )
