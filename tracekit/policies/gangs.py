@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Parameters that gang policies share, and recent waits of gangs.
-
 GAP = Parameter("gap", 60.0, "minimum time between two plans triggered by events [s]")
 
 LINKS = Parameter("links", True, "derive speeds from tiers and link traffic (M36 to M38), or from M4 alone")
@@ -215,8 +213,6 @@ class Gangs(Plans):
         """Return the jobs for which enough GPUs are free."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
-
-# Delay scheduling: gangs wait a while for GPUs close together, or only while waiting pays.
 
 _KNOWN = 5
 """Minimum number of known waits for a mean."""

@@ -238,8 +238,6 @@ def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], g
     return Spot(nodes[np.asarray(order)[used]].tolist(), taken.tolist())
 
 
-# Tiers and links: how fast gangs run on their nodes, given other gangs' traffic on the same links.
-
 NODE, RACKS, SPINE = range(3)
 """Tier of a gang: one node, several nodes of one rack, or several racks."""
 

@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Plan jobs by GPU count and place them afterwards, like the simulators of Helios (SRTF) and Lucid (Tiresias).
-#
-# Each decision considers all jobs in order. A job takes its GPUs from its domain's total or is skipped. Skipped running
-# jobs are stopped. Planned jobs that do not fit on the nodes wait, and their GPUs stay idle.
-
-
 @dataclass(frozen=True)
 class RemainingOrder:
     """Order by the least remaining run time; among equals waiting jobs first, then by submission."""
@@ -93,7 +87,11 @@ class AttainedOrder:
 def quota_plan(
     order: RemainingOrder | AttainedOrder, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models
 ) -> Planner:
-    """Return the planner that plans jobs by GPU count in an order.
+    """Return the planner that plans jobs by GPU count and places them afterwards (fit=quota).
+
+    Each decision considers all jobs in order. A job gets its GPUs from its domain's total or is skipped. Skipped
+    running jobs are stopped. Planned jobs that do not fit on the nodes wait, and their GPUs stay idle. The simulators
+    of Helios (SRTF) and Lucid (Tiresias) do the same.
 
     Raises
     ------
@@ -127,8 +125,6 @@ def quota_plan(
 
     return Planner(plan, round_ms=every, scope=0, overhead_ms=overheads(models, p["overhead"], jobs.devices))
 
-
-# Shortest first, with known or estimated run times, and with or without preemption.
 
 _SOURCES = (
     "The usual reference policies.",
@@ -269,9 +265,6 @@ class Srsf(_Remaining):
     )
 
 
-# Quasi-shortest service first: run times predicted from jobs that had already ended.
-
-
 class Qssf(Policy):
     """Shortest jobs first, predicted from earlier jobs of their kind (QSSF).
 
@@ -353,8 +346,6 @@ def foretell_ms(jobs: Jobs, blend: float) -> Ints:
 def _numbered(codes: Ints) -> Ints:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
-
-# Tiresias: least attained service in levels, and the Gittins index.
 
 _SPAN = 1 << 44
 """Later than every submission [ms]: 557 years."""

@@ -126,9 +126,6 @@ def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) 
     return int(held[by_size][np.searchsorted(passed, passed[-1] * percentile / 100)])
 
 
-# Weighted max-min sharing of GPUs, or of each tenant's dominant resource.
-
-
 class FairShare(Policy):
     """The tenant (VC or user) with the fewest GPUs for its weight goes next.
 
@@ -217,9 +214,6 @@ class Drf(Policy):
         )
 
 
-# Limits on the GPUs that one user or virtual cluster may use at once.
-
-
 class Limits(Policy):
     """First in, first out, with a limit on the GPUs that a VC or a user may use at once.
 
@@ -280,9 +274,6 @@ class Limits(Policy):
             reclaim="cohort" if reclaim else "never",
             reclaim_others="any" if reclaim else "never",
         )
-
-
-# The production scheduler of Philly.
 
 
 class Philly(Policy):
@@ -360,8 +351,6 @@ class Philly(Policy):
             attribute=True,
         )
 
-
-# Quotas with borrowing, as in Kueue.
 
 _LEVELS = 1 << 18
 _NO_CAP = 10**9
@@ -481,8 +470,6 @@ class Kueue(Policy):
             attribute=True,
         )
 
-
-# Private clusters of buddy cells.
 
 _MOST = 10**9
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Future leases and the GPUs promised in each: reserved as late as possible, moved, or found by an integer program.
-
-
 class Need(NamedTuple):
     """The leases that a job needs before its deadline."""
 

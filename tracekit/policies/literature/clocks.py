@@ -199,9 +199,6 @@ class ClockProgram:
         return found
 
 
-# One clock per job under a cap on the cluster's power, by deadlines and energy (after CD-GPC).
-
-
 class _Clocked(Plans):
     """Jobs with their own clocks under a power cap."""
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import View
 
 
-# The placement that costs least now, or waiting: the target that a policy trained on contention would learn.
-
-
 class _Greedy(Gangs):
     """Place gangs where they cost least now."""
 
@@ -106,9 +103,6 @@ class ContentionGreedy(Planned):
         ),
         assumptions=("D1", "M36", "M37", "M38"),
     )
-
-
-# Ada-SRSF: a gang shares a link with another gang only if both gain; nodes with the least work go first.
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
@@ -239,9 +233,6 @@ class AdaSrsf(Planned):
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
     )
-
-
-# After SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
 
 
 class _Balanced(Gangs):

@@ -75,8 +75,6 @@ class Promises:
         return replace(outcome, deadline_ms=self.deadline_ms, facts={**outcome.facts, "promises": fact})
 
 
-# ElasticFlow: the fewest GPUs that meet each promised deadline; the other GPUs go where they cost the least GPU time.
-
 _LATEST = np.iinfo(np.int64).max
 
 

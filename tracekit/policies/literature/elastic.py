@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
 
-# Each job gets its minimum in order; then the remaining GPUs are given out one by one.
-
 _SOURCES = (
     "The open-source Voda scheduler: minimum first, then GPUs one by one, at most one plan every 30 s.",
     (
@@ -134,8 +132,6 @@ class ElasticSrjf(Planned):
         sources=_SOURCES,
     )
 
-
-# Elastic Tiresias: least GPU time first, in queues; the remaining GPUs go where they speed jobs up most.
 
 _NEVER = 1 << 60
 
@@ -255,9 +251,6 @@ class ElasticTiresias(Planned):
     )
 
 
-# AFS-L: the next GPU goes to the shorter or the longer job, depending on how much it speeds up each.
-
-
 class _Futures(Sizes):
     """Gives out GPUs one by one by comparing jobs in pairs."""
 
@@ -310,9 +303,6 @@ class AfsL(Planned):
         ),
         assumptions=("D1", "D3", "M9", "M4"),
     )
-
-
-# The FfDL optimizer: divide GPUs for the largest sum of the jobs' speedups.
 
 
 class _Speedups(Sizes):
@@ -376,8 +366,6 @@ class FfdlOptimizer(Planned):
         assumptions=("D1", "D3", "M9", "M4"),
     )
 
-
-# Optimus: each GPU or parameter server goes to the job whose remaining time it shortens most.
 
 # Gains that differ by less than this share count as equal, because of rounding.
 _TIE = 1e-9

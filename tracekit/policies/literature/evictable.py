@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tracekit.policies.places import Pool
 
 
-# Choose the running jobs to evict so that a gang can be placed with the least harm.
-
-
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
     """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs hold too few.
 

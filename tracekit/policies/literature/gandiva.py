@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Homes: the nodes on which jobs take turns. A job that waits for its turn returns to the same nodes.
-
-
 class Homes:
     """The home of each job of one run, and the load of the nodes.
 

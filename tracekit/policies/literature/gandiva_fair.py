@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Shares by tickets: the GPUs of each type to which each tenant is entitled, after trading.
-
 _SLACK = 1e-9
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Rounds that approximate shares of time: track each job's entitlement and use, and choose the next jobs.
-
 _LEVELS = 5
 """Number of GPU utilization levels that distinguish pairs of jobs."""
 

@@ -268,8 +268,6 @@ def _packed(objective: str, active: Active, able: Ints, *, once: bool) -> Found:
     return Found(shares[0], shares[1], kind, np.column_stack([pair[row], place]))
 
 
-# Linear programs that divide time on GPU types: shares that raise the least level, or maximize the value.
-
 _SLACK = 1e-9
 
 

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, given their demand so far.
-#
-# Guaranteed demand is the GPUs that guaranteed jobs use or wait for. It is tracked as one series for each tenant and
-# each set of pools that its jobs accept. Hours count from the first submission.
-
 HOUR_MS = 3_600_000
 _WEEK = 168
 _WEEKS = 4
@@ -41,6 +36,9 @@ _DAY = 24
 
 class Forecast:
     """Hourly guaranteed demand and its forecast; S series, P pools.
+
+    Guaranteed demand is the GPUs that guaranteed jobs use or wait for: one series for each tenant and each set of pools
+    that its jobs accept. Hours count from the first submission.
 
     Parameters
     ----------
@@ -140,8 +138,6 @@ class Feedback:
         elif longest_ms > self.wait_ms:
             self.factor = min(self.factor * self.UP, max(self.HIGH, self.factor))
 
-
-# Place guaranteed jobs and spot jobs on the same nodes, and choose the spot jobs to evict.
 
 _FULL = 1_000_000
 _MANY = 1 << 40

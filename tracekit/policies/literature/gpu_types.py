@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# After Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
-
 _LEAST = 1e-3
 """Need of a job with no work left [GPU*ms]."""
 
@@ -191,8 +189,6 @@ class HadarLike(Planned):
         assumptions=("D1", "D6", "M9"),
     )
 
-
-# AlloX: jobs are matched to queue positions on machines of several types, for the least mean completion time.
 
 _SPARE = 4
 """Extra queue positions per machine, beyond those that all jobs need."""

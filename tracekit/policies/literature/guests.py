@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import View
 
 
-# AntMan: guaranteed jobs run within quotas, and opportunistic jobs on the least loaded GPUs.
-
-
 class _Lodgings(Residents):
     """Starts guaranteed jobs within quotas, and opportunistic jobs where there is room."""
 
@@ -186,9 +183,6 @@ class AntMan(Planned):
     def lends(self) -> bool:
         """True: opportunistic jobs use the nodes of all VCs."""
         return True
-
-
-# After MuxFlow, without its inner rule: offline jobs are matched to GPUs of online services, which are never slowed.
 
 
 class _Pairs(Residents):

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Match jobs to GPU types by price, and trade places to lower the sum of the prices.
-
-
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
     """Return the pool of each job (-1: none) so that as many jobs as possible are matched, at the lowest total price.
 

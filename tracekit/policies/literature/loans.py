@@ -147,8 +147,6 @@ def _made(cluster: Cluster, nodes: list[Node], origin: str) -> Cluster:
     return replace(made, lendable=cluster.lendable, without_gpus=cluster.without_gpus)
 
 
-# Track the GPUs that gangs and extra workers use, and choose the servers returned at the end of a loan.
-
 _NO_NODES = np.zeros(0, np.int64)
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import View
 
 
-# Split a GPU into slices: every possible split, and the best split for the GPU's jobs.
-
 _WHOLE = 1_000_000
 
 

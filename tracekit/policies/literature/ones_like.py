@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# One table of job speeds by GPUs, batch and stage of training.
-
-
 class BatchTable:
     """Goodputs (M43) of n jobs with batches of 1, 2, 4, ... times the recorded batch.
 

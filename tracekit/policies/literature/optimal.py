@@ -88,17 +88,15 @@ def sparse(parts: Iterable[tuple[Ints, Ints, Floats]], rows: int, columns: int) 
     return csr_array((value.astype(np.float64), (row, column)), shape=(rows, columns))
 
 
-# Multiple-choice knapsacks: how many steps of each row give the largest total gain within a capacity.
-#
-# A row is a chain of steps, each with a size and a gain; its steps may only be taken in order.
-
 _SLIGHT = 1e-3
 
 
 def take_chains(
     row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
 ) -> Ints:
-    """Return the number of steps to take from each row for the largest sum of gains.
+    """Return the number of steps to take from each row for the largest sum of gains: a multiple-choice knapsack.
+
+    A row is a chain of steps, which may only be taken in order.
 
     Steps are taken in order of gain per size, among equals first steps of a row first, until a step does not fit. An
     integer program over the rows near that step uses the remaining capacity, unless it can add less than a thousandth;

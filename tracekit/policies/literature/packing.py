@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
 
 
-# Lucid: small jobs are profiled first, then jobs are packed in pairs that slow each other little.
-
 _CHECK_MS = 100_000
 """Time between two checks of the arrival rate."""
 _WINDOW_MS = 600_000
@@ -244,8 +242,6 @@ class Lucid(Planned):
         assumptions=("D1", "M1", "M2", "M4", "M9", "M11"),
     )
 
-
-# Muri: jobs whose stages complement each other take turns on the same GPUs.
 
 Stages: TypeAlias = tuple[int, ...]
 """Shares of an iteration on storage, CPU, GPU and network [ppm]."""

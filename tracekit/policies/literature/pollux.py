@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Speeds of jobs by GPUs: those of M8, or goodput with the best batch for the GPUs and the training progress.
-
 BATCHES = 50
 """Number of batch sizes tried, in geometric steps."""
 _GPU_HOUR_MS = 3_600_000
@@ -168,9 +166,6 @@ def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> Speed
     )
 
 
-# Random divisions of GPUs among jobs, for searches, within the bounds of each job.
-
-
 @dataclass(frozen=True)
 class Bounds:
     """Bounds on the GPUs of k jobs in P pools."""
@@ -230,8 +225,6 @@ class Bounds:
             found[mine[fits]] = self.low[mine[fits]]
         return found
 
-
-# The fitness of Pollux, a power mean of speedups, and the genetic search for the division with the largest fitness.
 
 _NOTHING = 1e-3
 """Speedup of a job without GPUs, instead of 0."""

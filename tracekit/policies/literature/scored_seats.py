@@ -170,9 +170,6 @@ class ScoredSeats(Residents):
         )
 
 
-# IADeep: a job takes an idle GPU or else joins the jobs that interfere least, and these are tuned together.
-
-
 class _Tuned(ScoredSeats):
     """Score GPUs by the interference among their jobs."""
 
@@ -265,9 +262,6 @@ class IaDeep(Planned):
     )
 
 
-# Interference-greedy: a bound for learned placement such as Harmony's.
-
-
 class _LeastDelay(ScoredSeats):
     """Score GPUs by the total delay; a job may also wait."""
 
@@ -319,9 +313,6 @@ class InterferenceGreedy(Planned):
         ),
         assumptions=("D1", "M1", "M2", "M4"),
     )
-
-
-# After SchedTune, without its predictors: jobs go where they end soonest, by memory, interference and GPU model.
 
 
 class _LeastCompletion(ScoredSeats):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Shortest first with two jobs on a GPU: first fit (FFS), or only if both gain (BSBF).
-
 _KEYS = {"srtf": shortest_left, "srsf": smallest_left}
 
 
@@ -117,8 +115,6 @@ class SjfBsbf(_Shared):
         sources=_SOURCES,
     )
 
-
-# Jobs that use thousandths of GPUs, placed by fragmentation gradient descent or by a rule for comparison.
 
 _POPULARITY = Parameter(
     "popularity", 0.95, "share of jobs, the most frequent shapes first, that form the expected workload", maximum=1.0

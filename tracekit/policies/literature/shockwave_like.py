@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-# Plan windows of rounds by Nash welfare and the longest remaining time, by an integer program or greedily.
-
 _POINTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _VALUES = np.log(np.maximum(_POINTS, 1e-6))
 _SLOPES = np.diff(_VALUES) / np.diff(_POINTS)

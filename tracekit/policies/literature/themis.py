@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Plan, View
 
 
-# Auctions of GPUs: the winning bids maximize the product of the bidders' values.
-
-
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
     """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1: none (k,).
 

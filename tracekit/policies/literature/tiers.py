@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import View
 
 
-# After Dally, as far as its rule is known: gangs wait for tiers with self-tuning timers, and move closer together.
-
 _REFERENCE = 0.3
 """Slowdown from one tier to the next at or above which a gang waits for the whole timer."""
 _KNOWN = 5
@@ -187,9 +185,6 @@ class DallyLike(Planned):
     )
 
 
-# After Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
-
-
 def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
     """Return the GPU time of an iteration, divided by the time of its traffic alone on a node's link (n,).
 
@@ -263,9 +258,6 @@ def _levels(values: Floats, levels: int) -> Floats:
     return found
 
 
-# After vClos, as far as its rule is known: links are allocated with the GPUs, so gangs do not slow each other.
-
-
 class _Isolated(Gangs):
     """Gangs that, with isolate=on, do not share links."""
 
@@ -337,8 +329,6 @@ class VclosLike(Planned):
         assumptions=("D1", "M36", "M37", "M38"),
     )
 
-
-# FfDL: gangs start in order, packed or spread by biased sampling of placements.
 
 _STREAM = 36
 """Seed of the random numbers."""
