@@ -22,7 +22,6 @@ from tracekit.policies.literature.packing import Groups, Muri, gains, group_spee
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

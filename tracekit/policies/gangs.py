@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, RACK, Network, Places, Spot
 from tracekit.policies.parameters import NOISE, believed, scan
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, spread_ppm
 

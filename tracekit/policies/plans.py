@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tracekit.policies.interface import Policy
+from tracekit.policies.network_tiers import place_rows
 from tracekit.policies.parameters import overheads
-from tracekit.policies.places import place_rows
 from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.mechanisms import Plan, Planner
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.array_types import Ints
-    from tracekit.policies.places import Spot
+    from tracekit.policies.network_tiers import Spot
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs

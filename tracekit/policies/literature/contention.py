@@ -9,8 +9,8 @@ import numpy as np
 
 from tracekit.policies.gangs import GAP, Gangs
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, RACK, Spot, gathered
 from tracekit.policies.parameters import NOISE
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Spot, gathered
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.policies.literature.optimal import chosen, sparse
-from tracekit.policies.places import Spot
+from tracekit.policies.network_tiers import Spot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.array_types import Bools, Ints
-    from tracekit.policies.places import Pool
+    from tracekit.policies.network_tiers import Pool
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:

@@ -13,8 +13,8 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.evictable import Evictable
 from tracekit.policies.literature.residents import Lines
+from tracekit.policies.network_tiers import FEWEST, Places, Spot
 from tracekit.policies.parameters import overhead, scan
-from tracekit.policies.places import FEWEST, Places, Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.policies.tenants import tenants
@@ -24,7 +24,7 @@ from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.policies.places import Pool
+    from tracekit.policies.network_tiers import Pool
     from tracekit.replay.mechanisms import Plan, View
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.places import Spot
+from tracekit.policies.network_tiers import Spot
 from tracekit.replay.assumptions.prices import HOUR_MS
 from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster, scaled_number
 from tracekit.replay.jobs import naive_utc

@@ -10,8 +10,8 @@ from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.loans import Servers, loaned, with_loans, without_loans
 from tracekit.policies.literature.optimal import take_chains
 from tracekit.policies.literature.resizing import RESIZE, ragged, speedup
+from tracekit.policies.network_tiers import FEWEST, Places, Spot, gathered, place_rows
 from tracekit.policies.parameters import overhead
-from tracekit.policies.places import FEWEST, Places, Spot, gathered, place_rows
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, spread_ppm
 from tracekit.replay.mechanisms import Plan, View

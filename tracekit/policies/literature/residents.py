@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.places import fewest, pool_of
+from tracekit.policies.network_tiers import fewest, pool_of
 from tracekit.policies.plans import Plans
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.policies.places import Pool
+    from tracekit.policies.network_tiers import Pool
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
@@ -99,7 +99,7 @@ class Demand:
     def nodes_for(self, job: int, room: Ints) -> list[tuple[int, int]] | None:
         """Return the nodes for a gang as (node, GPUs), given the GPUs available on each node (N,), or None.
 
-        The nodes are close together, as found by `places.fewest` among the nodes of a group.
+        The nodes are close together, as found by `network_tiers.fewest` among the nodes of a group.
         """
         kind = self.kind[job]
         if kind not in self._pools:

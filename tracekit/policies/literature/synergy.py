@@ -9,8 +9,8 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.residents import FULL, Demand
+from tracekit.policies.network_tiers import Spot
 from tracekit.policies.parameters import OVERHEAD
-from tracekit.policies.places import Spot
 from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.of_jobs import cpu_families
 from tracekit.replay.assumptions.speeds import cpu_speed_ppm

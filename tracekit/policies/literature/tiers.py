@@ -8,8 +8,8 @@ import numpy as np
 
 from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
 from tracekit.policies.parameters import overhead, scan
-from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.network import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
