@@ -75,9 +75,9 @@ class Gangs(Plans):
         """Read the parameters links, scan, look and noise, if the policy has them."""
         p, jobs = self.p, self.jobs
         self.links: bool = p.get("links", True)
-        """Whether speeds follow from tiers and link traffic; if not, the engine slows spread gangs (M4)."""
+        """Whether tiers and link traffic determine speeds; if not, the engine slows spread gangs (M4)."""
         self.stop: bool = p.get("scan") == "stop"
-        """Whether a job that does not start holds up all later jobs in its domain."""
+        """Whether later jobs of a domain wait behind a job that does not start."""
         self.look: int = p.get("look", 1_000_000_000)
         """Number of jobs that fail to start after which a plan stops looking."""
         self.places = Places(jobs, self.cluster)
@@ -116,7 +116,7 @@ class Gangs(Plans):
                 yield nodes, free
 
     def order(self, waiting: Ints) -> Ints:
-        """Return waiting jobs, given in submission order, in the order in which to consider them."""
+        """Sort waiting jobs, given in submission order, into the order in which the plan considers them."""
         return waiting
 
     def moves(self) -> dict[int, Spot]:
@@ -194,7 +194,7 @@ class Gangs(Plans):
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: Ints) -> Iterator[int]:
-        """Yield, in order, the waiting jobs with enough free GPUs, or all waiting jobs if one may hold up others."""
+        """Yield waiting jobs with enough free GPUs, in order; all waiting jobs if later jobs wait behind others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -267,7 +267,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
+        """Return when a tier has room if no other job starts and all speeds stay the same [ms]; inf: never."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:

@@ -263,7 +263,7 @@ class Policy(ABC):
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
-        """Return the keys, plans and placement by which the engine runs this policy on these jobs and this cluster.
+        """Return the mechanism that runs this policy on these jobs and this cluster.
 
         Parameters
         ----------

@@ -41,7 +41,7 @@ class Spot(NamedTuple):
 
 
 def place_rows(spots: Iterable[tuple[int, Spot]]) -> Ints:
-    """Return the rows of `Plan.place` for jobs, which are given by their index in the plan (r, 3)."""
+    """Return the rows of `Plan.place` for jobs, given by their index in the plan (r, 3)."""
     rows = [(place, node, gpus) for place, spot in spots for node, gpus in zip(spot.nodes, spot.gpus, strict=True)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
@@ -230,7 +230,7 @@ def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
 
 
 def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
-    """Return the first nodes in an order that together provide this many GPUs, which must be free (m,)."""
+    """Return the first nodes in an order that together have this many free GPUs (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))
@@ -284,7 +284,7 @@ class Network:
         self.alone_s = self.compute_s[:, None] + sending
         """Iteration time of each gang alone, by tier (n, 3) [s]."""
         self.duty = sending / self.alone_s
-        """Share of the iteration time in which the gang sends (n, 3)."""
+        """How much of its iteration time each gang sends, by tier [0..1] (n, 3)."""
         self.best = self._best_tier(places)
         """Lowest tier at which each job fits if all nodes are in service and free (n,)."""
         self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
@@ -412,13 +412,13 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return the factor by which other gangs slow a gang's traffic on each link; `weight` is its own load."""
+        """Return how much slower a gang's traffic is on each link because of other gangs; `weight` is its own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found
 
     def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
-        """Return the same factor if gangs of higher priority use each link first."""
+        """Return how much slower a gang's traffic is if gangs of higher priority use each link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):

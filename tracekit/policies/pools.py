@@ -60,7 +60,7 @@ class Pools:
         return np.maximum(self.gpus(view), self.used(pool, view.held))
 
     def held(self, view: View) -> Ints:
-        """Return the pool in which each job of a view runs; -1 if it waits (k,)."""
+        """Return the pool where each job of a view runs; -1 if it waits (k,)."""
         if self.model.max(initial=-1) >= 0:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)

@@ -159,7 +159,7 @@ class FairShare(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which tenants take turns by allocated GPUs."""
+        """Return the schedule: tenants take turns by allocated GPUs."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -199,7 +199,7 @@ class Drf(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which tenants take turns by dominant share."""
+        """Return the schedule: tenants take turns by dominant share."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -323,7 +323,7 @@ class Philly(Policy):
         return True
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which VCs take turns by GPUs per quota."""
+        """Return the schedule: VCs take turns by GPUs per quota."""
         p = self.parameters
         table, times = quotas(jobs, cluster, models)
         order = Ordered(

@@ -1,4 +1,4 @@
-"""After A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would finish them."""
+"""Jobs start in the order in which a virtual machine would finish them (after A-SRPT, as far as its rule is known)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
-    """Return each job's position in the order in which one virtual machine finishes the jobs (n,).
+    """Return each job's place in the sequence in which one virtual machine finishes the jobs (n,).
 
     The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, among equals the
-    earlier job. Of two present jobs, the one with less work left ends first, whatever arrives later. So the order among
+    earlier job. Of two present jobs, the job with less work left ends first, whatever arrives later. So the order among
     arrived jobs is known before they end, and later arrivals do not change it.
 
     Parameters

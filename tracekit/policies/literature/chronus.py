@@ -261,7 +261,7 @@ class _Leasing(Turns):
         return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
 
     def _due(self, view: View, job: Ints, line: Ints, only: Ints) -> None:
-        """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
+        """Mark jobs whose leases begin now, and withdraw promises that the policy cannot keep."""
         low = view.now_ms // self.lease_ms
         place = {j: i for i, j in enumerate(job.tolist())}
         capacity = self.pools.gpus(view)

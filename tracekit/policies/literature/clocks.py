@@ -149,7 +149,7 @@ class ClockProgram:
     def __init__(self, power: Floats, cost: Floats) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Among clocks with equal power take the cheapest, then the first, which is the fastest.
+        # Among clocks with equal power, take the cheapest; among equals the fastest, which is the first.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
         """The clock at which each kind draws least power (D,)."""
         steps = []
@@ -222,7 +222,7 @@ class _Clocked(Plans):
         return self.cap - float((self.power.draw.idle * (view.node_gpus > 0)).sum())
 
     def startable(self, view: View, job: Ints, held: Ints) -> Ints:
-        """Return the indices of waiting jobs for which a pool that they accept has enough free GPUs (k,)."""
+        """Return the indices of waiting jobs that fit into the free GPUs of a pool that they accept (k,)."""
         free = self.pools.gpus(view) - self.pools.used(self.pools.held(view), held)
         if free.max(initial=0) <= 0:
             return np.zeros(0, np.int64)
@@ -256,8 +256,8 @@ class _Clocks(_Clocked):
             sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
             fits = np.append(np.flatnonzero(sums <= room), len(self.table.ppm) - 1)
             return np.full(len(kind), fits[0]), bool(sums[0] > room)
-        # The slowest clock at which each job ends in time. A job that is late at any clock counts as needing the full
-        # clock.
+        # Find the slowest clock at which each job ends in time. A job that is late at any clock counts as needing the
+        # full clock.
         slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
         slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
         kind = kind * self.steps + np.maximum(slowest, 0)
@@ -265,7 +265,7 @@ class _Clocks(_Clocked):
         return found, bool((found != self.program.free[kind]).any())
 
     def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, and jobs whose clock changes."""
+        """Return the plan: jobs that start, and jobs with a new clock."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
         # One millisecond after jobs have started, only the clocks are reconsidered.
@@ -356,7 +356,7 @@ class _Flow(_Clocked):
         self.speed = self.table.speed_ppm / 1e6
 
     def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, jobs that are resized, and jobs whose clock changes."""
+        """Return the plan: jobs that start, change their GPUs or get a new clock."""
         from tracekit.replay.kernel import raise_flow
 
         job, held, remaining = view.job, view.held, view.remaining_ms
@@ -409,7 +409,7 @@ class _Flow(_Clocked):
         return places[:, 0], places[:, 1]
 
     def _named(self, view: View, own: Ints, held: Ints, rows: NDArray[np.void], *, rigid: bool) -> Plan:
-        """Return the plan of the jobs whose GPUs or clock change."""
+        """Return the plan of the jobs that change their GPUs or clock."""
         gpus, clock = rows["gpus"].astype(np.int64), rows["clock"].astype(np.int64)
         starts = held == 0
         named = np.flatnonzero(starts | (gpus != held) | (self.clock[own] != clock))

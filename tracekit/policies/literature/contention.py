@@ -125,7 +125,7 @@ class _Links(Gangs):
     """Smallest GPU time first, with a test before gangs share a link."""
 
     def set_up(self) -> None:
-        """Compute the GPU time by which jobs are ordered."""
+        """Compute the GPU time of each job; the least goes first."""
         super().set_up()
         self.accept, self.place, self.kappa = self.p["accept"], self.p["place"], self.p["kappa"]
         self.service = (self.jobs.work_ms + self.error_ms) * self.gpus

@@ -1,4 +1,4 @@
-"""Promises to meet deadlines, and ElasticFlow, which keeps its promises with the fewest GPUs."""
+"""Promised deadlines; ElasticFlow, which keeps its promises with the fewest GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def declined(*choices: str) -> Parameter:
 
 
 class Promises:
-    """The jobs' deadlines, and the decision about each job; holds the state of one run."""
+    """The jobs' deadlines, and the decision about each job in one run."""
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: Ints = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)

@@ -137,7 +137,7 @@ _NEVER = 1 << 60
 
 
 class _Queues(Sizes):
-    """Plans by the queue of each job, which its GPU time since it last started over determines."""
+    """Plans by queue; a job's GPU time since it last started over determines its queue."""
 
     def set_up(self) -> None:
         """Read the upper limits of all queues except the last [GPU*ms]."""
@@ -146,7 +146,7 @@ class _Queues(Sizes):
 
     def begin(self, view: View) -> None:
         self.base = np.zeros(len(view.table), np.int64)
-        """GPU time of each job before it started over, which no longer counts (n,) [GPU*ms]."""
+        """GPU time of each job before it last started over; this time no longer counts (n,) [GPU*ms]."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
@@ -189,7 +189,7 @@ class _Queues(Sizes):
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return the time at which jobs that wait, or stop now, will start over in the first queue [ms]."""
+        """Return when jobs that wait, or stop now, start over in the first queue [ms]."""
         if self.p["promote"] == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -373,7 +373,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class _Paths:
-    """The order in which jobs of each of K sizes take workers and servers, as one row of steps per size."""
+    """The sequence of workers and servers that jobs of each of K sizes take: one row of steps per size."""
 
     size: Ints
     """Row of each job (n,)."""
@@ -391,7 +391,7 @@ class _Gains(Sizes):
     """Gives out GPUs and servers one by one, each where it shortens the remaining time most."""
 
     def set_up(self) -> None:
-        """Compute the steps by which jobs take workers and servers."""
+        """Compute the order in which jobs take workers and servers."""
         super().set_up()
         self.interval_ms = self.settings["round_ms"] = round(self.p["interval"] * 1000)
         if self.p["servers"]:

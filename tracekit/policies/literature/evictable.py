@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs hold too few.
+    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs have too few.
 
     This is a knapsack over the few GPUs of one node, because a program for each node would take milliseconds.
 
@@ -176,7 +176,7 @@ class Evictable:
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(self, pool: Pool, gpus: int, free: Ints, there: Bools, now_ms: int) -> tuple[Spot, list[int]] | None:
-        """Return the spot that a gang gets with the least harm, and the jobs to evict; None if there is no spot.
+        """Return the spot that costs the least harm, and the jobs to evict; None if the gang fits nowhere.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Evictable:
         return job[mine], node[mine], held[mine]
 
     def _one_node(self, fits: Bools, gpus: int, free: Ints, now_ms: int) -> tuple[Spot, list[int]]:
-        """Return the node on which a gang gets its GPUs with the least harm, and the jobs to evict."""
+        """Return the node where evictions for a gang do the least harm, and the jobs to evict."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
         # Lower bound per node: the harm if GPUs could be freed at the rate of its cheapest job.

@@ -166,9 +166,9 @@ class _Circles(Plans):
         """Position of each job in the circle, larger after each turn; the smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
-        """The job whose GPUs each job shares; -1: none (n,)."""
+        """Host of each job: it shares this job's GPUs; -1: none (n,)."""
         self.guest: Ints = np.full(n, -1, np.int64)
-        """The job that shares each job's GPUs; -1: none (n,)."""
+        """Guest of each job: this job shares its GPUs; -1: none (n,)."""
         self.pairs = 0
         """Number of jobs that share another job's GPUs."""
         self.changed: set[int] = set()
@@ -343,7 +343,7 @@ class _Circles(Plans):
         return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
 
     def _filled(self, view: View, job: Ints, held: Ints, waits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return, between slices, the jobs that start or whose pair changes, their GPUs, and the GPUs of all jobs."""
+        """Return the jobs that start or change partners between slices, their GPUs, and the GPUs of all jobs."""
         place = np.flatnonzero(waits & (self.host[job] < 0))
         place = place[self._take(job[place], view.node_free.copy())]
         guests = np.flatnonzero(waits & (self.host[job] >= 0))
@@ -435,7 +435,7 @@ class _Circles(Plans):
         return np.column_stack([place, homes.node[at], part])
 
     def _grow(self, job: Ints, gpus: Ints, free: Ints) -> None:
-        """Give a node's spare GPUs to the job of that node whose turn is first."""
+        """Give the spare GPUs of a node to its job with the first turn."""
         able = np.flatnonzero((gpus > 0) & (self.homes.rows[job] == 1) & (self.host[job] < 0) & (self.guest[job] < 0))
         able = able[np.argsort(self.turn[job[able]], kind="stable")]
         node, pick = np.unique(self.homes.single(job[able]), return_index=True)

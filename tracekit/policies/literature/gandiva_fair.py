@@ -50,7 +50,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # A segment's level is the level at its first row whose need is above it; infinite if there is no such row.
+    # A segment's level is that of the first row whose need exceeds the level; infinite if no row's does.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -139,7 +139,7 @@ class _Stride(Turns):
     def begin(self, view: View) -> None:
         n = len(self.owner)
         self.home: Ints = np.full(n, -1, np.int64)
-        """The pool in which each job takes its turns; -1: not yet assigned (n,)."""
+        """Pool of each job's turns; -1: not yet assigned (n,)."""
         self.due: Floats = np.full(n, _LEAST)
         """GPUs to which each job is entitled (n,)."""
         self.passed: Floats = np.zeros(n)
@@ -220,7 +220,7 @@ class _Stride(Turns):
         self.due[job] = np.maximum(self.due[job], _LEAST)
 
     def _send_home(self, job: Ints, index: Ints, have: Floats, low: int, speed: Ints) -> None:
-        """Give new jobs the pool in which their tenant has most GPUs left; move one job per tenant to a pool with more.
+        """Assign new jobs to the pool where their tenant has most GPUs left; move one job per tenant to a better pool.
 
         `index` is the tenant of each job by its row in `have`.
         """

@@ -39,7 +39,7 @@ class _Book:
     met: Bools
     """Whether each job's shares have been computed yet (n,)."""
     partner: Ints
-    """Partner with which each job shares GPUs in the last plan that included it; -1: none (n,)."""
+    """Partner that shares the job's GPUs since the last plan that included the job; -1: none (n,)."""
     left_ms: Floats
     """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
@@ -117,7 +117,7 @@ class _Rounds(Plans):
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # A job that ended, was stopped or did not fit is no longer a partner.
+        # Jobs that ended, were stopped or did not fit have no partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(view.now_ms, job, running, together)

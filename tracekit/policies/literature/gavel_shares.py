@@ -377,7 +377,7 @@ def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
 
 
 def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | None = None) -> tuple[Floats, float]:
-    """Return the shares that maximize the least level, which is speed over need, and that level.
+    """Return the shares that maximize the least level (speed over need), and this level.
 
     Parameters
     ----------
@@ -420,7 +420,7 @@ def _fill(demand: Kinds, need: Floats, *, once: bool) -> tuple[Floats, float]:
 
 
 def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
-    """Divide time over several equal types, which are filled in order, large gangs first.
+    """Divide time over several equal types: fill one type after another, large gangs first.
 
     Parameters
     ----------
@@ -488,7 +488,7 @@ def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Flo
 
 
 class _Program:
-    """A linear program whose variables are the total times of each way to run: a kind or a pair on a type."""
+    """A linear program; each variable is the total time of one way to run, a kind or a pair on a type."""
 
     def __init__(self, demand: Kinds) -> None:
         self.demand = demand
@@ -542,7 +542,7 @@ class _Program:
         level : array (A,), optional
             Coefficients of the level in these rows; the level is then maximized.
         aim : array (ways,), optional
-            Coefficients to maximize if there is no level.
+            Coefficients of the value to maximize; only without a level.
         """
         from scipy.optimize import linprog
 

@@ -235,7 +235,7 @@ class _Pairs(Residents):
             self._match(view)
 
     def wake(self, now_ms: int) -> int:
-        """Return the start of the next round, if there is something to match."""
+        """Return the start of the next round if jobs can be matched then."""
         shared = self.count.max() > 1 and any(len(self.on[gpu]) > 1 for gpu in self.host)
         return self.matched_ms + self.round_ms if shared or (self.singles and self.host) else -1
 

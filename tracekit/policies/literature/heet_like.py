@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
-    """Return the pool of each job (-1: none) so that as many jobs as possible are matched, at the lowest total price.
+    """Match as many jobs to pools as possible, at the lowest total price; return each job's pool, -1: none.
 
     A pool has as many places as jobs of its smallest size would fit in it. Matched jobs get their GPUs in order of
     price while GPUs last; the others are matched again to the remaining GPUs.

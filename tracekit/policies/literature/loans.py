@@ -167,9 +167,9 @@ class Servers:
         self.base: dict[int, Spot] = {}
         """Spot of each running job's requested GPUs."""
         self.elastic: dict[int, None] = {}
-        """Running jobs that may grow, in the order in which they started."""
+        """Running jobs that may grow, in the order of their starts."""
         self.workers: dict[int, list[Spot]] = {}
-        """Spots of each job's extra workers, in the order in which they were added."""
+        """Spots of each job's extra workers, the oldest first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
         """GPUs of extra workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
@@ -183,7 +183,7 @@ class Servers:
         self.changed = False
         """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
-        """Jobs whose workers cannot be taken away because the jobs also run on nodes that left."""
+        """Jobs that keep their workers because they also run on nodes that left."""
         self.gave = False
         """Whether a worker was removed in this plan to make room for a gang."""
         self.stopped: set[int] = set()
@@ -295,7 +295,7 @@ class Servers:
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> Ints | None:
-        """Return pairs of nodes to exchange so that the servers that cost least leave; None if there are none.
+        """Return pairs of nodes to exchange, to let the cheapest servers leave; None if they leave anyway.
 
         Servers are chosen one by one by the least cost. The cost of losing a server is the sum, over the gangs on it,
         of one over the number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.

@@ -30,7 +30,7 @@ class _Loans(Plans):
     """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans."""
 
     def set_up(self) -> None:
-        """Determine the nodes on loan, the times at which they leave, and the jobs that may run."""
+        """Determine the nodes on loan, when they leave, and the jobs that may run."""
         p, cluster = self.p, self.cluster
         self.places = places = Places(self.jobs, cluster)
         self.growth = _Growth(p, self.jobs, cluster, self.models, self.seed)
@@ -134,7 +134,7 @@ class _Loans(Plans):
                 books.start(job, spot, view)
 
     def _room(self) -> Bools:
-        """Return the kinds for which enough GPUs could be free: on one node, or in total for multi-node gangs (K,)."""
+        """Return the kinds that could find enough free GPUs: on one node, or in total for multi-node gangs (K,)."""
         loose, pools = self.books.loose(), self.places.pools
         most = np.array([loose[p.nodes].max(initial=0) for p in pools], np.int64)
         total = np.array([loose[p.nodes].sum() for p in pools], np.int64)

@@ -41,7 +41,7 @@ class Resident(NamedTuple):
     memory: int
     """Memory, as a share of a whole GPU's [ppm]."""
     online: bool
-    """Whether the job is online; it then has its own, large enough slice, which never changes."""
+    """Whether the job is online. An online job has a large enough slice of its own, which never changes."""
 
 
 class Cut(NamedTuple):
@@ -203,12 +203,12 @@ class _Cuts(Residents):
         self.emptied: set[int] = set()
         """GPUs that a job has left since the last plan."""
         self.cut: dict[int, Cut] = {}
-        """Split of each GPU with one-GPU jobs; its jobs are in the order of `Residents.on`."""
+        """Split of each GPU with one-GPU jobs, in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
         """GPUs with equal codes have equal jobs and slices; 0: idle, -1: used by a gang (T,)."""
         self.order: dict[int, list[int]] = {}
-        """Jobs of each GPU when it was last split, in the order of their slices."""
+        """Jobs of each GPU at its last split, in the order of their slices."""
         self.stopped: dict[int, int] = {}
         """Time until which each job pauses because its GPU is split again [ms]."""
 
@@ -285,7 +285,7 @@ class _Cuts(Residents):
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return the split of a GPU for these jobs, of which the first have slices now; None if there is no split.
+        """Return the split of a GPU for these jobs, the first of which have slices now; None if they do not fit.
 
         The GPU is split again only if the gain exceeds the loss during the pause.
         """

@@ -78,7 +78,7 @@ class BatchTable:
         return self._kind[job] * self._stages + stage
 
     def speed(self, row: Ints, gpus: Ints, batch: Ints) -> Floats:
-        """Return the goodputs by GPUs and batches, which are given as exponents of two; 0 without GPUs (..., k)."""
+        """Return the goodputs by GPUs and batches (exponents of two); 0 without GPUs (..., k)."""
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: Ints, gpus: Ints) -> Ints:

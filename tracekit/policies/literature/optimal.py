@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
 
 
 def chosen(
-    cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: float
+    cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: Any
 ) -> Bools | None:
     """Return which variables an integer program (HiGHS) sets, for the least total cost; None if it has no solution.
 
@@ -75,12 +75,12 @@ def chosen(
         integrality=np.ones(len(cost), np.int64),
         bounds=Bounds(0, most),
         constraints=[LinearConstraint(matrix, lower, upper) for matrix, lower, upper in limits],
-        options=options,
+        options=cast("Any", options),
     )
     return None if found.x is None else np.asarray(found.x) > 0.5
 
 
-def sparse(parts: Iterable[tuple[Ints, Ints, Floats]], rows: int, columns: int) -> Any:
+def sparse(parts: Iterable[tuple[Ints, Ints, NDArray[Any]]], rows: int, columns: int) -> Any:
     """Return a sparse matrix of entries, given as (row, column, value); values at the same place are added."""
     from scipy.sparse import csr_array
 

@@ -87,7 +87,7 @@ class _Packing(Residents):
         self.waiting.start(self._start, skip=self.packing)
 
     def wake(self, now_ms: int) -> int:
-        """Return the time at which a job leaves the profiler, or the arrival rate is checked again."""
+        """Return when a job leaves the profiler or the policy checks the arrival rate again."""
         wakes = list(self.profiled.values())
         if self.p["pack"] == "auto" and len(self.waiting):
             wakes.append(self.checked_ms + _CHECK_MS)
@@ -253,7 +253,7 @@ _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
 
 @lru_cache(maxsize=1 << 16)
 def group_time(group: tuple[Stages, ...]) -> int:
-    """Return the time in which each job of a group completes an iteration, in the best order of turns.
+    """Return the time that each job of a group needs for an iteration, with the best order of turns.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def group_time(group: tuple[Stages, ...]) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
-    """Return the share of the group's time in which the resources are busy [ppm]."""
+    """Return how much of a group's time the resources are busy [ppm]."""
     return sum(map(sum, group)) * _PPM // (len(group[0]) * group_time(group))
 
 

@@ -217,7 +217,7 @@ class Bounds:
         return self.within(np.where(anew, self.drawn(count, random), own), random), source, anew
 
     def in_order(self, order: Ints) -> Ints:
-        """Return the division in which jobs get their minimum in an order, up to the first that does not fit (k,)."""
+        """Give jobs their minimum in an order, up to the first job that does not fit; return this division (k,)."""
         found = self.least.copy()
         for pool in np.unique(self.pool).tolist():
             mine = order[self.pool[order] == pool]
@@ -231,7 +231,7 @@ _NOTHING = 1e-3
 
 
 def worths(gpus: Ints, rows: NDArray[Any], speed: Floats, power: float) -> Floats:
-    """Return each job's contribution to the mean in each division, which rises with its speedup.
+    """Return each job's contribution to the mean in each division; it rises with the job's speedup.
 
     Parameters
     ----------

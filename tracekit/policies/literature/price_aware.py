@@ -29,7 +29,7 @@ _LONGEST_MS = 400 * 24 * HOUR_MS
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return the start of each job, in the hour in which its run costs least if it fits then.
+    """Return the start of each job: the hour when its run costs least, if it fits then.
 
     Jobs book in the given order. A job starts at once or at the beginning of a price hour.
 
@@ -77,7 +77,7 @@ def booked_starts(
 
 
 def _hours(start: int, run: int, lead: int) -> tuple[int, int]:
-    """Return the hours in which a job runs: the first, and the one after the last."""
+    """Return the first hour of a run, and the hour after its last."""
     return (start + lead) // HOUR_MS, (start + run + lead - 1) // HOUR_MS + 1 if run else (start + lead) // HOUR_MS + 1
 
 
@@ -125,7 +125,7 @@ class PriceAware(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:
-        """Return the job order, the rules for switching nodes, and how long each job is held."""
+        """Return the job order, the rules for switching nodes, and how long each job waits for its hour."""
         p = self.parameters
         arrival = jobs.arrival_ms
         believed = estimates_ms(models, jobs.work_ms, seed, p["noise"])

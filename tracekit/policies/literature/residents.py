@@ -151,7 +151,7 @@ class Residents(Plans):
         self.seat = np.full((len(demand.node), self.shown), -1)
         """The first jobs on each GPU; -1: none (T, shown)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
-        """Jobs on each GPU, in the order in which they started there."""
+        """Jobs on each GPU, in the order of their starts there."""
         self.of: dict[int, list[int]] = {}
         """GPUs of each running job."""
         self.count = np.zeros(len(demand.node), np.int64)
@@ -196,7 +196,7 @@ class Residents(Plans):
         return FULL
 
     def wake(self, now_ms: int) -> int:
-        """Return the time at which to plan again without an event; -1: never [ms]."""
+        """Return when to plan again without an event [ms]; -1: never."""
         return -1
 
     def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:

@@ -116,7 +116,7 @@ class Sizes(Plans):
         running_first: bool = False,
         doubling: bool = False,
     ) -> None:
-        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs for which too few are free.
+        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs that find too few.
 
         Then the same jobs repeatedly get one more GPU each, in the same order, up to `most`.
 
@@ -152,7 +152,7 @@ class Sizes(Plans):
         )
 
     def steps(self, wish: Wish) -> tuple[Ints, Ints]:
-        """Return the one-GPU steps by which jobs with GPUs may grow: index in the wish, and GPUs before the step."""
+        """Return all steps of one GPU that jobs with GPUs may take: index in the wish, and GPUs before the step."""
         room = np.minimum(self.most[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step
@@ -199,7 +199,7 @@ class Sizes(Plans):
         rate : array (k,), optional
             Speed of each job with its planned GPUs [ppm]; by default the speed of M8.
         also : array (k,), optional
-            Other jobs to include, of which only the speed changes.
+            Jobs to include because their speed changes.
         order : array (k,), optional
             Indices into the wish: the order of jobs with equal GPUs.
         wake_ms : int

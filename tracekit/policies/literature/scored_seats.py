@@ -94,7 +94,7 @@ class ScoredSeats(Residents):
         return FULL if len(on) == 1 else self.demand.speed_among(job, [other for other in on if other != job])
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
-        """Return which of these GPUs, which have a free seat, a job may join (m,)."""
+        """Return which of these GPUs a job may join; all have a free seat (m,)."""
         return self.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> Floats:

@@ -110,7 +110,7 @@ class _Rounds(Plans):
         return job[np.lexsort((job, ~view.running, key))]
 
     def _stopped(self, view: View, ranked: list[int]) -> list[int]:
-        """Return running jobs whose GPUs are needed, by count, by jobs earlier in the order."""
+        """Return running jobs that must give their GPUs, by count, to jobs earlier in the order."""
         demand = self.demand
         left: dict[tuple[int, ...], int] = {}
         found = []

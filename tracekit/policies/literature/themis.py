@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1: none (k,).
+    """Return the pool where each bidder wins its GPUs, for the largest sum of gains; -1: none (k,).
 
     An integer program (HiGHS) decides. Among bidders with equal requests only those with the largest gains can win, so
     at most as many as fit are considered. The best solution within the limit counts. The limit is a number of search

@@ -281,7 +281,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the closest GPUs on several nodes whose node links, and rack links if needed, are free."""
+        """Return the closest GPUs on several nodes with free node links and, if needed, free rack links."""
         network = self.network
         has = np.array([len(network.on.get(link, ())) for link in range(len(network.lanes))]) < network.lanes
         nodes, racks = has[: network.nodes], has[network.nodes :]
@@ -385,7 +385,7 @@ def _least(times: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
-    """Return the best row of nodes, given as free GPUs in the order drawn: fewest nodes, or most room left."""
+    """Return the best row: fewest nodes, or most room left; rows have the nodes' free GPUs in the order drawn."""
     if not pack:
         # If the gang gets one GPU per node, compare the fullest node; otherwise all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
@@ -394,7 +394,7 @@ def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
 
 
 def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
-    """Return nodes in the order used without sampling: the tightest node with enough room first, or the emptiest."""
+    """Sort nodes for a placement without sampling: the tightest node with enough room first, or the emptiest."""
     if not pack:
         return np.argsort(-free, kind="stable")
     # Nodes with room for the whole gang come first, the tightest at the head; then the other nodes, most room first.
