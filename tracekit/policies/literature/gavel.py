@@ -10,9 +10,9 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.gavel_shares import OBJECTIVES, PACKABLE, Active, find_shares, isolated_speed
+from tracekit.policies.literature.turns import Turns
 from tracekit.policies.parameters import OVERHEAD
-from tracekit.policies.plans import Planned, Plans
-from tracekit.policies.pools import Pools, make_pools, pool_speeds
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.costs import gpu_prices
 from tracekit.replay.assumptions.of_jobs import deadlines_ms, memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
@@ -59,8 +59,10 @@ class _Book:
     """GPUs of the pools at that time."""
 
 
-class _Rounds(Plans):
+class _Rounds(Turns):
     """Plans made in rounds."""
+
+    any_model = True
 
     def set_up(self) -> None:
         """Compute the prices and speeds of the types, and the deadlines.
@@ -70,6 +72,7 @@ class _Rounds(Plans):
         UsageError
             Jobs cannot be packed with this objective.
         """
+        super().set_up()
         p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
         self.packed: bool = p["packed"]
         if self.packed and p["objective"] not in PACKABLE:
@@ -81,13 +84,12 @@ class _Rounds(Plans):
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
         """Price of a GPU of each model of the cluster, relative to the highest price."""
-        self.settings.update(round_ms=self.round_ms, any_model=True, share=2 if self.packed else 1)
+        self.settings.update(round_ms=self.round_ms, share=2 if self.packed else 1)
         self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, self.seed)
         """Deadlines [ms] (n,)."""
         self.submit_ms = jobs.submit_ms
         self.tenant = jobs.tenant.astype(np.int64)
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+
         # Columns of the book are the types within a domain.
         low = np.searchsorted(self.pools.domain, self.pools.domain)
         self.column = np.arange(len(low)) - low

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.turns import Turns
 from tracekit.policies.parameters import OVERHEAD
-from tracekit.policies.plans import Planned, Plans
-from tracekit.policies.pools import NOTHING, Pools, make_pools, pool_fits, pool_speeds
+from tracekit.policies.plans import Planned
+from tracekit.policies.pools import NOTHING, pool_fits
 from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:
@@ -21,21 +22,21 @@ _LEAST = 1e-3
 """Need of a job with no work left [GPU*ms]."""
 
 
-class _Market(Plans):
+class _Market(Turns):
     """Plans by prices and purchases in each round."""
 
+    any_model = True
+
     def set_up(self) -> None:
-        """Compute the speeds on the types."""
-        p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
+        """Exclude types on which gangs do not fit."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
         self.utility, self.refused, self.candidates = p["utility"], p["refused"], p["candidates"]
         self.preempt, self.margin = p["preempt"], p["margin"]
         self.round_ms = round(p["round"] * 1000)
-        self.settings.update(round_ms=self.round_ms, any_model=True, scope=0)
+        self.settings.update(round_ms=self.round_ms, scope=0)
         self.submit_ms, self.work_ms = jobs.submit_ms, jobs.work_ms
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        speed = pool_speeds(self.pools, jobs, cluster, models)
-        self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
-        """Speed of each kind of demand in each pool; 0 if it may not run there [ppm] (K, P)."""
+        self.speed = np.where(pool_fits(self.pools, jobs, self.cluster), self.speed, 0)
 
     def begin(self, view: View) -> None:
         self.seen: Ints = np.zeros(0, np.int64)
@@ -248,16 +249,17 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
     return np.column_stack([job[first], of[column[first]]])
 
 
-class _Matching(Plans):
+class _Matching(Turns):
     """Plans made after each event."""
 
+    any_model = True
+
     def set_up(self) -> None:
-        """Compute the speeds on the types."""
+        """Find out whether the types differ."""
+        super().set_up()
         p = self.p
         self.share, self.candidates, self.busy = p["alpha"], p["candidates"], p["machines"] == "all"
-        self.settings.update(any_model=True, scope=0)
-        self.pools: Pools = make_pools(self.jobs, self.cluster, "place")
-        self.speed = pool_speeds(self.pools, self.jobs, self.cluster, self.models)
+        self.settings["scope"] = 0
         highest = self.speed.max(axis=1, initial=0)
         # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
