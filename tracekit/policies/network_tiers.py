@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tracekit.policies.pools import accepted_groups
 from tracekit.replay.assumptions.network import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.clusters.assignment import assign
@@ -81,16 +82,9 @@ class Places:
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
         found = assign(jobs, cluster)
         node_group = np.repeat(np.arange(len(found.group_low)), found.group_high - found.group_low)
-        bit = np.uint64(1) << (node_group - np.searchsorted(found.group_domain, found.group_domain)[node_group]).astype(
-            np.uint64
-        )
         code = np.stack([found.kind_domain.astype(np.uint64), found.kind_accept], axis=1)
         _, first, kind_pool = np.unique(code, axis=0, return_index=True, return_inverse=True)
-        domains = found.kind_domain[first].tolist()
-        masks = [
-            (cluster.domain == domain) & (bit & found.kind_accept[k] > 0)
-            for k, domain in zip(first.tolist(), domains, strict=True)
-        ]
+        masks = accepted_groups(found)[first][:, node_group]
         self.kind = found.kind.astype(np.int64)
         """Kind of demand of each job (n,)."""
         self.kind_gpus: list[int] = found.kind_devices.tolist()
@@ -99,7 +93,7 @@ class Places:
         """Pool of each kind (K,)."""
         self.pools = [
             pool_of(cluster, np.flatnonzero(mask), cluster.rack, domain)
-            for mask, domain in zip(masks, domains, strict=True)
+            for mask, domain in zip(masks, found.kind_domain[first].tolist(), strict=True)
         ]
         self.gpus = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
@@ -107,7 +101,7 @@ class Places:
         """Pool of each job (n,)."""
         self.nearest = [self._nearest(k) for k in range(len(self.kind_gpus))]
         """Closest possible tier of each kind, if all nodes are in service and free (K,)."""
-        self._member = np.array(masks, np.int64).reshape(len(masks), cluster.nodes)
+        self._member = masks.astype(np.int64)
         self._pools_of: list[list[int]] = [np.flatnonzero(column).tolist() for column in self._member.T]
         self.free = self.gpus.copy()
         """Free GPUs of each node (N,)."""

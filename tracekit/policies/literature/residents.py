@@ -13,6 +13,7 @@ import numpy as np
 
 from tracekit.policies.network_tiers import fewest, pool_of
 from tracekit.policies.plans import Plans
+from tracekit.policies.pools import accepted_groups
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.clusters.assignment import assign
@@ -75,10 +76,7 @@ class Demand:
         self._node_group = np.repeat(np.arange(len(found.group_low)), found.group_high - found.group_low)
         self.group = self._node_group[self.node]
         """Group of each GPU (T,)."""
-        self._accepts: list[list[int]] = []
-        for kind, domain in enumerate(found.kind_domain.tolist()):
-            low, high = found.groups_of(domain)
-            self._accepts.append([g for g in range(low, high) if int(found.kind_accept[kind]) >> (g - low) & 1])
+        self._accepts: list[list[int]] = [np.flatnonzero(row).tolist() for row in accepted_groups(found)]
         self._gpus: dict[int, list[Ints]] = {}
         self._pools: dict[int, Pool] = {}
         self._pairs: dict[tuple[int, int], int] = {}
