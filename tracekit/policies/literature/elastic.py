@@ -76,7 +76,7 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
         Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
         Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
         Parameter("steps", "one", "whether jobs grow by one GPU at a time or double", ("one", "double")),
-        Parameter("gap", 30.0, "minimum time between two plans [s]"),
+        GAP,
         Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
         overhead("voda"),
         FIT,

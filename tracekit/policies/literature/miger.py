@@ -12,7 +12,7 @@ from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.residents import Lines, Residents
 from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import online_services
-from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.assumptions.speeds import PPM, interference_ppm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Ints
     from tracekit.replay.assumptions.sections.sharing import Slices
     from tracekit.replay.mechanisms import View
-
-
-_WHOLE = 1_000_000
 
 
 class Slice(NamedTuple):
@@ -109,10 +106,10 @@ class Layouts:
 
     def _suits(self, job: Resident, piece: Slice) -> bool:
         """Return whether a slice has enough memory for a job, and for an online job also enough compute."""
-        if job.memory * self.memory > piece.memory * _WHOLE:
+        if job.memory * self.memory > piece.memory * PPM:
             return False
-        needed = min(job.used * (1 + self.slack), _WHOLE)
-        return not job.online or needed * self.compute <= piece.compute * _WHOLE
+        needed = min(job.used * (1 + self.slack), PPM)
+        return not job.online or needed * self.compute <= piece.compute * PPM
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
         """Return the speed of each job; None if a slice has too many jobs, or sharing it does not pay."""
@@ -121,7 +118,7 @@ class Layouts:
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
             if others:
                 memory = job.memory + sum(other.memory for other in others)
-                crowded = len(others) >= self.most or memory * self.memory > piece.memory * _WHOLE
+                crowded = len(others) >= self.most or memory * self.memory > piece.memory * PPM
                 if crowded or job.online or any(other.online for other in others):
                     return None
             speeds.append(self._speed(job, piece, others))
@@ -133,16 +130,16 @@ class Layouts:
         return tuple(speeds)
 
     def _speed(self, job: Resident, piece: Slice, others: list[Resident]) -> int:
-        part = piece.compute * _WHOLE // self.compute
-        speed = min(_WHOLE, part * _WHOLE // max(job.used, 1))
+        part = piece.compute * PPM // self.compute
+        speed = min(PPM, part * PPM // max(job.used, 1))
         for other in others:
-            speed = speed * self.beside(_scaled(job.used, part), _scaled(other.used, part)) // _WHOLE
+            speed = speed * self.beside(_scaled(job.used, part), _scaled(other.used, part)) // PPM
         return max(speed, 1)
 
 
 def _scaled(used: int, part: int) -> int:
     """Convert a job's utilization of a whole GPU to that of a slice, in whole percent [ppm]."""
-    return min(used * _WHOLE // part // 10_000 * 10_000, _WHOLE)
+    return min(used * PPM // part // 10_000 * 10_000, PPM)
 
 
 def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
@@ -180,8 +177,8 @@ class _Cuts(Residents):
         super().set_up()
         p, models = self.p, self.models
         online = online_services(models, self.jobs, self.seed)
-        peak = round(models.online.load * (1 + models.online.swing) * 1_000_000)
-        used = np.where(online, min(peak, 1_000_000), np.array(self.demand.used, np.int64))
+        peak = round(models.online.load * (1 + models.online.swing) * PPM)
+        used = np.where(online, min(peak, PPM), np.array(self.demand.used, np.int64))
         rows = zip(_steps(used), _steps(self.demand.memory), online.tolist(), strict=True)
         self.kinds = [Resident(*row) for row in rows]
 
@@ -243,7 +240,7 @@ class _Cuts(Residents):
         if job in self.stopped:
             return 1
         on = self.on[gpu]
-        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else 1_000_000
+        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else PPM
 
     def _start(self, job: int) -> bool:
         if self.demand.gpus[job] > 1:
@@ -381,5 +378,5 @@ class MigerLike(Planned):
 
 def _steps(values: Ints | list[int]) -> list[int]:
     """Return values rounded up to steps of 5 %."""
-    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, 1_000_000).tolist()
+    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, PPM).tolist()
     return found

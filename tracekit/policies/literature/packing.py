@@ -16,7 +16,7 @@ from tracekit.policies.parameters import NOISE, OVERHEAD, believed
 from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.replay.assumptions.of_jobs import memory_ppm, sharing_class
-from tracekit.replay.assumptions.speeds import stages_ppm
+from tracekit.replay.assumptions.speeds import PPM, stages_ppm
 from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
@@ -246,7 +246,6 @@ class Lucid(Planned):
 Stages: TypeAlias = tuple[int, ...]
 """Shares of an iteration on storage, CPU, GPU and network [ppm]."""
 
-_PPM = 1_000_000
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
 """Measured time of a group relative to the computed time, by number of jobs."""
 
@@ -271,12 +270,12 @@ def group_time(group: tuple[Stages, ...]) -> int:
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
     """Return how much of a group's time the resources are busy [ppm]."""
-    return sum(map(sum, group)) * _PPM // (len(group[0]) * group_time(group))
+    return sum(map(sum, group)) * PPM // (len(group[0]) * group_time(group))
 
 
 def group_speed(group: tuple[Stages, ...]) -> int:
     """Return the speed of each job of a group [ppm]."""
-    return max(min(round(sum(group[0]) * _PPM / (group_time(group) * _MEASURED[len(group)])), _PPM), 1)
+    return max(min(round(sum(group[0]) * PPM / (group_time(group) * _MEASURED[len(group)])), PPM), 1)
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
@@ -417,7 +416,7 @@ class Groups(Plans):
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
-            speed = _PPM if len(group) == 1 else group_speed(self._shapes(group))
+            speed = PPM if len(group) == 1 else group_speed(self._shapes(group))
             named += ordered
             beside += [ordered[0]] * len(group)
             rate += [speed] * len(group)
@@ -439,7 +438,7 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
         for a in range(len(groups))
         for b in range(a + 1, len(groups))
-        if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
+        if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
         # All pairs are equal, so pair neighbours.
