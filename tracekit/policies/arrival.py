@@ -177,10 +177,10 @@ class Conservative(Policy):
 class Priority(Policy):
     """By the log's priorities; first in, first out among equals.
 
-    The job with the highest priority in the log starts first; among equals, the one submitted first. A job without a
-    priority has priority 0. Running jobs are never stopped. Priorities do not change, because a log has one value per
-    job and does not show how it grew while the job waited. With backfill=easy or conservative, later jobs start early
-    if they delay no earlier job, as in the policies easy and conservative.
+    The job with the highest priority in the log starts first; among equals, the earlier job. A job without a priority
+    has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and does not
+    show how the value grew while the job waited. With backfill=easy or conservative, later jobs start early if they
+    delay no earlier job, as in the policies easy and conservative.
 
     Equal to
     --------

@@ -225,8 +225,8 @@ class Srtf(_Remaining):
     """Shortest remaining time first; running jobs may be stopped.
 
     Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job evicts
-    running jobs with more time left, the longest first, until it fits. A stopped job later continues where it left off,
-    at the cost given by overhead; that cost counts as remaining run time. With charge=event every running job pays the
+    running jobs with more time left, starting with the longest, until it fits. A stopped job later continues where it
+    stopped, at the cost of `overhead`, which counts as remaining run time. With charge=event every running job pays the
     cost at every cluster event, and the cost does not affect the order.
 
     Equal to

@@ -64,11 +64,11 @@ class ASrptLike(Policy):
     """In the order in which one virtual machine would finish the jobs under shortest remaining time (after A-SRPT).
 
     A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job with the least
-    remaining run time times GPUs, among equals the one submitted first, so shorter jobs that arrive later interrupt
-    longer ones. The real jobs start in the order in which they finish on the virtual machine, and running jobs are
-    never stopped. A waiting job makes progress on the virtual machine, so short jobs cannot overtake a long job
-    forever, as they can under ssf. A job does not have to finish on the virtual machine first: if GPUs are free, it
-    starts at once. --placement determines the nodes of each gang.
+    remaining run time times GPUs, and among equals the earlier job. Shorter jobs that arrive later interrupt longer
+    jobs. The real jobs start in the order in which they finish on the virtual machine, and running jobs are never
+    stopped. A waiting job makes progress on the virtual machine. So short jobs cannot overtake a long job forever, as
+    they can under ssf. A job does not have to finish on the virtual machine first: if GPUs are free, it starts at once.
+    --placement determines the nodes of each gang.
 
     Equal to
     --------

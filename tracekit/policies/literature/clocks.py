@@ -305,9 +305,9 @@ class ClockMpc(Planned):
     as small as possible. The cost is, for each unit of work and each GPU, its energy (aim=energy) or its time
     (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late at any
     clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power for all
-    jobs. Power left under the cap at this price goes to jobs in submission order. The result is within one job's change
-    of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all jobs have
-    the same clock, the highest that keeps the cap. Run times and the power of jobs are known.
+    jobs. The power that is then left under the cap goes to jobs in submission order. The result is within one job's
+    change of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all
+    jobs have the same clock, the highest that keeps the cap. Run times and the power of jobs are known.
 
     Equal to
     --------
@@ -437,8 +437,8 @@ class PowerFlow(Planned):
     """GPUs and clocks for each job, where an additional watt saves most time.
 
     When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. Running jobs
-    get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while GPUs last, the shortest
-    remaining job first; a job whose minimum is not free is skipped. Then each step goes to the job that saves most
+    get the minimum number of GPUs of D3 at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
+    remaining job first; a job is skipped if its minimum is not free. Then each step goes to the job that saves most
     remaining time per additional watt. A step doubles the GPUs, up to the maximum, or raises the clock to the next of
     `least`, ... 0.9, 1.0, while all GPUs, including idle ones, draw at most the cap according to M7. A job stays as it
     is if the cap does not allow its best step. Running jobs are never stopped; a resize costs `resize` seconds, a new

@@ -75,10 +75,10 @@ class ContentionGreedy(Planned):
     rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model the nodes whose links carry the
     fewest gangs. The cost of a placement is the gang's run time there plus the delay of the gangs that share its links,
     over all their remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by starting
-    at the next end of a running job, as close together as possible. Run times are known. This is the target for
-    training a policy that learns contention, but not such a policy. It overstates delays, because the other gangs speed
-    up again when one ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes
-    count as one rack.
+    at the next end of a running job, as close together as possible. Run times are known. A policy that learns
+    contention would train for this target. The cost overstates delays, because the other gangs speed up again when a
+    gang ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count as one
+    rack.
 
     Equal to
     --------
@@ -273,7 +273,7 @@ class SjfBcoLike(Planned):
     GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest node with room for all,
     otherwise nodes in use before idle nodes, most room first; this keeps idle nodes whole, but gangs share links.
     Quiet: nodes whose links carry the fewest gangs first, then those with most room. place=best takes the placement
-    with the smaller sum of the gang's own time and the delays of the gangs that it slows, all at current speeds.
+    with the smaller cost: the gang's own time plus the delays of the gangs that it slows, all at current speeds.
     place=kappa packs gangs of at most kappa GPUs and looks for quiet links for larger gangs. Gangs too large for a node
     always send, and gangs too large for a rack send over the spine. If racks are not known, all nodes count as one
     rack.

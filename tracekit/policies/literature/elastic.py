@@ -277,7 +277,7 @@ class AfsL(Planned):
     longer job is preferred if the GPU raises its speed more, relative to its speed afterwards, than it raises the
     shorter job's speed, relative to its speed before. If neither has GPUs, the shorter job is preferred. The GPU goes
     to the job that wins all rounds of a knock-out in submission order. This repeats until no GPU is left or all jobs
-    have their maximum. The jobs whose minima fit take part, the shortest first; the others are skipped. Jobs that end
+    have their maximum. Jobs take part if their minimum fits, the shortest first; the others are skipped. Jobs that end
     up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes.
 
     Equal to
@@ -473,8 +473,8 @@ class _Gains(Sizes):
 class Optimus(Planned):
     """Each GPU goes to the job whose remaining time it shortens most (Optimus).
 
-    At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time;
-    jobs whose minimum is not free are skipped. Then the GPUs go one at a time to the job whose remaining time falls
+    At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time; a
+    job is skipped if its minimum is not free. Then the GPUs go one at a time to the job whose remaining time falls
     most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on each job also has
     one parameter server, and each step may add a server instead of a GPU: a job takes whichever helps it more, and the
     division ends when the next job in line finds no GPU or no place for a server. Remaining times are the true ones.

@@ -447,14 +447,14 @@ class _Circles(Plans):
 class Gandiva(Planned):
     """Time slices on oversubscribed nodes, with packing and migration.
 
-    A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its class (the
-    class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any node. If no node has
-    room, the job goes, in the same order, to a node whose jobs then request at most depth times its GPUs, and takes
-    turns there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one node
-    has its home on several nodes. On nodes that have more jobs than GPUs, the jobs that ran go to the end of the circle
-    at each multiple of quantum, and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once.
+    A job gets a home on arrival. Among the nodes with room, its home is the least loaded node of its class, otherwise
+    an empty node, otherwise any node. The class of a node is the size of its first job, in GPUs. If no node has room,
+    the job goes, in the same order, to a node whose jobs then request at most depth times its GPUs, and takes turns
+    there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one node has
+    its home on several nodes. On nodes that have more jobs than GPUs, the jobs that ran go to the end of the circle at
+    each multiple of quantum, and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once.
     With pack=on, on every such node, each slice puts the two jobs of one size with the lowest utilization on the same
-    GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as there is room. With
+    GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as both fit alone. With
     migrate=on jobs that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the
     spare GPUs of a node go to one of its jobs, which returns them when another job arrives.
 

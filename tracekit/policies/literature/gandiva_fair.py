@@ -254,10 +254,10 @@ class GandivaFair(Planned):
     tenant's share of a type is divided evenly among its jobs there, and no job gets more GPUs than it requests. A job
     goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there and enough
     elsewhere. At each multiple of quantum the jobs of a type run in the order of their pass, the smallest first; a
-    running job's pass grows by GPUs times time over its share. A job that does not fit is skipped, keeps its pass and
-    so moves to the front. A new job starts with the smallest pass, and gets a type at the next slice. GPUs that the
-    jobs of a type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be spread
-    over nodes.
+    running job's pass grows by GPUs times time over its share. A job that does not fit is skipped. It keeps its pass
+    and therefore moves to the front. A new job starts with the smallest pass, and gets a type at the next slice. GPUs
+    that the jobs of a type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may
+    be spread over nodes.
 
     Equal to
     --------

@@ -337,17 +337,17 @@ class GfsLike(Planned):
     """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
     Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
-    spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times the run time since the
-    last checkpoint, plus `harm` for each job, and half of that for a job that has run for its guaranteed time; among
-    equals it evicts fewer jobs. For a multi-node gang an integer program chooses the nodes. Evicted jobs wait again in
-    submission order and repeat their lost time. A spot job starts on the node with the most spot GPUs where it fits,
-    while the spot GPUs of that domain and GPU model stay within the quota: factor * (GPUs - the quantile q of the peak
-    guaranteed demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait for. It is
-    forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in the last four
-    weeks or, until two weeks are known, the current demand and the hourly changes of the last day. VCs are assumed to
-    be independent and their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of
-    the last day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it
-    stays between 0.2 and 1.2.
+    spot jobs, otherwise by evicting some. The policy evicts where it does the least harm; among equals it evicts fewer
+    jobs. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It counts half for a
+    job that has run for its guaranteed time. For a multi-node gang an integer program chooses the nodes. Evicted jobs
+    wait again in submission order and repeat their lost time. A spot job starts on the node with the most spot GPUs
+    where it fits, while the spot GPUs of that domain and GPU model stay within the quota: factor * (GPUs - the quantile
+    q of the peak guaranteed demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait
+    for. It is forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in the
+    last four weeks or, until two weeks are known, the current demand and the hourly changes of the last day. VCs are
+    assumed to be independent and their sum to be normal. The factor is then multiplied by 0.9 if more than the share
+    `target` of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than
+    `wait`; it stays between 0.2 and 1.2.
 
     Equal to
     --------

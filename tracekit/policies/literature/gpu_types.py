@@ -130,14 +130,14 @@ class HadarLike(Planned):
     """Jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar).
 
     In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per GPU time
-    first. Each type has a price per GPU and time. With none of its GPUs in use, the price is the least utility that any
-    considered job has on any type; with all in use, it is the greatest utility on this type; in between it rises
-    exponentially with the share in use. A job may buy its gang on a type with enough free GPUs if its utility there is
-    at least what it would pay until its end at the current price. It takes the type with the largest surplus. A job
-    that finds every type too expensive waits or, with refused=run, gets GPUs that would be idle, of the type that is
-    worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has become better for
-    them by margin; with preempt=off running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs get
-    them in the next round, and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes.
+    first. Each type has a price per GPU and time. While none of its GPUs are in use, the price is the least utility
+    that any considered job has on any type. When all are in use, it is the greatest utility on this type. In between it
+    rises exponentially with the share in use. A job may buy its gang on a type with enough free GPUs if its utility
+    there is at least what it would pay until its end at the current price. It takes the type with the largest surplus.
+    If a job finds every type too expensive, it waits. With refused=run it gets GPUs that would be idle, of the type
+    that is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has become better
+    for them by margin; with preempt=off running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs
+    get them in the next round, and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes.
 
     Equal to
     --------
@@ -345,11 +345,11 @@ class Allox(Planned):
     """Jobs matched to queue positions on machines of several types, for the lowest mean completion time.
 
     After each event the waiting jobs are matched to positions in the machines' queues so that the sum of completion
-    times is minimal. Position k from the end of a queue costs k times the job's run time on that type, plus the time
-    until the machine is free. The first job in the queue of a free machine starts; the others are matched again at the
-    next event. Running jobs are neither stopped nor moved. For a gang, a machine is a group of as many GPUs of one type
-    as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of run time while there
-    is room. Gangs are not spread over more nodes than needed.
+    times is minimal. A position costs k times the job's run time on that type, with k counted from the end of the
+    queue, plus the time until the machine is free. The first job in the queue of a free machine starts; the others are
+    matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a machine is a group of as
+    many GPUs of one type as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of
+    run time while there is room. Gangs are not spread over more nodes than needed.
 
     Equal to
     --------

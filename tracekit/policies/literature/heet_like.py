@@ -275,8 +275,8 @@ class _Prices(Sizes):
 class HeetLike(Planned):
     """Prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet).
 
-    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs how soon a
-    job ends against the GPUs it uses: its remaining time with n GPUs of a type, times n to the power of balance. With
+    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs the end of
+    a job against the GPUs that it uses: the remaining time with n GPUs of a type, times n to the power of balance. With
     balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep their minimum number of GPUs, on
     their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places, for the
     lowest sum of prices. A type has as many places as jobs of its smallest size would fit there. The matched jobs start

@@ -267,9 +267,9 @@ class Lyra(Planned):
     A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. Workers are placed
     the largest first, on the tightest server on loan that fits them, else on training nodes, but not if the spread gang
     would be no faster. They give way to every waiting job; no running job has fewer GPUs than it requests. Servers join
-    when inference does not need them, and are returned when inference needs them (M42). Among equal servers, the ones
-    whose loss costs least leave first. This cost is the sum, over the gangs on a server, of one over the number of
-    servers that the gang uses; it is recomputed after each choice. Extra workers on returned servers are removed; gangs
+    while inference does not need them, and leave when inference needs them again (M42). Among equal servers, those
+    leave first that are cheapest to lose. Each gang on a server adds to its cost one divided by the number of servers
+    that the gang uses; the costs are recomputed after each choice. Extra workers on returned servers are removed; gangs
     there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes are not run. If a
     cluster has nodes in a rack called 'on loan', the cluster itself defines when these nodes join and leave.
 

@@ -255,14 +255,14 @@ class OnesLike(Planned):
     population evolves by `generations` generations. A child takes the GPUs and batch of each job from either of two
     parents and sometimes redraws them; jobs for which too few GPUs are left get the rest. The schedules with the
     largest sum of the inverse remaining times survive; the remaining time is the remaining work over the speed, plus
-    the cost of a change. The parents always include the current schedule, the current schedule with the best batches,
-    and the schedule that gives minima by the least remaining work. At most as many waiting jobs as there are GPUs take
-    part, those with the least remaining work. The best schedule is carried out: jobs are resized, stopped and started.
-    GPUs that it leaves free, or that become free before the next step, go to waiting jobs, the least remaining work
-    first, at their minimum. If the maxima of all jobs fit, every job gets its fastest number of GPUs. With profile=none
-    there are no batches, and the work of a job is fixed. With another profile jobs are applications (M43), batches are
-    1, 2, 4, ... times the recorded batch and change at no cost, and speed is goodput; do not compare such runs with
-    runs of fixed work.
+    the cost of a change. Three parents are always present: the current schedule, the current schedule with the best
+    batches, and a schedule that gives each job its minimum, the least remaining work first. At most as many waiting
+    jobs as there are GPUs take part, those with the least remaining work. The cluster follows the best schedule: jobs
+    are resized, stopped and started. GPUs that it leaves free, or that become free before the next step, go to waiting
+    jobs, the least remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest
+    number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another profile jobs
+    are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is
+    goodput; do not compare such runs with runs of fixed work.
 
     Equal to
     --------

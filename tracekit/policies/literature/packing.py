@@ -453,11 +453,11 @@ class Muri(Planned):
     group - 1 jobs that request the same number are considered too. If these jobs together request more GPUs than exist,
     jobs that request the same number are matched in pairs, then pairs with pairs, up to group jobs, by blossom
     matching. The matching maximizes the sum of the efficiencies, and the most efficient pairs are formed until the GPUs
-    suffice. The efficiency of a group is the share of its time in which storage, CPU, GPU and network are busy when its
-    jobs take turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 or
-    1.35 for two, three or four jobs, as Muri measured. A group whose jobs would be faster one after another is
-    dissolved. The groups with the most GPUs are placed first, then by their first job. Jobs for which no GPUs are left
-    are stopped, and waiting jobs start if there is room. Utilization is counted in whole percent.
+    suffice. The efficiency of a group tells how much of its time storage, CPU, GPU and network are busy if its jobs
+    take turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 or 1.35
+    for two, three or four jobs, as Muri measured. A group is dissolved if its jobs would be faster one after another.
+    The groups with the most GPUs are placed first, then by their first job. Jobs that find no GPUs are stopped, and
+    waiting jobs start if they fit. Utilization is counted in whole percent.
 
     Equal to
     --------

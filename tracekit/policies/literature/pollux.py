@@ -415,10 +415,10 @@ class PolluxLite(Planned):
     Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, among equals to the earlier
     job, up to the maximum. With search=genetic a seeded genetic search of `generations` generations improves that
     division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is
-    fixed: no batch size adapts, so no job gets less efficient. With another profile speed is goodput. Jobs are then
-    applications (M43) with the best batch for their GPUs and for the noise of their gradients. The noise rises in
-    stages with the work done, and a job's speed changes with its stage, at the next round. The recorded work is assumed
-    to be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without
+    fixed: batch sizes do not adapt, and no job gets less efficient. With another profile speed is goodput. Jobs are
+    then applications (M43) with the best batch for their GPUs and for the noise of their gradients. The noise rises in
+    stages with the work done. A job's speed changes with its stage, at the next round. The recorded work is assumed to
+    be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without
     one.
 
     Equal to

@@ -227,13 +227,13 @@ class _Tuned(ScoredSeats):
 class IaDeep(Planned):
     """An idle GPU if there is one, otherwise the GPU where jobs interfere least.
 
-    Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical jobs. A
-    one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with fewer than
-    residents jobs, where the sum of their utilizations and their memory are both below cap, where it fits and no tuning
-    is running. Of these GPUs it takes the one whose jobs would then interfere least: the smallest sum of their
-    slowdowns minus 1. The jobs of a GPU are tuned for tune seconds, during which no job joins them; after that, the
-    part of each slowdown above 1 is multiplied by kappa. Gangs get idle GPUs close together. No job is stopped.
-    Utilization and memory are counted in whole percent.
+    Jobs are considered in submission order. If a job cannot start, it and all identical jobs are skipped. A one-GPU job
+    takes an idle GPU, on the node with the fewest idle GPUs. If there is none, it joins a GPU with fewer than residents
+    jobs, where the sum of their utilizations and their memory are both below cap, where it fits and no tuning is
+    running. Of these GPUs it takes the GPU with the least interference: the smallest sum of the jobs' slowdowns minus
+    1. The jobs of a GPU are tuned for tune seconds, during which no job joins them; after that, the part of each
+    slowdown above 1 is multiplied by kappa. Gangs get idle GPUs close together. No job is stopped. Utilization and
+    memory are counted in whole percent.
 
     Equal to
     --------
@@ -286,10 +286,10 @@ class InterferenceGreedy(Planned):
 
     Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical jobs. A
     one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs and
-    enough memory left. It goes where its remaining run time at its speed there, plus the delay of the jobs there at
-    constant speeds, is smallest. With wait=on it starts only if that is less than its remaining run time plus the time
-    until the first of the GPUs that it could join is idle. Gangs get idle GPUs close together. No job is stopped. Run
-    times and interference are known exactly. Utilization and memory are counted in whole percent.
+    enough memory left. It goes where the sum is smallest of its remaining run time, at its speed there, and the delay
+    of the jobs there, at constant speeds. With wait=on it starts only if that is less than its remaining run time plus
+    the time until the first of the GPUs that it could join is idle. Gangs get idle GPUs close together. No job is
+    stopped. Run times and interference are known exactly. Utilization and memory are counted in whole percent.
 
     Equal to
     --------

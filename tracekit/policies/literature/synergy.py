@@ -237,9 +237,9 @@ class Synergy(Planned):
     the node's CPUs and memory. With tune a job that fits on one node goes to a node where its need is free: the CPUs
     and memory above which it gets no faster. If there is no such node, it goes where the smaller of need and fair share
     is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job first gets the
-    smaller of need and fair share; then, in order, jobs get their full need if it is still free. So no job gets less
-    than its fair share, unless it needs less. With greedy a job waits until its need is free. Among suitable nodes the
-    one with the fewest free GPUs is taken. A job's speed is its speed by M6, divided by its speed with the fair share.
+    smaller of need and fair share; then, in order, jobs get their full need if it is still free. No job gets less than
+    its fair share, unless it needs less. With greedy a job waits until its need is free. Among suitable nodes the one
+    with the fewest free GPUs is taken. The speed of a job is that of M6, divided by its speed with the fair share.
 
     Equal to
     --------

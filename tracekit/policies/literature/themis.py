@@ -276,7 +276,7 @@ class Themis(Planned):
     compares the current value with the value after another lease without GPUs, and a value is the inverse of the ratio.
     In the elastic form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes
     where the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, the
-    worst ratio first. A job whose lease is renewed keeps its GPUs. Gangs may be spread over nodes.
+    worst ratio first. A job with a renewed lease keeps its GPUs. Gangs may be spread over nodes.
 
     Equal to
     --------

@@ -144,13 +144,13 @@ class DallyLike(Planned):
 
     Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of one node.
     After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any nodes of one GPU
-    model. A gang too large for a tier begins with the next tier. If racks are not known, all nodes count as one rack.
-    Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with little
-    communication hardly wait. With tune=on, once five waits are known, a timer is the mean plus one standard deviation
-    of the last 20 waits of gangs that got its tier and requested the same GPU model, at most `most`. With migrate=on
-    running gangs move to a closer tier if the move saves more of the remaining time than it costs, those with the least
-    work done for their run time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers
-    and on other traffic on the same links.
+    model. A gang that is too large for a tier begins with the next tier. If racks are not known, all nodes count as one
+    rack. Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with
+    little communication hardly wait. With tune=on, once five waits are known, a timer is the mean plus one standard
+    deviation of the last 20 waits of gangs that got its tier and requested the same GPU model, at most `most`. With
+    migrate=on running gangs move to a closer tier if the move saves more of the remaining time than it costs, those
+    with the least work done for their run time first. A gang that has moved stays for `quantum` seconds. Speeds depend
+    on the tiers and on other traffic on the same links.
 
     Equal to
     --------
@@ -299,9 +299,9 @@ class VclosLike(Planned):
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
     nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several nodes gets exclusive use
     of their links to the rack, and a gang over several racks also of one link from each rack to the spine. If GPUs are
-    free but such links are not, it waits, and with scan=skip later jobs may overtake it. So every gang runs as if
-    alone. With isolate=off no links are allocated: gangs share links, and each gang is equally likely to use any of a
-    rack's parallel links. If racks are not known, all nodes count as one rack, and only the links of nodes count.
+    free but such links are not, it waits, and with scan=skip later jobs may overtake it. Every gang therefore runs as
+    if alone. With isolate=off no links are allocated: gangs share links, and each gang is equally likely to use any of
+    a rack's parallel links. If racks are not known, all nodes count as one rack, and only the links of nodes count.
 
     Equal to
     --------
