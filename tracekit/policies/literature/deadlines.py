@@ -1,4 +1,4 @@
-"""Promised deadlines; ElasticFlow, which keeps its promises with the fewest GPUs."""
+"""Promises to meet deadlines, and ElasticFlow, which meets them with the fewest GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running jobs that may be evicted: their spots, and the harm of evicting them."""
+"""Running jobs that a policy may evict: their spots, and the harm of an eviction."""
 
 from __future__ import annotations
 

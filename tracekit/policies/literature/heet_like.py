@@ -1,4 +1,4 @@
-"""After Heet, as far as its rule is known: prices decide the GPU types and sizes of elastic jobs, and trades."""
+"""After Heet, as far as its rule is known: prices decide GPU types, job sizes and trades."""
 
 from __future__ import annotations
 

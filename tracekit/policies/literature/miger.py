@@ -1,4 +1,4 @@
-"""After MIGER, without its inner rule: GPUs are split into slices, slices are shared, online jobs are kept apart."""
+"""After MIGER, without its inner rule: jobs share slices of GPUs, and online jobs have their own slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After ONES: an evolutionary search that continues while jobs run chooses their GPUs and batches."""
+"""After ONES: an evolutionary search, which continues while jobs run, chooses their GPUs and batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimal choices: matchings and multiple-choice knapsacks."""
+"""Optimal choices: matchings, integer programs and multiple-choice knapsacks."""
 
 from __future__ import annotations
 

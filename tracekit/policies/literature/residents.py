@@ -1,4 +1,4 @@
-"""Bookkeeping for planners that choose the GPUs of every job and let jobs share GPUs.
+"""Plans that choose the GPUs of every job and let jobs share GPUs.
 
 GPUs are numbered consecutively by node, and within a node by index. Jobs with equal requests, utilization and memory
 form one type and wait in one line. If the first job of a type does not fit, no job of that type fits.

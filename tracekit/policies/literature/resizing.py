@@ -1,4 +1,4 @@
-"""Shared parts of planners that resize jobs: bounds, minima, steps and plans."""
+"""Plans that resize jobs: bounds, minima and steps."""
 
 from __future__ import annotations
 

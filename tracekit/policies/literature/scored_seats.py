@@ -334,7 +334,7 @@ class _LeastCompletion(ScoredSeats):
     def allowed(self, job: int, gpus: Ints) -> Bools:
         if self.blind and job not in self.known:
             return np.ones(len(gpus), np.bool_)
-        need = round(self.demand.memory[job] * (1 + self.p["margin"]))
+        need = int(round(self.demand.memory[job] * (1 + self.p["margin"])))
         return self.memory[gpus] + need <= FULL
 
     def score(self, job: int, company: Company) -> Floats:

@@ -1,4 +1,4 @@
-"""After Shockwave: rounds planned by Nash welfare over a future window, also weighing the longest remaining time."""
+"""After Shockwave: rounds planned over a future window by Nash welfare and the longest remaining time."""
 
 from __future__ import annotations
 

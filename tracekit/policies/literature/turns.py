@@ -1,4 +1,4 @@
-"""Turns: GPUs allocated for a limited time, by common slices or by a lease per job.
+"""Plans that allocate GPUs for a limited time, by common slices or by a lease per job.
 
 A policy ranks the jobs that may get GPUs next. From the ranking, this module chooses the jobs that get GPUs and their
 pools, and makes the plan, which lists only jobs that change.
