@@ -334,7 +334,8 @@ class _LeastCompletion(ScoredSeats):
     def allowed(self, job: int, gpus: Ints) -> Bools:
         if self.blind and job not in self.known:
             return np.ones(len(gpus), np.bool_)
-        need = int(round(self.demand.memory[job] * (1 + self.p["margin"])))
+        margin: float = self.p["margin"]
+        need = round(self.demand.memory[job] * (1 + margin))
         return self.memory[gpus] + need <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
