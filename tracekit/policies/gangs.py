@@ -134,7 +134,7 @@ class Gangs(Plans):
         return max(float(self.view.table["remaining"][job]) / PPM + float(self.error_ms[job]), 1.0)
 
     def speed_on(self, job: int, spot: Spot) -> int:
-        """Return the speed that a job without GPUs would have on a spot, given other jobs' traffic there [ppm]."""
+        """Return the speed of a job on a spot if it started there now, with the other jobs' traffic [ppm]."""
         if self.links:
             return self.network.speeds_with(job, spot.nodes)[job]
         least = -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max()))

@@ -301,7 +301,7 @@ class Policy(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """IDs of the assumption models that the policy uses with its parameters: all of the card's, or some of them."""
+        """IDs of the assumption models that the policy uses with these parameters: all models of the card, or some."""
         return self.card.assumptions
 
     @property

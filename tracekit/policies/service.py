@@ -38,7 +38,7 @@ class RemainingOrder:
     """Order by the least remaining run time; among equals waiting jobs first, then by submission."""
 
     by_gpus: bool
-    """Whether to multiply the remaining time by the job's GPUs."""
+    """Whether the job's GPUs multiply the remaining time."""
 
     def _left(self, view: View, gpus: Ints) -> Ints:
         left = view.remaining_ms + view.overhead_ms

@@ -50,7 +50,7 @@ class Reservations:
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Reserve a job's leases from `low` on, as late as possible; if they do not fit, reserve none (False)."""
+        """Reserve a job's leases from `low` on, as late as possible; return False if they do not fit."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -59,7 +59,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Reserve additional leases for a job from `low` on; if they do not fit, reserve none and return False."""
+        """Reserve more leases for a job from `low` on; return False and reserve none if they do not fit."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -143,7 +143,7 @@ class Reservations:
         self.of[need.job] = need, leases
 
     def _between(self, pool: int, low: int, high: int) -> Ints:
-        """Return the GPUs promised in leases from `low` to `high` - 1; much earlier leases are forgotten."""
+        """Return the GPUs promised in leases from `low` to `high` - 1; forget leases that are much earlier."""
         width = self._used.shape[1]
         if high - self._first > width:
             kept = self._used[:, max(low - self._first, 0) :]
@@ -172,7 +172,7 @@ class _Leasing(Turns):
         restart = self.overhead_ms[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: Floats = p["margin"] * whole
-        """Assumed need of each job as a multiple of its run time, including a restart per lease and the margin (n,)."""
+        """Assumed need of each job over its run time; it includes a restart per lease and the margin (n,)."""
 
     def begin(self, view: View) -> None:
         self.promises.begin()

@@ -32,7 +32,7 @@ class _Greedy(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the cheapest of the compared placements, or None if waiting for the next end is cheaper."""
+        """Compare placements and return the cheapest; None if waiting for the next end costs less."""
         least, best = math.inf, None
         alone = self.left_ms(job)
         for spot in self._spots(job):
@@ -59,7 +59,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return the time at which the first job that ran before this plan ends at its current speed [ms]."""
+        """Return when the first of the jobs that already run ends, at its current speed [ms]."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -171,7 +171,7 @@ class _Links(Gangs):
         return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
 
     def _pays(self, job: int, spot: Spot, other: int) -> bool:
-        """Return whether the sum of two gangs' ends is smaller if this gang starts now than after the other ends."""
+        """Return whether two gangs end earlier, in sum, if this gang starts now instead of after the other."""
         together = self.network.speeds_with(job, spot.nodes)
         now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
         first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SLO = Parameter("slo", 1.0, "share of jobs with a deadline (D7); the others run as best effort [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""State of a job: not yet considered, without deadline, admitted, declined, or unable to meet its promised deadline."""
+"""State of a job: not yet considered, without deadline, admitted, declined, or too late for its promised deadline."""
 
 
 def declined(*choices: str) -> Parameter:

@@ -419,7 +419,7 @@ class _Gains(Sizes):
         return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
 
     def _paths(self) -> _Paths:
-        """Return the steps of every job size; each step takes the larger gain, among equals the worker's."""
+        """Return the steps of every job size; each step adds what gains more, among equals a worker."""
         requested, size = np.unique(self.gpus, return_inverse=True)
         place = np.zeros(len(requested), np.int64)
         place[size] = np.arange(len(size))
@@ -433,7 +433,7 @@ class _Gains(Sizes):
                 best = max(by_worker, by_server)
                 if best <= 0:
                     break
-                # A large gain after a small gain counts as equally small, so the steps are taken in order.
+                # A large gain after a small gain counts as equally small. Each job then takes its steps in order.
                 worth = min(worth, best)
                 gains.append(worth)
                 workers.append(int(by_worker >= by_server * (1 - _TIE)))
@@ -446,7 +446,7 @@ class _Gains(Sizes):
         """Divide GPUs and server places; return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
         places = (wish.free * self.models.servers.per_gpu).astype(np.int64)
         self.give(wish, order, self.low[wish.job])
-        # Every job has a server, so a pool runs at most as many jobs as it has server places.
+        # Every job has a server: a pool runs at most as many jobs as it has places for servers.
         for p in range(len(places)):
             mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
             wish.free[p] += int(wish.gpus[mine].sum())

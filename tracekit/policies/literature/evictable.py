@@ -134,7 +134,7 @@ class Evictable:
         self._start_ms = np.zeros(len(gpus), np.int64)
         self._cost_ms = restart_ms[gpus]
         self._idle_ms = np.zeros(len(gpus), np.int64)
-        """Restart cost that each job still has to pay when it starts [ms] (n,)."""
+        """Restart cost that each job pays when it next starts [ms] (n,)."""
 
     def put(self, job: int, spot: Spot, now_ms: int) -> None:
         """Add a job that starts."""

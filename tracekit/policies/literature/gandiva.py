@@ -84,7 +84,7 @@ class Homes:
         self.carry(job)
 
     def carry(self, job: int) -> None:
-        """Add a job to the load of its home."""
+        """Count a job in the load of its home."""
         nodes = self.at(job)
         self.sort[nodes] = np.where(self.members[nodes] == 0, self.asks[job], self.sort[nodes])
         self.load[nodes] += self.gpus[self.first[job] : self.first[job] + self.rows[job]]
@@ -97,7 +97,7 @@ class Homes:
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job, with room for it now or, unless `within`, where it must take turns."""
+        """Find a home for a job: nodes with room now or, unless `within`, nodes where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -358,7 +358,7 @@ class _Circles(Plans):
         return job[named], after[named], after
 
     def _take(self, jobs: Ints, free: Ints) -> Ints:
-        """Return the indices of the jobs that run if all are considered in turn; reduce `free` by the GPUs taken."""
+        """Consider all jobs in the order of their turns; return the indices of those that run, and reduce `free`."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes

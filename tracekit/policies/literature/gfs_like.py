@@ -267,7 +267,7 @@ class _SpotJobs(Plans):
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Round first, so a sum of many fractions that should be whole is whole.
+            # Round first: a sum of many fractions that should be whole is then whole.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:

@@ -222,7 +222,7 @@ class Servers:
             self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
 
     def is_fixed(self, job: int) -> bool:
-        """Return whether a job runs on a node that left without being on loan; such a job continues there unchanged."""
+        """Return whether a job runs on a node that left but was not on loan; such a job continues there unchanged."""
         gone = self._gone
         return gone is not None and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
 
@@ -275,7 +275,7 @@ class Servers:
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the returned servers: remove extra workers there, and stop jobs whose gangs run there."""
+        """Clear the returned servers: remove the extra workers there, and stop the gangs there."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)

@@ -189,7 +189,7 @@ class _Windows(Turns):
         """Read the length of a round."""
         super().set_up()
         self.round_ms = max(round(self.p["round"] * 1000), 1)
-        # The policy's `gap` is that of its program.
+        # Here the parameter `gap` belongs to the integer program.
         self.settings.update(round_ms=self.round_ms, gap_ms=0, tell=self.tell)
         self.submit_ms, self.work_ms = self.jobs.submit_ms, np.maximum(self.jobs.work_ms, 1)
 

@@ -160,7 +160,7 @@ class _Auctions(Turns):
         """Compute the bounds of the jobs."""
         super().set_up()
         p, jobs = self.p, self.jobs
-        # The policy's `gap` is that of its program.
+        # Here the parameter `gap` belongs to the integer program.
         self.settings["gap_ms"] = round(p["interval"] * 1000)
         self.lease_ms = max(round(p["lease"] * 1000), 1)
         self.share = 1 - p["f"]
