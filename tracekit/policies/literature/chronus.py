@@ -348,7 +348,7 @@ class Chronus(Planned):
             Parameter(
                 "repack",
                 64,
-                "number of admitted jobs from which existing leases are no longer moved; 0: never move leases [jobs]",
+                "with this many admitted jobs or more, existing leases stay as they are; 0: leases never move [jobs]",
             ),
             Parameter(
                 "limit",

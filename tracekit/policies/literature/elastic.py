@@ -85,7 +85,7 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
 
 _RULE = (
     "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get their "
-    "minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in the same "
+    "minimum in the order of {order}; a job is skipped if its minimum is not free. Then the same jobs, in the same "
     "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off running jobs get their "
     "minimum before waiting jobs. With preempt=on running jobs are stopped if earlier jobs in the order leave too few "
     "GPUs. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs they "
@@ -241,7 +241,7 @@ class ElasticTiresias(Planned):
                 "a job that has waited this many times as long as its last run starts over in the first queue; 0: "
                 "never",
             ),
-            Parameter("crowd", 10, "number of jobs without GPUs above which the jobs behind the first queue shrink"),
+            Parameter("crowd", 10, "if more jobs than this have no GPUs, the jobs behind the first queue shrink"),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
             overhead("voda"),
@@ -355,8 +355,7 @@ class FfdlOptimizer(Planned):
             Parameter(
                 "core",
                 12,
-                "number of jobs on either side of the first one that does not fit over which an integer program "
-                "decides",
+                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),

@@ -315,8 +315,7 @@ class Lyra(Planned):
             Parameter(
                 "core",
                 6,
-                "number of jobs on either side of the first one that does not fit over which an integer program "
-                "decides",
+                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
             ),
             RESIZE,
             overhead("uniform"),
