@@ -197,6 +197,8 @@ class _Pairs(Residents):
         self.used = np.maximum(np.array(self.demand.used) / FULL, 0.01)
         self.round_ms, self.evict_ms = max(round(p["round"] * 1000), 1), round(p["evict"] * 1000)
         self.most_load: float = p["stop"]
+        self.margin: float = p["margin"]
+        self.hysteresis: float = p["hysteresis"]
         self.candidates: int = p["candidates"]
 
     def extra(self) -> Ints:
@@ -328,7 +330,7 @@ class _Pairs(Residents):
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
         """Return the value of a pair; 0 if it is impossible."""
         if pairs.get(gpu) == job:
-            return self._gain(job, load) * (load < self.most_load) + self.p["hysteresis"]
+            return self._gain(job, load) * (load < self.most_load) + self.hysteresis
         own = self.demand.memory[job]
         host = self.demand.memory[self.host[gpu]]
         if own + host > FULL or not any((part == gpu).any() for part in self.demand.gpus_of(job)):
@@ -336,7 +338,7 @@ class _Pairs(Residents):
         return self._gain(job, load) if load < self.most_load else 0.0
 
     def _gain(self, job: int, load: float) -> float:
-        return min(1.0, (1 - load) * (1 - self.p["margin"]) / float(self.used[job]))
+        return min(1.0, (1 - load) * (1 - self.margin) / float(self.used[job]))
 
     def _wait_again(self, job: int) -> None:
         self.stop(job)
