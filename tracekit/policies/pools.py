@@ -117,8 +117,9 @@ def accepted_groups(found: Assignment) -> Bools:
     """Return which groups of nodes each kind of demand accepts (K, G)."""
     domain = found.group_domain.astype(np.int64)
     bit = (np.arange(len(domain)) - np.searchsorted(domain, domain)).astype(np.uint64)
-    accepts: Bools = (found.kind_accept[:, None] >> bit) & np.uint64(1) == 1
-    return accepts & (found.kind_domain[:, None] == domain)
+    bits = found.kind_accept[:, None] >> bit & np.uint64(1)
+    accepts: Bools = (bits == 1) & (found.kind_domain[:, None] == domain)
+    return accepts
 
 
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
