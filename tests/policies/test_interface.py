@@ -223,6 +223,45 @@ def test_what_a_policy_is_tells_its_choices_off_the_default() -> None:
     ]
 
 
+class Documented(Toy):
+    """Shortest job first.
+
+    The shortest job starts first;
+    ties go by submission.
+
+    Equal to
+    --------
+    - With one job: fifo.
+    - With equal jobs:
+      fifo too.
+
+    Sources
+    -------
+    - Our choice.
+    """
+
+    card = Card(name="documented", sources=("The log.",))
+
+
+def test_a_card_takes_the_texts_that_it_lacks_from_the_docstring() -> None:
+    assert Documented.card == Card(
+        name="documented",
+        title="shortest job first",
+        rule="The shortest job starts first; ties go by submission.",
+        equal_to=("With one job: fifo.", "With equal jobs: fifo too."),
+        sources=("The log.",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("doc", "title", "rule"),
+    [("GPUs first.", "GPUs first", ""), ("DRF.\n\nA\nrule.\n\nMore.", "DRF", "A rule. More."), (None, "", "")],
+)
+def test_a_title_keeps_the_capitals_of_an_acronym(doc: str | None, title: str, rule: str) -> None:
+    made: Any = type("Made", (Toy,), {"card": Card(name="made"), "__doc__": doc})
+    assert (made.card.title, made.card.rule, made.card.sources) == (title, rule, ())
+
+
 def test_a_policy_without_a_mechanism_cannot_be_made() -> None:
     half = type("Half", (Policy,), {"card": Toy.card})
     with pytest.raises(TypeError, match="abstract"):

@@ -16,7 +16,7 @@ from tests.policies.networks import talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import NodeMap, find_place, wants
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Network, Places, Spot
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Network, Places, Spot
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.of_jobs import ring_s, traffic_families
 

@@ -19,7 +19,7 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.literature.loans import ON_LOAN, Servers, loaned, with_loans
-from tracekit.policies.places import Spot
+from tracekit.policies.network_tiers import Spot
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.mechanisms import Plan, Planner
 from tracekit.replay.outcome import LOG_KINDS

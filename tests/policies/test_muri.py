@@ -22,7 +22,6 @@ from tracekit.policies.literature.packing import Groups, Muri, gains, group_spee
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +168,7 @@ FAMILIES = {"srsf": (1.13, 2.16), "srtf": (1.50, 2.26)}
 
 
 @pytest.mark.thorough
-def test_the_gain_is_within_what_is_released(peers: Path) -> None:
+def test_the_gain_is_within_what_is_released(peers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a released trace, with the families of M5 drawn evenly, as the released jobs draw their models."""
     table = pl.read_csv(peers / "muri_trace3_jobs.csv.gz").sort("submit_s", maintain_order=True)
     jobs = make_jobs(list(table.select("submit_s", "num_gpu", "service_s").iter_rows()))
@@ -179,8 +178,8 @@ def test_the_gain_is_within_what_is_released(peers: Path) -> None:
     three = np.array([next(iter(families[f].values())) for f in drawn.tolist()])
     whole = np.rint(1_000_000 * three / three.sum(axis=1, keepdims=True)).astype(np.int64)
     stages = np.column_stack([whole[:, 0] // 2, whole[:, 0] - whole[:, 0] // 2, whole[:, 1], whole[:, 2]])
-    groups = Groups(Muri(candidates=12).parameters, jobs, cluster, stages, np.zeros(len(jobs), np.int64))
-    planner = Planner(groups.plan, groups.begin, round_ms=360_000, scope=0, share=4)
+    monkeypatch.setattr(Groups, "stages", lambda _: stages)
+    planner = Muri(candidates=12).mechanism(jobs, cluster, models, 0)
     muri = simulate(jobs, cluster, assign(jobs, cluster), planner)
     for rule, (least, most) in FAMILIES.items():
         known = run_engine(jobs, cluster, rule)

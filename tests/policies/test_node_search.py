@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tests.replay.builders import make_cluster
-from tracekit.policies.places import fewest, pool_of
+from tracekit.policies.network_tiers import fewest, pool_of
 
 
 @settings(max_examples=examples(200), deadline=None)

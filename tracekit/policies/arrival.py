@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,18 +22,28 @@ if TYPE_CHECKING:
 
 
 class Fifo(Policy):
-    """Jobs start in submission order."""
+    """First in, first out.
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop a job that
+    cannot start holds up all later jobs. With scan=skip later jobs may overtake it, and many-GPU jobs may starve unless
+    age_cap is set. With relax, a gang that has waited this long accepts GPUs on any nodes. With queues, each VC, user
+    or partition has its own queue, and a job that cannot start holds up only that queue.
+
+    Equal to
+    --------
+    - With one VC, queues=vc gives the schedule of queues=one.
+    - If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.
+    - With relax=0 only strict placements are made, so spreading never slows a job.
+
+    Sources
+    -------
+    - The usual baseline.
+    - Helios (SC'21), Lucid (ASPLOS'23) and Gavel (OSDI'20) stop at the first job that cannot start.
+    - The simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip it.
+    """
+
+    card = Card(
         name="fifo",
-        title="first in, first out",
-        rule=(
-            "Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop a "
-            "job that cannot start holds up all later jobs. With scan=skip later jobs may overtake it, and many-GPU "
-            "jobs may starve unless age_cap is set. With relax, a gang that has waited this long accepts GPUs on any "
-            "nodes. With queues, each VC, user or partition has its own queue, and a job that cannot start holds up "
-            "only that queue."
-        ),
         parameters=(
             scan("stop"),
             FIT,
@@ -43,16 +53,6 @@ class Fifo(Policy):
             QUEUES,
         ),
         assumptions=("D1", "M4"),
-        equal_to=(
-            "With one VC, queues=vc gives the schedule of queues=one.",
-            "If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.",
-            "With relax=0 only strict placements are made, so spreading never slows a job.",
-        ),
-        sources=(
-            "The usual baseline.",
-            "Helios (SC'21), Lucid (ASPLOS'23) and Gavel (OSDI'20) stop at the first job that cannot start.",
-            "The simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip it.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
@@ -104,11 +104,22 @@ def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) ->
 
 
 class Easy(Policy):
-    """Later jobs may overtake the first waiting job if they do not delay it."""
+    """EASY backfilling: later jobs start early if they do not delay the first job in the queue.
 
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - If all jobs have one size: fifo,scan=stop.
+    - If all estimates are 0: fifo,scan=skip.
+    - With fit=count, exact estimates, at most two waiting jobs and no job of run time 0: conservative.
+
+    Sources
+    -------
+    - Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).
+    - Our choice: the start time is found on a map of the nodes, and an exceeded estimate is doubled.
+    """
+
+    card = Card(
         name="easy",
-        title="EASY backfilling: later jobs start early if they do not delay the first job in the queue",
         rule=(
             "Jobs start in submission order, up to the first job that does not fit. The estimates of the running jobs "
             "show when and on which nodes that job will fit. A later job may start now if it fits now and either "
@@ -116,15 +127,6 @@ class Easy(Policy):
         ),
         parameters=(FIT, NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
-        equal_to=(
-            "If all jobs have one size: fifo,scan=stop.",
-            "If all estimates are 0: fifo,scan=skip.",
-            "With fit=count, exact estimates, at most two waiting jobs and no job of run time 0: conservative.",
-        ),
-        sources=(
-            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "Our choice: the start time is found on a map of the nodes, and an exceeded estimate is doubled.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
@@ -133,11 +135,22 @@ class Easy(Policy):
 
 
 class Conservative(Policy):
-    """Later jobs may overtake waiting jobs if they delay no job with a reservation."""
+    """Conservative backfilling: later jobs start early if they delay no earlier job.
 
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - If all jobs have one size and fit=count: fifo,scan=stop.
+    - If all estimates are 0 and fit=count: fifo,scan=skip.
+    - With fit=count, depth=1 and no job with an estimate of 0: easy.
+
+    Sources
+    -------
+    - Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).
+    - Our choice: the limit on reservations, and doubling an exceeded estimate.
+    """
+
+    card = Card(
         name="conservative",
-        title="conservative backfilling: later jobs start early if they delay no earlier job",
         rule=(
             "Each waiting job gets a reservation, in submission order: the first time from which enough GPUs are free "
             "in total for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
@@ -153,15 +166,6 @@ class Conservative(Policy):
             SCOPE,
         ),
         assumptions=("D1", "M4", "M11"),
-        equal_to=(
-            "If all jobs have one size and fit=count: fifo,scan=stop.",
-            "If all estimates are 0 and fit=count: fifo,scan=skip.",
-            "With fit=count, depth=1 and no job with an estimate of 0: easy.",
-        ),
-        sources=(
-            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "Our choice: the limit on reservations, and doubling an exceeded estimate.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
@@ -171,18 +175,25 @@ class Conservative(Policy):
 
 
 class Priority(Policy):
-    """Jobs start by their recorded priority."""
+    """By the log's priorities; first in, first out among equals.
 
-    card: ClassVar[Card] = Card(
+    The job with the highest priority in the log starts first; among equals, the earlier job. A job without a priority
+    has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and does not
+    show how the value grew while the job waited. With backfill=easy or conservative, later jobs start early if they
+    delay no earlier job, as in the policies easy and conservative.
+
+    Equal to
+    --------
+    - If all jobs have one priority: fifo with the same scan.
+    - If all jobs have one priority and backfill=easy or conservative: easy or conservative.
+
+    Sources
+    -------
+    - The priority queues of Slurm, PBS and YARN, without aging.
+    """
+
+    card = Card(
         name="priority",
-        title="by the log's priorities; first in, first out among equals",
-        rule=(
-            "The job with the highest priority in the log starts first; among equals, the one submitted first. A job "
-            "without a priority has priority 0. Running jobs are never stopped. Priorities do not change, because a "
-            "log has one value per job and does not show how it grew while the job waited. With backfill=easy or "
-            "conservative, later jobs start early if they delay no earlier job, as in the policies easy and "
-            "conservative."
-        ),
         parameters=(
             scan("stop"),
             FIT,
@@ -197,11 +208,6 @@ class Priority(Policy):
             SCOPE,
         ),
         assumptions=("D1", "M4", "M11"),
-        equal_to=(
-            "If all jobs have one priority: fifo with the same scan.",
-            "If all jobs have one priority and backfill=easy or conservative: easy or conservative.",
-        ),
-        sources=("The priority queues of Slurm, PBS and YARN, without aging.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
@@ -221,20 +227,24 @@ class Priority(Policy):
 
 
 class Recorded(Policy):
-    """The recorded schedule."""
+    """The recorded schedule: jobs start and end as in the log.
 
-    card: ClassVar[Card] = Card(
+    Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew by the
+    placement; if it does not fit close together, it gets any nodes of one GPU model. A job runs even if too few GPUs
+    are free for it; it then has no nodes. The schedule is checked against the cluster: violations.parquet lists when a
+    node or domain would use more GPUs than it has. Jobs without a recorded start are left out and counted.
+
+    Equal to
+    --------
+    - On the log's own cluster there are no violations if the log is correct.
+
+    Sources
+    -------
+    - The log.
+    """
+
+    card = Card(
         name="recorded",
-        title="the recorded schedule: jobs start and end as in the log",
-        rule=(
-            "Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew by "
-            "the placement; if it does not fit close together, it gets any nodes of one GPU model. A job runs even if "
-            "too few GPUs are free for it; it then has no nodes. The schedule is checked against the cluster: "
-            "violations.parquet lists when a node or domain would use more GPUs than it has. Jobs without a recorded "
-            "start are left out and counted."
-        ),
-        equal_to=("On the log's own cluster there are no violations if the log is correct.",),
-        sources=("The log.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> RecordedSchedule:

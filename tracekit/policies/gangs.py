@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, RACK, Network, Places, Spot
 from tracekit.policies.parameters import NOISE, believed, scan
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Network, Places, Spot, place_rows
+from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, spread_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# Parameters that gang policies share, and recent waits of gangs.
 
 GAP = Parameter("gap", 60.0, "minimum time between two plans triggered by events [s]")
 
@@ -69,46 +65,33 @@ _CHUNK = 256
 """Number of jobs after which to check again which jobs still fit."""
 
 
-class Gangs:
+class Gangs(Plans):
     """Plans that consider waiting jobs one by one and never stop one job for another.
 
     By default, jobs start in submission order on the free GPUs closest together; policies override parts of this.
-
-    Parameters
-    ----------
-    jobs, cluster, models, seed
-        As passed to the policy.
-    links : bool
-        Whether speeds follow from tiers and link traffic; if not, the engine slows spread gangs (M4).
-    priority : array, optional
-        Priority of each job's traffic (see `Network`) (n,).
-    stop : bool
-        Whether a job that does not start holds up all later jobs in its domain.
-    believed_ms : array, optional
-        Estimated run times (n,) [ms]; None means the true ones.
-    look : int
-        Number of jobs that fail to start after which a plan stops looking.
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        cluster: Cluster,
-        models: Models,
-        seed: int,
-        *,
-        links: bool = True,
-        priority: Floats | None = None,
-        stop: bool = False,
-        believed_ms: Ints | None = None,
-        look: int = 1_000_000_000,
-    ) -> None:
-        self.jobs, self.models, self.links, self.stop, self.look = jobs, models, links, stop, look
-        self.places = Places(jobs, cluster)
-        self.network = Network(jobs, cluster, models, seed, self.places, priority=priority)
-        self.gpus, self.arrival_ms = jobs.devices.astype(np.int64), jobs.arrival_ms
-        self.error_ms = np.zeros(len(jobs), np.int64) if believed_ms is None else believed_ms - jobs.work_ms
+    def set_up(self) -> None:
+        """Read the parameters links, scan, look and noise, if the policy has them."""
+        p, jobs = self.p, self.jobs
+        self.links: bool = p.get("links", True)
+        """Whether tiers and link traffic determine speeds; if not, the engine slows spread gangs (M4)."""
+        self.stop: bool = p.get("scan") == "stop"
+        """Whether later jobs of a domain wait behind a job that does not start."""
+        self.look: int = p.get("look", 1_000_000_000)
+        """Number of jobs that fail to start after which a plan stops looking."""
+        self.places = Places(jobs, self.cluster)
+        self.network = Network(jobs, self.cluster, self.models, self.seed, self.places, priority=self.priority())
+        self.arrival_ms = jobs.arrival_ms
+        estimate = believed(jobs, self.models, p["noise"], self.seed) if "noise" in p else None
+        self.error_ms = np.zeros(len(jobs), np.int64) if estimate is None else estimate - jobs.work_ms
+        """Estimated minus true run time of each job [ms] (n,)."""
         self._runs = np.zeros(len(jobs), np.bool_)
+        self.settings.update(names_nodes=True, wide=True, spread=not self.links)
+
+    def priority(self) -> Floats | None:
+        """Return the priority of each job's traffic (see `Network`) (n,)."""
+        return None
 
     def begin(self, view: View) -> None:
         """Begin a run; no gang has GPUs yet."""
@@ -133,7 +116,7 @@ class Gangs:
                 yield nodes, free
 
     def order(self, waiting: Ints) -> Ints:
-        """Return waiting jobs, given in submission order, in the order in which to consider them."""
+        """Sort waiting jobs, given in submission order, into the order in which the plan considers them."""
         return waiting
 
     def moves(self) -> dict[int, Spot]:
@@ -151,7 +134,7 @@ class Gangs:
         return max(float(self.view.table["remaining"][job]) / PPM + float(self.error_ms[job]), 1.0)
 
     def speed_on(self, job: int, spot: Spot) -> int:
-        """Return the speed that a job without GPUs would have on a spot, given other jobs' traffic there [ppm]."""
+        """Return the speed of a job on a spot if it started there now, with the other jobs' traffic [ppm]."""
         if self.links:
             return self.network.speeds_with(job, spot.nodes)[job]
         least = -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max()))
@@ -172,18 +155,6 @@ class Gangs:
         """Request a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
-
-    def planner(self, gap_s: float, overhead_ms: Ints | None = None) -> Planner:
-        """Return the mechanism; plans triggered by events are at least `gap_s` apart."""
-        return Planner(
-            self.plan,
-            self.begin,
-            gap_ms=round(gap_s * 1000),
-            names_nodes=True,
-            wide=True,
-            spread=not self.links,
-            overhead_ms=overhead_ms,
-        )
 
     def plan(self, view: View) -> Plan:
         """Return the jobs that start or move now, and the changed speeds."""
@@ -206,7 +177,7 @@ class Gangs:
         if self.links:
             changed_speed = self.network.take_changed()
             rates |= zip(changed_speed, self.network.speeds(changed_speed), strict=True)
-        return self._written(rates, changed)
+        return self.written((), rates, changed, self._wake_ms)
 
     def _follow(self, view: View, running: Ints) -> None:
         """Begin a plan and remove jobs that have ended."""
@@ -223,7 +194,7 @@ class Gangs:
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: Ints) -> Iterator[int]:
-        """Yield, in order, the waiting jobs with enough free GPUs, or all waiting jobs if one may hold up others."""
+        """Yield waiting jobs with enough free GPUs, in order; all waiting jobs if later jobs wait behind others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -242,21 +213,6 @@ class Gangs:
         """Return the jobs for which enough GPUs are free."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
-    def _written(self, rates: dict[int, int], spots: dict[int, Spot]) -> Plan:
-        """Return the plan with these speeds and spots; a job without a new spot stays where it is."""
-        job = np.fromiter(rates, np.int64, len(rates))
-        index = {j: place for place, j in enumerate(rates)}
-        return Plan(
-            job,
-            self.gpus[job],
-            rate=np.fromiter(rates.values(), np.int64, len(rates)),
-            place=place_rows((index[j], spot) for j, spot in spots.items()),
-            keep=True,
-            wake_ms=self._wake_ms,
-        )
-
-
-# Delay scheduling: gangs wait a while for GPUs close together, or only while waiting pays.
 
 _KNOWN = 5
 """Minimum number of known waits for a mean."""
@@ -265,16 +221,10 @@ _KNOWN = 5
 class _Delays(Gangs):
     """Gangs that wait for a tier."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(
-            jobs,
-            cluster,
-            models,
-            seed,
-            links=p["links"],
-            stop=p["scan"] == "stop",
-            believed_ms=believed(jobs, models, p["noise"], seed),
-        )
+    def set_up(self) -> None:
+        """Read the timers."""
+        super().set_up()
+        p = self.p
         any_ms = p["any"] * 1000
         self.after_ms, self.cost = (0.0, min(p["rack"] * 1000, any_ms), any_ms), p["cost"]
 
@@ -317,7 +267,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
+        """Return when a tier has room if no other job starts and all speeds stay the same [ms]; inf: never."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -345,25 +295,38 @@ class _Delays(Gangs):
             self.waits.add((kind,), float(self.now_ms - self.arrival_ms[job]))
 
 
-class DelayScheduling(Policy):
-    """First in, first out, but gangs wait for GPUs close together."""
+class DelayScheduling(Planned):
+    """Gangs wait a while for GPUs close together (delay scheduling).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible nodes of one
+    rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any nodes of one GPU model.
+    Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With cost=mean or oracle a gang waits
+    only while that also pays: the expected wait must be shorter than its remaining run time times the slowdown of the
+    place where it could start now. mean expects the mean wait of the last 20 gangs of its kind that got the fewest
+    nodes; if fewer than five are known, it expects to wait until the timer ends. oracle expects the time at which
+    running jobs have freed enough GPUs if no other job starts. A gang that never fits in one rack accepts any nodes at
+    once, and a gang that can never get the fewest nodes accepts any nodes of one rack at once. If racks are not known,
+    all nodes count as one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other
+    traffic on the same links.
+
+    Equal to
+    --------
+    - With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.
+    - With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.
+    - With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.
+    - With one-GPU jobs all settings are equal.
+    - With links=off and no cost of spreading, cost=oracle is rack=0, any=0.
+
+    Sources
+    -------
+    - Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.
+    - Our choices: timers per gang that run from its submission to its start, in seconds instead of refused offers; the
+      three tiers; the cost test and the wait it expects.
+    """
+
+    plans = _Delays
+    card = Card(
         name="delay-scheduling",
-        title="gangs wait a while for GPUs close together (delay scheduling)",
-        rule=(
-            "Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible "
-            "nodes of one rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any "
-            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With "
-            "cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter than its "
-            "remaining run time times the slowdown of the place where it could start now. mean expects the mean wait "
-            "of the last 20 gangs of its kind that got the fewest nodes; if fewer than five are known, it expects to "
-            "wait until the timer ends. oracle expects the time at which running jobs have freed enough GPUs if no "
-            "other job starts. A gang that never fits in one rack accepts any nodes at once, and a gang that can never "
-            "get the fewest nodes accepts any nodes of one rack at once. If racks are not known, all nodes count as "
-            "one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other traffic "
-            "on the same links."
-        ),
         parameters=(
             Parameter("rack", 600.0, "wait after which a gang accepts any nodes of one rack; inf: never [s]"),
             Parameter("any", 1800.0, "wait after which a gang accepts any nodes of one GPU model; inf: never [s]"),
@@ -379,22 +342,4 @@ class DelayScheduling(Policy):
             GAP,
         ),
         assumptions=("D1", "M4", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.",
-            "With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.",
-            "With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.",
-            "With one-GPU jobs all settings are equal.",
-            "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
-        ),
-        sources=(
-            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.",
-            (
-                "Our choices: timers per gang that run from its submission to its start, in seconds instead of refused "
-                "offers; the three tiers; the cost test and the wait it expects."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner with these timers."""
-        return _Delays(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -7,10 +7,11 @@ names the policy, then its parameters. The mechanism that a policy returns deter
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from tracekit.errors import UsageError, nearest
@@ -158,13 +159,17 @@ def spell(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """The description of a policy, for users."""
+    """The description of a policy, for users.
+
+    A policy takes the texts that its card leaves out from its own docstring: the title from the first line, the rule
+    from the paragraphs after it, and two lists from the sections 'Equal to' and 'Sources'.
+    """
 
     name: str
     """The name to give with -p."""
-    title: str
+    title: str = ""
     """What the policy is, in a few words."""
-    rule: str
+    rule: str = ""
     """What the policy does, in full sentences."""
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -208,6 +213,22 @@ class Card:
         return filled
 
 
+_SECTIONS = {"Equal to": "equal_to", "Sources": "sources"}
+"""Sections of a policy's docstring, and the fields of its card."""
+
+
+def _documented(doc: str) -> dict[str, Any]:
+    """Return the texts for a card from the docstring of a policy."""
+    head, *sections = re.split(rf"\n\n({'|'.join(_SECTIONS)})\n-+\n", inspect.cleandoc(doc))
+    title, _, rule = head.partition("\n\n")
+    if not title[1:2].isupper():
+        title = title[:1].lower() + title[1:]
+    texts: dict[str, Any] = {"title": title.removesuffix("."), "rule": " ".join(rule.split())}
+    for name, listed in zip(sections[::2], sections[1::2], strict=True):
+        texts[_SECTIONS[name]] = tuple(" ".join(item.split()) for item in f"\n{listed}".split("\n- ")[1:])
+    return texts
+
+
 class Policy(ABC):
     """A scheduling policy.
 
@@ -236,10 +257,13 @@ class Policy(ABC):
         card = getattr(cls, "card", None)
         if card is not None and not isinstance(card, Card):
             raise TypeError(f"the policy {cls.__name__} has a card that is not a Card")
+        if "card" in vars(cls):
+            texts = _documented(cls.__doc__ or "")
+            cls.card = replace(cls.card, **{name: text for name, text in texts.items() if not getattr(card, name)})
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
-        """Return the keys, plans and placement by which the engine runs this policy on these jobs and this cluster.
+        """Return the mechanism that runs this policy on these jobs and this cluster.
 
         Parameters
         ----------
@@ -277,7 +301,7 @@ class Policy(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """IDs of the assumption models that the policy uses with its parameters: all of the card's, or some of them."""
+        """IDs of the assumption models that the policy uses with these parameters: all models of the card, or some."""
         return self.card.assumptions
 
     @property

@@ -39,7 +39,6 @@ FIT_OR_QUOTA = Parameter(
     ("place", "count", "quota"),
 )
 
-OVERHEAD = Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)")
 
 CHARGE = Parameter(
     "charge",
@@ -85,6 +84,14 @@ def scan(default: str) -> Parameter:
         ("stop", "skip"),
         words=("later jobs wait behind one that cannot start", "later jobs may overtake one that cannot start"),
     )
+
+
+def overhead(preset: str) -> Parameter:
+    """Return the parameter `overhead` with a default."""
+    return Parameter("overhead", preset, "preset for the cost of each preemption and migration (M9)")
+
+
+OVERHEAD = overhead("none")
 
 
 def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:

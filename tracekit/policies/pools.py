@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
@@ -60,7 +61,7 @@ class Pools:
         return np.maximum(self.gpus(view), self.used(pool, view.held))
 
     def held(self, view: View) -> Ints:
-        """Return the pool in which each job of a view runs; -1 if it waits (k,)."""
+        """Return the pool where each job of a view runs; -1 if it waits (k,)."""
         if self.model.max(initial=-1) >= 0:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
@@ -112,6 +113,15 @@ class Pools:
         return np.sort(np.concatenate(found))
 
 
+def accepted_groups(found: Assignment) -> Bools:
+    """Return which groups of nodes each kind of demand accepts (K, G)."""
+    domain = found.group_domain.astype(np.int64)
+    bit = (np.arange(len(domain)) - np.searchsorted(domain, domain)).astype(np.uint64)
+    bits = found.kind_accept[:, None] >> bit & np.uint64(1)
+    accepts: Bools = (bits == 1) & (found.kind_domain[:, None] == domain)
+    return accepts
+
+
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     """Return the pools of a cluster; with fit 'count' all GPUs of a domain form one pool."""
     found = assign(jobs, cluster)
@@ -127,10 +137,7 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     models = max(len(cluster.models), 1)
     code, inverse = np.unique(domain * models + found.group_model, return_inverse=True)
     accepts = np.zeros((kinds, len(code)), np.bool_)
-    low = np.searchsorted(domain, domain)
-    for group in range(len(domain)):
-        bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
-        accepts[:, inverse[group]] |= (bit == 1) & (kind_domain == domain[group])
+    np.logical_or.at(accepts.T, inverse, accepted_groups(found).T)
     return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)
 
 

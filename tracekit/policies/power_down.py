@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,32 +52,32 @@ def switching(
 
 
 class PowerDown(Policy):
-    """Idle nodes are switched off, except for a reserve."""
+    """Idle nodes are switched off, except for a reserve.
 
-    card: ClassVar[Card] = Card(
+    Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model form a pool. A
+    node that has been entirely idle for `idle` seconds is switched off, the last node of the pool first, provided that
+    `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting job could use the pool. If jobs
+    still wait after all possible starts, nodes are switched on, the first of the pool first, until the entirely idle
+    GPUs and those waking up match what these jobs request. If jobs then still wait and no node is waking up, one more
+    node at a time is switched on. Nodes are also switched on to restore the reserve. A node accepts jobs after its
+    wake-up time (M40); until then it draws its idle power. GPUs of nodes that are off or waking up do not count in the
+    cluster's utilization. The energy and its cost (M41) follow the actual switching of the nodes.
+
+    Equal to
+    --------
+    - With idle=inf, or a reserve of all nodes: the policy that `order` names.
+    - With off_share = 1 in the models, nothing is saved.
+
+    Sources
+    -------
+    - Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.
+    - Our choice: which node is switched first, and how many nodes wake up for waiting jobs.
+    """
+
+    card = Card(
         name="power-down",
-        title="idle nodes are switched off, except for a reserve",
-        rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model form a "
-            "pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of the pool "
-            "first, provided that `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting "
-            "job could use the pool. If jobs still wait after all possible starts, nodes are switched on, the first of "
-            "the pool first, until the entirely idle GPUs and those waking up match what these jobs request. If jobs "
-            "then still wait and no node is waking up, one more node at a time is switched on. Nodes are also switched "
-            "on to restore the reserve. A node accepts jobs after its wake-up time (M40); until then it draws its idle "
-            "power. GPUs of nodes that are off or waking up do not count in the cluster's utilization. The energy and "
-            "its cost (M41) follow the actual switching of the nodes."
-        ),
         parameters=(*SWITCHING, ORDER, scan("stop"), NOISE),
         assumptions=("D1", "M7", "M11", "M40", "M41"),
-        equal_to=(
-            "With idle=inf, or a reserve of all nodes: the policy that `order` names.",
-            "With off_share = 1 in the models, nothing is saved.",
-        ),
-        sources=(
-            "Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.",
-            "Our choice: which node is switched first, and how many nodes wake up for waiting jobs.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:

@@ -33,18 +33,12 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Plan jobs by GPU count and place them afterwards, like the simulators of Helios (SRTF) and Lucid (Tiresias).
-#
-# Each decision considers all jobs in order. A job takes its GPUs from its domain's total or is skipped. Skipped running
-# jobs are stopped. Planned jobs that do not fit on the nodes wait, and their GPUs stay idle.
-
-
 @dataclass(frozen=True)
 class RemainingOrder:
     """Order by the least remaining run time; among equals waiting jobs first, then by submission."""
 
     by_gpus: bool
-    """Whether to multiply the remaining time by the job's GPUs."""
+    """Whether the job's GPUs multiply the remaining time."""
 
     def _left(self, view: View, gpus: Ints) -> Ints:
         left = view.remaining_ms + view.overhead_ms
@@ -93,7 +87,11 @@ class AttainedOrder:
 def quota_plan(
     order: RemainingOrder | AttainedOrder, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models
 ) -> Planner:
-    """Return the planner that plans jobs by GPU count in an order.
+    """Return the planner that plans jobs by GPU count and places them afterwards (fit=quota).
+
+    Each decision considers all jobs in order. A job gets its GPUs from its domain's total or is skipped. Skipped
+    running jobs are stopped. Planned jobs that do not fit on the nodes wait, and their GPUs stay idle. The simulators
+    of Helios (SRTF) and Lucid (Tiresias) do the same.
 
     Raises
     ------
@@ -127,8 +125,6 @@ def quota_plan(
 
     return Planner(plan, round_ms=every, scope=0, overhead_ms=overheads(models, p["overhead"], jobs.devices))
 
-
-# Shortest first, with known or estimated run times, and with or without preemption.
 
 _SOURCES = (
     "The usual reference policies.",
@@ -187,92 +183,111 @@ class _Remaining(Policy):
 
 
 class Sjf(_Estimated):
-    """Shortest job first."""
+    """Shortest job first.
+
+    The job with the least run time starts first; ties go by submission. Running jobs are never stopped.
+
+    Equal to
+    --------
+    - With equal run times and sizes: fifo.
+    - If all jobs have one size: ssf.
+    """
 
     key = staticmethod(shortest)
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="sjf",
-        title="shortest job first",
-        rule="The job with the least run time starts first; ties go by submission. Running jobs are never stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
-        equal_to=("With equal run times and sizes: fifo.", "If all jobs have one size: ssf."),
         sources=_SOURCES,
     )
 
 
 class Ssf(_Estimated):
-    """Smallest service first."""
+    """Smallest GPU time (GPUs times run time) first.
+
+    The job with the least run time times GPUs starts first; ties go by submission. Running jobs are never stopped.
+
+    Equal to
+    --------
+    - If all jobs have one size: sjf.
+    """
 
     key = staticmethod(smallest)
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="ssf",
-        title="smallest GPU time (GPUs times run time) first",
-        rule="The job with the least run time times GPUs starts first; ties go by submission. Running jobs are never "
-        "stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
-        equal_to=("If all jobs have one size: sjf.",),
         sources=_SOURCES,
     )
 
 
 class Srtf(_Remaining):
-    """Shortest remaining time first."""
+    """Shortest remaining time first; running jobs may be stopped.
+
+    Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job evicts
+    running jobs with more time left, starting with the longest, until it fits. A stopped job later continues where it
+    stopped, at the cost of `overhead`, which counts as remaining run time. With charge=event every running job pays the
+    cost at every cluster event, and the cost does not affect the order.
+
+    Equal to
+    --------
+    - If all jobs are submitted at once, with one size and no overhead: sjf.
+    - If all jobs have one size: srsf.
+    """
 
     key = staticmethod(shortest_left)
     drift = "time"
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="srtf",
-        title="shortest remaining time first; running jobs may be stopped",
-        rule=(
-            "Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job "
-            "evicts running jobs with more time left, the longest first, until it fits. A stopped job later continues "
-            "where it left off, at the cost given by overhead; that cost counts as remaining run time. With "
-            "charge=event every running job pays the cost at every cluster event, and the cost does not affect the "
-            "order."
-        ),
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
-        equal_to=(
-            "If all jobs are submitted at once, with one size and no overhead: sjf.",
-            "If all jobs have one size: srsf.",
-        ),
         sources=_SOURCES,
     )
 
 
 class Srsf(_Remaining):
-    """Smallest remaining service first."""
+    """Smallest remaining GPU time first; running jobs may be stopped.
+
+    As srtf, but by the remaining run time times the job's GPUs.
+
+    Equal to
+    --------
+    - If all jobs have one size: srtf.
+    """
 
     key = staticmethod(smallest_left)
     drift = "any"
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="srsf",
-        title="smallest remaining GPU time first; running jobs may be stopped",
-        rule="As srtf, but by the remaining run time times the job's GPUs.",
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
-        equal_to=("If all jobs have one size: srtf.",),
         sources=_SOURCES,
     )
 
 
-# Quasi-shortest service first: run times predicted from jobs that had already ended.
-
-
 class Qssf(Policy):
-    """Quasi-shortest service first."""
+    """Shortest jobs first, predicted from earlier jobs of their kind (QSSF).
 
-    card: ClassVar[Card] = Card(
+    As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the job was submitted:
+    blend times the mean of jobs with the same user, name and size, plus 1 - blend times the geometric mean of that
+    user's jobs of the same size. If there are no such jobs, it uses all of the user's jobs, or else all jobs. Running
+    jobs are never stopped.
+
+    Equal to
+    --------
+    - With oracle=on: ssf.
+    - With oracle=on and one-GPU jobs: sjf.
+
+    Sources
+    -------
+    - Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).
+    - In that paper the second part is a learned regressor of weight 0.9, which is not public; we use the geometric mean
+      instead.
+    - Jobs end as recorded in the log, because this is what the operator of that cluster knew.
+    """
+
+    card = Card(
         name="qssf",
-        title="shortest jobs first, predicted from earlier jobs of their kind (QSSF)",
-        rule=(
-            "As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the job was "
-            "submitted: blend times the mean of jobs with the same user, name and size, plus 1 - blend times the "
-            "geometric mean of that user's jobs of the same size. If there are no such jobs, it uses all of the user's "
-            "jobs, or else all jobs. Running jobs are never stopped."
-        ),
         parameters=(
             scan("stop"),
             FIT,
@@ -280,15 +295,6 @@ class Qssf(Policy):
             Parameter("oracle", default=False, meaning="use the true run times"),
         ),
         assumptions=("D1",),
-        equal_to=("With oracle=on: ssf.", "With oracle=on and one-GPU jobs: sjf."),
-        sources=(
-            "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).",
-            (
-                "In that paper the second part is a learned regressor of weight 0.9, which is not public; we use the "
-                "geometric mean instead."
-            ),
-            "Jobs end as recorded in the log, because this is what the operator of that cluster knew.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
@@ -341,8 +347,6 @@ def _numbered(codes: Ints) -> Ints:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 
-# Tiresias: least attained service in levels, and the Gittins index.
-
 _SPAN = 1 << 44
 """Later than every submission [ms]: 557 years."""
 _STEPS = 32
@@ -388,40 +392,37 @@ def read_thresholds(text: str) -> tuple[int, ...]:
 
 
 class Las(Policy):
-    """Least attained service by GPU time, in queues (discretized 2D-LAS)."""
+    """Least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS).
 
-    card: ClassVar[Card] = Card(
+    A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. Jobs of an
+    earlier queue go first and evict those of later ones. Inside a queue the earlier submission goes first, or with
+    within=running the running job. Run times need not be known.
+
+    Equal to
+    --------
+    - With queues=none: fifo with eviction.
+    - With one-GPU jobs, no two submitted at once: fit=quota equals fit=place.
+    - With queues=none and within=running: fifo,scan=skip.
+    - With one-GPU jobs: the classic multi-level feedback queue.
+    - With interval=0.001: as with interval=0, to the millisecond.
+
+    Sources
+    -------
+    - Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.
+    - Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full cluster (336 and 480
+      GPUs) our mean completion time is 0.1 and 0.3 % below that of the port; with fit=count it is 2.8 and 2.1 % below,
+      with fit=place 7.9 and 5.7 %. In the port a job ends one second late. Voda's port has one threshold of 3,600
+      GPU*s.
+    - Inside a queue, the released simulator and Muri's port of it put running jobs first and order waiting jobs by the
+      time they fell into the queue; we order waiting jobs by submission. With within=running,fit=count,charge=event our
+      mean completion time on Muri's third trace, under load, is 6.2 % above that of the port; with within=submit it is
+      41 % above.
+    """
+
+    card = Card(
         name="las",
-        title="least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS)",
-        rule=(
-            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. Jobs "
-            "of an earlier queue go first and evict those of later ones. Inside a queue the earlier submission goes "
-            "first, or with within=running the running job. Run times need not be known."
-        ),
         parameters=(_QUEUES, _WITHIN, scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE, _PROMOTE, INTERVAL),
         assumptions=("D1", "M9"),
-        equal_to=(
-            "With queues=none: fifo with eviction.",
-            "With one-GPU jobs, no two submitted at once: fit=quota equals fit=place.",
-            "With queues=none and within=running: fifo,scan=skip.",
-            "With one-GPU jobs: the classic multi-level feedback queue.",
-            "With interval=0.001: as with interval=0, to the millisecond.",
-        ),
-        sources=(
-            "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
-            (
-                "Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full "
-                "cluster (336 and 480 GPUs) our mean completion time is 0.1 and 0.3 % below that of the port; "
-                "with fit=count it is 2.8 and 2.1 % below, with fit=place 7.9 and 5.7 %. In the port a job ends "
-                "one second late. Voda's port has one threshold of 3,600 GPU*s."
-            ),
-            (
-                "Inside a queue, the released simulator and Muri's port of it put running jobs first and order waiting "
-                "jobs by the time they fell into the queue; we order waiting jobs by submission. With "
-                "within=running,fit=count,charge=event our mean completion time on Muri's third trace, under load, is "
-                "6.2 % above that of the port; with within=submit it is 41 % above."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
@@ -444,24 +445,26 @@ class Las(Policy):
 
 
 class Gittins(Policy):
-    """Gittins index of GPU time, in queues (discretized 2D-Gittins)."""
+    """Most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias).
 
-    card: ClassVar[Card] = Card(
+    As las, but inside a queue the job that is most likely to end soon goes first. The order is the Gittins index of its
+    GPU time so far, from the distribution of the GPU time of all jobs of the trace, looking ahead to the end of its
+    queue; the last queue goes by submission. The index is recomputed at 32 steps in a queue.
+
+    Equal to
+    --------
+    - If the GPU time of jobs has a decreasing hazard: las.
+    - If the GPU time is exponentially distributed: any order inside a queue.
+
+    Sources
+    -------
+    - Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our interpretation.
+    """
+
+    card = Card(
         name="gittins",
-        title="most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias)",
-        rule=(
-            "As las, but inside a queue the job that is most likely to end soon goes first. The order is the Gittins "
-            "index of its GPU time so far, from the distribution of the GPU time of all jobs of the trace, looking "
-            "ahead to the end of its queue; the last queue goes by submission. The index is recomputed at 32 steps in "
-            "a queue."
-        ),
         parameters=(_QUEUES, scan("skip"), FIT, OVERHEAD, _PROMOTE),
         assumptions=("D1", "M9"),
-        equal_to=(
-            "If the GPU time of jobs has a decreasing hazard: las.",
-            "If the GPU time is exponentially distributed: any order inside a queue.",
-        ),
-        sources=("Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our interpretation.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:

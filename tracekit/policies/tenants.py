@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
+from tracekit.policies.parameters import FIT, OVERHEAD, overhead, overheads, scan
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.cluster import shares_of
@@ -126,23 +126,28 @@ def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) 
     return int(held[by_size][np.searchsorted(passed, passed[-1] * percentile / 100)])
 
 
-# Weighted max-min sharing of GPUs, or of each tenant's dominant resource.
-
-
 class FairShare(Policy):
-    """The tenant with the fewest GPUs for its weight goes next."""
+    """The team or user with the fewest GPUs for its weight goes next.
 
-    card: ClassVar[Card] = Card(
+    Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among equals to the
+    tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop the first job that cannot
+    start holds up the tenant's other jobs; with scan=skip they may overtake it. Other tenants continue in either case.
+    No job is evicted and no GPU is kept free, so shares even out as jobs end. With half_life past use counts too: its
+    weight halves after this time, in sixteen steps. Jobs without a known tenant together form one tenant.
+
+    Equal to
+    --------
+    - With one tenant: fifo with the same scan.
+    - With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the weights.
+
+    Sources
+    -------
+    - Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.
+    - Ghodsi et al., DRF (NSDI'11), restricted to one resource.
+    """
+
+    card = Card(
         name="fair-share",
-        title="the team or user with the fewest GPUs for its weight goes next",
-        rule=(
-            "Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among "
-            "equals to the tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop the "
-            "first job that cannot start holds up the tenant's other jobs; with scan=skip they may overtake it. Other "
-            "tenants continue in either case. No job is evicted and no GPU is kept free, so shares even out as jobs "
-            "end. With half_life past use counts too: its weight halves after this time, in sixteen steps. Jobs "
-            "without a known tenant together form one tenant."
-        ),
         parameters=(
             OF,
             WEIGHT,
@@ -151,21 +156,10 @@ class FairShare(Policy):
             Parameter("half_life", 0.0, "time after which past use counts half; 0 counts only current use [s]"),
         ),
         assumptions=("D1", "D9"),
-        equal_to=(
-            "With one tenant: fifo with the same scan.",
-            (
-                "With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the "
-                "weights."
-            ),
-        ),
-        sources=(
-            "Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.",
-            "Ghodsi et al., DRF (NSDI'11), restricted to one resource.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which tenants take turns by allocated GPUs."""
+        """Return the schedule: tenants take turns by allocated GPUs."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -179,31 +173,33 @@ class FairShare(Policy):
 
 
 class Drf(Policy):
-    """Dominant resource fairness."""
+    """The tenant with the smallest share of GPUs, CPUs or memory goes next (DRF).
 
-    card: ClassVar[Card] = Card(
+    The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs and
+    memory, divided by its weight. Among equals the tenant with the earlier job goes first. A tenant's jobs start in
+    submission order. With scan=stop no other job starts while the tenant's first job cannot; with scan=skip the next
+    tenant gets a turn. CPUs and memory count if jobs and nodes have these values. They count as totals of the domain,
+    not node by node; a resource is ignored if any node of the domain lacks its value. No job is evicted.
+
+    Equal to
+    --------
+    - With one tenant: fifo,scan=stop.
+    - With GPUs only and scan=skip: fair-share,scan=stop.
+    - If all jobs have the same demand: all tenants have the same number of GPUs.
+
+    Sources
+    -------
+    - Ghodsi et al., Dominant Resource Fairness (NSDI'11).
+    """
+
+    card = Card(
         name="drf",
-        title="the tenant with the smallest share of GPUs, CPUs or memory goes next (DRF)",
-        rule=(
-            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
-            "and memory, divided by its weight. Among equals the tenant with the earlier job goes first. A tenant's "
-            "jobs start in submission order. With scan=stop no other job starts while the tenant's first job cannot; "
-            "with scan=skip the next tenant gets a turn. CPUs and memory count if jobs and nodes have these values. "
-            "They count as totals of the domain, not node by node; a resource is ignored if any node of the domain "
-            "lacks its value. No job is evicted."
-        ),
         parameters=(OF, WEIGHT, scan("stop"), FIT),
         assumptions=("D1", "D9"),
-        equal_to=(
-            "With one tenant: fifo,scan=stop.",
-            "With GPUs only and scan=skip: fair-share,scan=stop.",
-            "If all jobs have the same demand: all tenants have the same number of GPUs.",
-        ),
-        sources=("Ghodsi et al., Dominant Resource Fairness (NSDI'11).",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which tenants take turns by dominant share."""
+        """Return the schedule: tenants take turns by dominant share."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -218,23 +214,27 @@ class Drf(Policy):
         )
 
 
-# Limits on the GPUs that one user or virtual cluster may use at once.
-
-
 class Limits(Policy):
-    """First in, first out, with a limit on the GPUs of each VC or user."""
+    """First in, first out, with a limit on the GPUs that a VC or a user may use at once.
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order, on any nodes with room, while their VC or user stays within its GPU limit. A job
+    that would exceed the limit waits and holds up no other tenant. The limit is the same for all tenants (gpus), or
+    with gpus=0 the quota of each VC. With lend=idle a VC may use other VCs' unused quota. With lend=reclaim they take
+    it back: a job within its own VC's quota stops the most recent jobs of VCs above their quota. With scan=stop a
+    tenant's first job that cannot start holds up its later jobs; other tenants continue in either case.
+
+    Equal to
+    --------
+    - With a limit that no tenant reaches, or with one tenant and lend=idle: fifo,scan=skip.
+
+    Sources
+    -------
+    - Limits per user or account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.
+    - Lending and reclaiming as in Kueue's cohorts.
+    """
+
+    card = Card(
         name="limits",
-        title="first in, first out, with a limit on the GPUs that a VC or a user may use at once",
-        rule=(
-            "Jobs start in submission order, on any nodes with room, while their VC or user stays within its GPU "
-            "limit. A job that would exceed the limit waits and holds up no other tenant. The limit is the same for "
-            "all tenants (gpus), or with gpus=0 the quota of each VC. With lend=idle a VC may use other VCs' unused "
-            "quota. With lend=reclaim they take it back: a job within its own VC's quota stops the most recent jobs of "
-            "VCs above their quota. With scan=stop a tenant's first job that cannot start holds up its later jobs; "
-            "other tenants continue in either case."
-        ),
         parameters=(
             OF,
             Parameter("gpus", 0, "limit on the GPUs of each tenant at once; 0: the quota of its VC [GPUs]"),
@@ -244,11 +244,6 @@ class Limits(Policy):
         ),
         assumptions=("D1", "D9"),
         quotas=True,
-        equal_to=("With a limit that no tenant reaches, or with one tenant and lend=idle: fifo,scan=skip.",),
-        sources=(
-            "Limits per user or account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.",
-            "Lending and reclaiming as in Kueue's cohorts.",
-        ),
     )
 
     @property
@@ -281,27 +276,33 @@ class Limits(Policy):
         )
 
 
-# The production scheduler of Philly.
-
-
 class Philly(Policy):
-    """VCs may exceed their quotas, gangs give up locality over time, and quotas are reclaimed."""
+    """Teams may use idle GPUs beyond their quotas and must give them back (Philly).
 
-    card: ClassVar[Card] = Card(
+    The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in submission order, and later
+    jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When the share `theta` of
+    the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above their quota, the most recently
+    started first; no VC falls below its quota. For `attempt` seconds a gang tries to start on the fewest nodes of one
+    rack, then it pauses for `backoff` seconds. After `retries` failed attempts it accepts any nodes of one rack, and
+    after as many again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a job in a
+    domain with one node, cannot be spread and never pauses. An evicted job keeps the locality that it accepted last.
+    Each job's wait is split into two columns: fair_share_wait_ms, when its VC used its whole quota or more, and
+    fragmentation_wait_ms, the rest.
+
+    Equal to
+    --------
+    - With one VC on one node: fifo,scan=skip.
+    - With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.
+    - If no VC ever reaches its quota: no job is evicted.
+
+    Sources
+    -------
+    - Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).
+    - Our choices: the order of VCs, the order of evictions, the number of retries, and timers for attempts.
+    """
+
+    card = Card(
         name="philly",
-        title="teams may use idle GPUs beyond their quotas and must give them back (Philly)",
-        rule=(
-            "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in submission order, "
-            "and later jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When "
-            "the share `theta` of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above "
-            "their quota, the most recently started first; no VC falls below its quota. For `attempt` seconds a gang "
-            "tries to start on the fewest nodes of one rack, then it pauses for `backoff` seconds. After `retries` "
-            "failed attempts it accepts any nodes of one rack, and after as many again any nodes of one GPU model, for "
-            "which it waits without pauses. A one-GPU job, or a job in a domain with one node, cannot be spread and "
-            "never pauses. An evicted job keeps the locality that it accepted last. Each job's wait is split into two "
-            "columns: fair_share_wait_ms, when its VC used its whole quota or more, and fragmentation_wait_ms, the "
-            "rest."
-        ),
         parameters=(
             Parameter("theta", 0.9, "share of GPUs in use at or above which VCs reclaim; inf: never [0..1]"),
             Parameter("attempt", 150.0, "time that a gang tries to start before it pauses [s]", minimum=0.001),
@@ -314,15 +315,6 @@ class Philly(Policy):
         ),
         assumptions=("D1", "D9", "M4", "M9"),
         quotas=True,
-        equal_to=(
-            "With one VC on one node: fifo,scan=skip.",
-            "With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.",
-            "If no VC ever reaches its quota: no job is evicted.",
-        ),
-        sources=(
-            "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).",
-            "Our choices: the order of VCs, the order of evictions, the number of retries, and timers for attempts.",
-        ),
     )
 
     @property
@@ -331,7 +323,7 @@ class Philly(Policy):
         return True
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in which VCs take turns by GPUs per quota."""
+        """Return the schedule: VCs take turns by GPUs per quota."""
         p = self.parameters
         table, times = quotas(jobs, cluster, models)
         order = Ordered(
@@ -360,32 +352,39 @@ class Philly(Policy):
         )
 
 
-# Quotas with borrowing, as in Kueue.
-
 _LEVELS = 1 << 18
 _NO_CAP = 10**9
 
 
 class Kueue(Policy):
-    """Queues with quotas that share a cohort."""
+    """Quotas that lend and borrow idle GPUs (Kueue).
 
-    card: ClassVar[Card] = Card(
+    Every VC is a queue with its own quota; its jobs are ordered by priority, then submission. In a cycle each queue
+    offers its first job once. Jobs that stay within their queue's quota go before jobs that borrow, then by priority,
+    then by submission. A job starts if it fits on the nodes and is allowed by its queue's quota, or by the quota that
+    other queues of the cohort lend and do not use. With scan=stop a queue's first job holds up its later jobs
+    (StrictFIFO); with scan=skip they may overtake it (BestEffortFIFO). A job that its quota does not allow may evict:
+    with reclaim, jobs of queues that borrow, while its own queue stays within its quota; with preempt, jobs of its own
+    queue; with preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other
+    queues are evicted first, then jobs of the lowest priority, then the most recently started. Only as many jobs as
+    needed are evicted; chosen jobs that turn out not to be needed stay. With fair=on the queue with the smallest
+    weighted share above quota goes first, and jobs are evicted from the queue with the largest. A job that its quota
+    allows but that does not fit evicts no job; the column placement_refused marks it.
+
+    Equal to
+    --------
+    - With cohort=off and scan=stop: fifo,scan=stop for each VC within its quota.
+    - With borrow_limit=0 and lend_limit=0: cohort=off.
+    - With one VC that has the whole cluster and jobs of one priority: fifo with the same scan.
+
+    Sources
+    -------
+    - Documentation and source of Kueue, commit ff69552e79.
+    - Our choices: a job must also fit on the nodes, and each job is evicted at most once at a time.
+    """
+
+    card = Card(
         name="kueue",
-        title="quotas that lend and borrow idle GPUs (Kueue)",
-        rule=(
-            "Every VC is a queue with its own quota; its jobs are ordered by priority, then submission. In a cycle "
-            "each queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
-            "borrow, then by priority, then by submission. A job starts if it fits on the nodes and is allowed by its "
-            "queue's quota, or by the quota that other queues of the cohort lend and do not use. With scan=stop a "
-            "queue's first job holds up its later jobs (StrictFIFO); with scan=skip they may overtake it "
-            "(BestEffortFIFO). A job that its quota does not allow may evict: with reclaim, jobs of queues that "
-            "borrow, while its own queue stays within its quota; with preempt, jobs of its own queue; with "
-            "preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other "
-            "queues are evicted first, then jobs of the lowest priority, then the most recently started. Only as many "
-            "jobs as needed are evicted; chosen jobs that turn out not to be needed stay. With fair=on the queue with "
-            "the smallest weighted share above quota goes first, and jobs are evicted from the queue with the largest. "
-            "A job that its quota allows but that does not fit evicts no job; the column placement_refused marks it."
-        ),
         parameters=(
             Parameter(
                 "cohort", default=True, meaning="whether VCs may use quota that other VCs of the domain do not use"
@@ -421,15 +420,6 @@ class Kueue(Policy):
         ),
         assumptions=("D1", "D9", "M9"),
         quotas=True,
-        equal_to=(
-            "With cohort=off and scan=stop: fifo,scan=stop for each VC within its quota.",
-            "With borrow_limit=0 and lend_limit=0: cohort=off.",
-            "With one VC that has the whole cluster and jobs of one priority: fifo with the same scan.",
-        ),
-        sources=(
-            "Documentation and source of Kueue, commit ff69552e79.",
-            "Our choices: a job must also fit on the nodes, and each job is evicted at most once at a time.",
-        ),
     )
 
     @property
@@ -481,35 +471,43 @@ class Kueue(Policy):
         )
 
 
-# Private clusters of buddy cells.
-
 _MOST = 10**9
 
 
 class HiveD(Policy):
-    """Guaranteed jobs run in cells of their virtual cluster, opportunistic jobs on idle GPUs."""
+    """Each team has its own blocks of GPUs, according to its quota (HiveD).
 
-    card: ClassVar[Card] = Card(
+    Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a share in proportion to its quota,
+    as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the cluster are scaled down; the
+    initial quotas hold for the whole replay. A guaranteed job is placed in the cells of its VC as in a private cluster,
+    in submission order. Its gang is rounded up to 2^k GPUs and takes the smallest free block that suffices; a larger
+    gang takes whole cells of the largest size. With scan=skip later jobs of the VC may overtake a job that cannot
+    start. A cell is bound to real GPUs only when it is first used: to the smallest unbound block of a node, and among
+    equals to the block with the fewest GPUs used by opportunistic jobs. Opportunistic jobs on these GPUs are stopped,
+    as whole gangs. An idle cell is unbound. So a VC never waits for another VC, unless nodes are out of service.
+    Opportunistic jobs run in unused blocks of GPUs, outside bound cells if possible, in submission order, after all
+    guaranteed jobs that can start. They may be stopped at any time and then wait again. By default all jobs are
+    guaranteed; with opportunistic=preemptible only the jobs that the log does not mark as preemptible, and with
+    opportunistic=priority only the jobs whose priority is at least guaranteed_from. A job that would not fit even in
+    all cells of its VC together, such as a job of a VC without quota, is opportunistic, or with oversize=reject it is
+    rejected. Placement is always in blocks; --placement is ignored. The column guaranteed marks the guaranteed jobs.
+
+    Equal to
+    --------
+    - Guaranteed jobs: as under fifo with placement buddy and the same scan, on a cluster that has only their VC's
+      cells.
+    - With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.
+    - With opportunistic jobs only: fifo with placement buddy and the same scan, on any cluster.
+
+    Sources
+    -------
+    - Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).
+    - The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of cells.
+    - Our choices: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.
+    """
+
+    card = Card(
         name="hived",
-        title="each team has its own blocks of GPUs, according to its quota (HiveD)",
-        rule=(
-            "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a share in proportion to "
-            "its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the "
-            "cluster are scaled down; the initial quotas hold for the whole replay. A guaranteed job is placed in the "
-            "cells of its VC as in a private cluster, in submission order. Its gang is rounded up to 2^k GPUs and "
-            "takes the smallest free block that suffices; a larger gang takes whole cells of the largest size. With "
-            "scan=skip later jobs of the VC may overtake a job that cannot start. A cell is bound to real GPUs only "
-            "when it is first used: to the smallest unbound block of a node, and among equals to the block with the "
-            "fewest GPUs used by opportunistic jobs. Opportunistic jobs on these GPUs are stopped, as whole gangs. An "
-            "idle cell is unbound. So a VC never waits for another VC, unless nodes are out of service. Opportunistic "
-            "jobs run in unused blocks of GPUs, outside bound cells if possible, in submission order, after all "
-            "guaranteed jobs that can start. They may be stopped at any time and then wait again. By default all jobs "
-            "are guaranteed; with opportunistic=preemptible only the jobs that the log does not mark as preemptible, "
-            "and with opportunistic=priority only the jobs whose priority is at least guaranteed_from. A job that "
-            "would not fit even in all cells of its VC together, such as a job of a VC without quota, is "
-            "opportunistic, or with oversize=reject it is rejected. Placement is always in blocks; --placement is "
-            "ignored. The column guaranteed marks the guaranteed jobs."
-        ),
         parameters=(
             Parameter(
                 "opportunistic",
@@ -531,26 +529,10 @@ class HiveD(Policy):
                 ("opportunistic", "reject"),
             ),
             scan("skip"),
-            Parameter("overhead", "helios", "preset for the cost of each preemption and migration (M9)"),
+            overhead("helios"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
         quotas=True,
-        equal_to=(
-            (
-                "Guaranteed jobs: as under fifo with placement buddy and the same scan, on a cluster that has only "
-                "their VC's cells."
-            ),
-            "With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.",
-            "With opportunistic jobs only: fifo with placement buddy and the same scan, on any cluster.",
-        ),
-        sources=(
-            "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).",
-            (
-                "The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of "
-                "cells."
-            ),
-            "Our choices: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.",
-        ),
     )
 
     @property

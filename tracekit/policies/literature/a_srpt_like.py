@@ -1,9 +1,9 @@
-"""After A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would finish them."""
+"""Jobs start in the order in which a virtual machine would finish them (after A-SRPT, as far as its rule is known)."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
-    """Return each job's position in the order in which one virtual machine finishes the jobs (n,).
+    """Return each job's place in the sequence in which one virtual machine finishes the jobs (n,).
 
     The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, among equals the
-    earlier job. Of two present jobs, the one with less work left ends first, whatever arrives later. So the order among
+    earlier job. Of two present jobs, the job with less work left ends first, whatever arrives later. So the order among
     arrived jobs is known before they end, and later arrivals do not change it.
 
     Parameters
@@ -61,39 +61,34 @@ def by_virtual_end(
 
 
 class ASrptLike(Policy):
-    """Start jobs in the order in which a virtual machine finishes them."""
+    """In the order in which one virtual machine would finish the jobs under shortest remaining time (after A-SRPT).
 
-    card: ClassVar[Card] = Card(
+    A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job with the least
+    remaining run time times GPUs, and among equals the earlier job. Shorter jobs that arrive later interrupt longer
+    jobs. The real jobs start in the order in which they finish on the virtual machine, and running jobs are never
+    stopped. A waiting job makes progress on the virtual machine. So short jobs cannot overtake a long job forever, as
+    they can under ssf. A job does not have to finish on the virtual machine first: if GPUs are free, it starts at once.
+    --placement determines the nodes of each gang.
+
+    Equal to
+    --------
+    - If all jobs are submitted at once: ssf; if all jobs have one size: sjf.
+    - With equal run times and sizes: fifo.
+
+    Sources
+    -------
+    - Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling (arXiv 2501.05563), abstract:
+      one virtual machine under preemptive shortest remaining time first, whose schedule guides the start of jobs;
+      predicted run times; gangs placed close together.
+    - Our choices: the speed of the virtual machine, one machine for each part of a divided cluster, all GPU types
+      counted as equal; GPU time as a job's size; starts before the virtual end; run times by M11 instead of the random
+      forest; and the placement, because a log does not show a model's graph.
+    """
+
+    card = Card(
         name="a-srpt-like",
-        title="in the order in which a single virtual machine would finish the jobs under shortest remaining time "
-        "(after A-SRPT)",
-        rule=(
-            "A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job with "
-            "the least remaining run time times GPUs, among equals the one submitted first, so shorter jobs that "
-            "arrive later interrupt longer ones. The real jobs start in the order in which they finish on the virtual "
-            "machine, and running jobs are never stopped. A waiting job makes progress on the virtual machine, so "
-            "short jobs cannot overtake a long job forever, as they can under ssf. A job does not have to finish on "
-            "the virtual machine first: if GPUs are free, it starts at once. --placement determines the nodes of each "
-            "gang."
-        ),
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
-        equal_to=(
-            "If all jobs are submitted at once: ssf; if all jobs have one size: sjf.",
-            "With equal run times and sizes: fifo.",
-        ),
-        sources=(
-            (
-                "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling (arXiv "
-                "2501.05563), abstract: one virtual machine under preemptive shortest remaining time first, whose "
-                "schedule guides the start of jobs; predicted run times; gangs placed close together."
-            ),
-            (
-                "Our choices: the speed of the virtual machine, one machine for each part of a divided cluster, all "
-                "GPU types counted as equal; GPU time as a job's size; starts before the virtual end; run times by M11 "
-                "instead of the random forest; and the placement, because a log does not show a model's graph."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.deadlines import BROKEN, DECLINED, FREE, PROMISED, SLO, UNSEEN, Promises, declined
+from tracekit.policies.literature.optimal import chosen, sparse
 from tracekit.policies.literature.turns import Turns, next_slice
-from tracekit.policies.parameters import overheads
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import NOTHING
 from tracekit.replay.assumptions.speeds import PPM
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-
-
-# Future leases and the GPUs promised in each: reserved as late as possible, moved, or found by an integer program.
+    from tracekit.replay.mechanisms import Plan, View
 
 
 class Need(NamedTuple):
@@ -54,7 +50,7 @@ class Reservations:
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Reserve a job's leases from `low` on, as late as possible; if they do not fit, reserve none (False)."""
+        """Reserve a job's leases from `low` on, as late as possible; return False if they do not fit."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -63,7 +59,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Reserve additional leases for a job from `low` on; if they do not fit, reserve none and return False."""
+        """Reserve more leases for a job from `low` on; return False and reserve none if they do not fit."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -118,9 +114,6 @@ class Reservations:
         bool
             Whether all jobs fit; if not, nothing changes.
         """
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
         length = np.array([need.end - low for need in needs])
         if (length <= 0).any() or int(length.sum()) > cells:
             return False
@@ -128,28 +121,21 @@ class Reservations:
         lease = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
         span = int(length.max())
         gpus, pool = (np.array([need[i] for need in needs], np.int64)[row] for i in (2, 1))
-        rows = np.concatenate([row, len(needs) + pool * span + lease])
-        data = np.concatenate([np.ones(len(row)), gpus]).astype(np.float64)
         at = np.arange(len(row))
-        shape = (len(needs) + len(capacity) * span, len(row))
-        matrix: Any = csr_array((data, (rows, np.concatenate([at, at]))), shape=shape)
+        parts = [(row, at, np.ones(len(row))), (len(needs) + pool * span + lease, at, gpus)]
+        matrix = sparse(parts, len(needs) + len(capacity) * span, len(row))
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
-        limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
+        limits = matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room])
         # Prefer late leases, because capacity that is free soon may serve new jobs.
-        options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
-        ones = np.ones(len(row), np.int64)
-        found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
-        if found.x is None:
-            return False
-        chosen = np.asarray(found.x) > 0.5
-        if (np.bincount(row[chosen], minlength=len(needs)) != asked).any():
+        taken = chosen(-lease.astype(float), [limits], node_limit=limit, mip_rel_gap=1.0)
+        if taken is None or (np.bincount(row[taken], minlength=len(needs)) != asked).any():
             return False
         self._between(0, low, low + span)
         self._used[:, low - self._first :] = 0
         self.of = {}
         for i, need in enumerate(needs):
-            self._take(need, low + lease[chosen & (row == i)])
+            self._take(need, low + lease[taken & (row == i)])
         return True
 
     def _take(self, need: Need, leases: Ints) -> None:
@@ -157,7 +143,7 @@ class Reservations:
         self.of[need.job] = need, leases
 
     def _between(self, pool: int, low: int, high: int) -> Ints:
-        """Return the GPUs promised in leases from `low` to `high` - 1; much earlier leases are forgotten."""
+        """Return the GPUs promised in leases from `low` to `high` - 1; forget leases that are much earlier."""
         width = self._used.shape[1]
         if high - self._first > width:
             kept = self._used[:, max(low - self._first, 0) :]
@@ -171,24 +157,26 @@ _DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
 """Priority groups, first to last."""
 
 
-class _Leasing:
-    """Promises and the leases reserved for them; holds the state of one run."""
+class _Leasing(Turns):
+    """Plans by promises and the leases reserved for them."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+    def set_up(self) -> None:
+        """Compute the deadlines and the need of each job."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
         self.lease_ms = max(round(p["lease"] * 1000), 1)
         self.admission, self.between, self.last = p["admission"], p["between"], p["declined"] == "last"
         self.repack, self.nodes, self.cells = p["repack"], p["limit"], p["cells"]
-        self.turns = Turns(jobs, cluster, models)
-        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
-        restart = overheads(models, p["overhead"], jobs.devices)[jobs.devices]
+        self.promises = Promises(jobs, self.models, self.seed, p["slo"], drop=p["declined"] == "drop")
+        self.settings.update(round_ms=0 if p["between"] else self.lease_ms, tell=self.promises.tell)
+        restart = self.overhead_ms[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: Floats = p["margin"] * whole
-        """Assumed need of each job as a multiple of its run time, including a restart per lease and the margin (n,)."""
+        """Assumed need of each job over its run time; it includes a restart per lease and the margin (n,)."""
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.promises.begin()
-        self.reserved = Reservations(len(self.turns.pools.model))
+        self.reserved = Reservations(len(self.pools.model))
         self.left: Ints = np.zeros(len(self.longer), np.int64)
         self.seen: Ints = np.full(len(self.longer), -1)
         if self.admission == "none":
@@ -197,7 +185,7 @@ class _Leasing:
     def plan(self, view: View) -> Plan:
         """Return the plan until the next lease begins."""
         job, now = view.job, view.now_ms
-        running = self.turns.pools.held(view)
+        running = self.pools.held(view)
         waits = running < 0
         if not waits.any():
             return NOTHING
@@ -218,17 +206,17 @@ class _Leasing:
         if not begins:
             asked &= waits
         order = np.flatnonzero(asked)
-        order = order[np.lexsort((waits[order], (left * self.turns.gpus[job])[order], line[order]))]
-        free = self.turns.pools.capacity(view, running)
+        order = order[np.lexsort((waits[order], (left * self.gpus[job])[order], line[order]))]
+        free = self.pools.capacity(view, running)
         chosen = np.full(len(job), -1)
         if not begins:
-            free -= self.turns.pools.used(running, view.held)
+            free -= self.pools.used(running, view.held)
             chosen = running.copy()
         if len(order) and (free > 0).any():
-            chosen[order] = self.turns.choose(job, order, running, free, only)[order]
+            chosen[order] = self.choose(job, order, running, free, only)[order]
         idle = (chosen < 0) & ~self.promises.waits_for_nothing(job)
         wake = next_slice(now, self.lease_ms) if idle.any() else -1
-        return self.turns.plan(job, running, chosen, wake)
+        return self.moved(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: Ints, job: Ints) -> None:
         """Admit or decline new jobs one by one, by whether they can meet their deadlines."""
@@ -236,7 +224,7 @@ class _Leasing:
         # Jobs that have ended need no more leases.
         self.seen[job] = view.now_ms
         self.reserved.free([j for j in self.reserved.of if self.seen[j] != view.now_ms], low)
-        capacity = self.turns.pools.gpus(view)
+        capacity = self.pools.gpus(view)
         for j in fresh.tolist():
             found = any(self._reserve(need, low, capacity) for need in self._needs(j, low))
             self.promises.state[j] = PROMISED if found else DECLINED
@@ -244,17 +232,17 @@ class _Leasing:
     def _needs(self, j: int, low: int) -> list[Need]:
         """Return the need of a job in each pool where it could meet its deadline, the fastest pool first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
-        kind = self.turns.pools.kind[j]
+        kind = self.pools.kind[j]
         found = []
-        for pool in np.argsort(self.turns.rank[kind], kind="stable").tolist():
+        for pool in np.argsort(self.rank[kind], kind="stable").tolist():
             leases = self._leases(j, pool)
-            if self.turns.speed[kind, pool] > 0 and leases <= end - low:
-                found.append(Need(j, pool, int(self.turns.gpus[j]), leases, end))
+            if self.speed[kind, pool] > 0 and leases <= end - low:
+                found.append(Need(j, pool, int(self.gpus[j]), leases, end))
         return found
 
     def _leases(self, j: int, pool: int) -> int:
         """Return the number of leases that a job still needs in a pool, at least one."""
-        speed = max(int(self.turns.speed[self.turns.pools.kind[j], pool]), 1)
+        speed = max(int(self.speed[self.pools.kind[j], pool]), 1)
         return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
 
     def _reserve(self, need: Need, low: int, capacity: Ints) -> bool:
@@ -273,10 +261,10 @@ class _Leasing:
         return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
 
     def _due(self, view: View, job: Ints, line: Ints, only: Ints) -> None:
-        """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
+        """Mark jobs whose leases begin now, and withdraw promises that the policy cannot keep."""
         low = view.now_ms // self.lease_ms
         place = {j: i for i, j in enumerate(job.tolist())}
-        capacity = self.turns.pools.gpus(view)
+        capacity = self.pools.gpus(view)
         gone = []
         for j, (need, leases) in self.reserved.of.items():
             at = place.get(j)
@@ -308,26 +296,41 @@ class _Leasing:
             self.promises.state[j] = BROKEN
 
 
-class Chronus(Policy):
-    """Jobs with deadlines get reserved leases."""
+class Chronus(Planned):
+    """Reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus).
 
-    card: ClassVar[Card] = Card(
+    Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be reserved for
+    as many whole leases as it needs before the deadline, as late as possible. If that fails, the leases of all admitted
+    jobs are reserved again, the least slack first; if that fails too, admission=program tries an integer program. We
+    assume that a job needs its run time, the restart overhead of each lease and the margin. When a lease begins, all
+    GPUs are allocated again: first to admitted jobs that have reserved this lease, then to best-effort jobs, then to
+    admitted jobs ahead of schedule. Within each group, the smallest remaining run time times GPUs goes first, and jobs
+    that do not fit are skipped. A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become
+    free during a lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A
+    promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs.
+    With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be spread over
+    nodes.
+
+    Equal to
+    --------
+    - With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of leases.
+    - With slo=0 and an infinite lease: ssf,scan=skip,fit=count.
+    - With admission=none: as slo=0, but the deadlines of all jobs are counted.
+
+    Sources
+    -------
+    - Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, reserved late, the
+      least slack first, GPUs between leases, the order by class, remaining time times GPUs and age, the margin, the
+      overhead per lease, and the preset chronus.
+    - Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if a unit is a
+      minute); every job has a deadline; a job that cannot meet its deadline is a best-effort job, while the code puts
+      it last (declined=last); admitted jobs also run ahead of schedule; jobs are admitted one by one, the program
+      accepts any feasible solution, and no local search places jobs.
+    """
+
+    plans = _Leasing
+    card = Card(
         name="chronus",
-        title="reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
-        rule=(
-            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be "
-            "reserved for as many whole leases as it needs before the deadline, as late as possible. If that fails, "
-            "the leases of all admitted jobs are reserved again, the least slack first; if that fails too, "
-            "admission=program tries an integer program. We assume that a job needs its run time, the restart overhead "
-            "of each lease and the margin. When a lease begins, all GPUs are allocated again: first to admitted jobs "
-            "that have reserved this lease, then to best-effort jobs, then to admitted jobs ahead of schedule. Within "
-            "each group, the smallest remaining run time times GPUs goes first, and jobs that do not fit are skipped. "
-            "A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become free during a "
-            "lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A promise "
-            "that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs. "
-            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
-            "spread over nodes."
-        ),
         parameters=(
             Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
             SLO,
@@ -345,7 +348,7 @@ class Chronus(Policy):
             Parameter(
                 "repack",
                 64,
-                "number of admitted jobs from which existing leases are no longer moved; 0: never move leases [jobs]",
+                "with this many admitted jobs or more, existing leases stay as they are; 0: leases never move [jobs]",
             ),
             Parameter(
                 "limit",
@@ -353,40 +356,7 @@ class Chronus(Policy):
                 "maximum number of search nodes of the program; if it is still unsolved, the job is declined",
             ),
             Parameter("cells", 20_000, "maximum number of pairs of a job and a lease for which the program is tried"),
-            Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
+            overhead("chronus"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
-        equal_to=(
-            (
-                "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of "
-                "leases."
-            ),
-            "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
-            "With admission=none: as slo=0, but the deadlines of all jobs are counted.",
-        ),
-        sources=(
-            (
-                "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
-                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
-                "GPUs and age, the margin, the overhead per lease, and the preset chronus."
-            ),
-            (
-                "Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if "
-                "a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a best-effort "
-                "job, while the code puts it last (declined=last); admitted jobs also run ahead of schedule; jobs are "
-                "admitted one by one, the program accepts any feasible solution, and no local search places jobs."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for leases."""
-        p = self.parameters
-        leasing = _Leasing(p, jobs, cluster, models, seed)
-        return Planner(
-            leasing.plan,
-            leasing.begin,
-            round_ms=0 if p["between"] else leasing.lease_ms,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-            tell=leasing.promises.tell,
-        )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import FIT, NOISE, ORDER, overheads, scan, start_order
+from tracekit.policies.parameters import FIT, NOISE, ORDER, scan, start_order
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.replay.assumptions.costs import clock_speed_ppm, power_config
 from tracekit.replay.assumptions.of_jobs import deadlines_ms, utilization_ppm
 from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm, ppm
 from tracekit.replay.engine.state import struct_dtype
-from tracekit.replay.mechanisms import ClockPower, Plan, Planner, PowerCap, View
+from tracekit.replay.mechanisms import ClockPower, Plan, PowerCap, View
 from tracekit.replay.results.energy import power_draw_mw
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.outcome import Outcome
 
 
 SHARE = Parameter("share", 0.7, "cap as a share of the power that all GPUs draw when fully used", maximum=1)
@@ -35,18 +35,27 @@ _ENDLESS = 1 << 62
 
 
 class PowerCapped(Policy):
-    """All GPU clocks are lowered together as far as a power cap requires."""
+    """One clock for all GPUs, as high as the power cap allows.
 
-    card: ClassVar[Card] = Card(
+    Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the highest
+    clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most the cap according
+    to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the power that
+    all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times at full
+    clock.
+
+    Equal to
+    --------
+    - With cap_w=inf: the policy that `order` names.
+    - With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.
+
+    Sources
+    -------
+    - Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each job.
+    - Our choice: one clock for all GPUs, and the clock steps.
+    """
+
+    card = Card(
         name="power-cap",
-        title="one clock for all GPUs, as high as the power cap allows",
-        rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the "
-            "highest clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most "
-            "the cap according to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is "
-            "0, `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded run "
-            "times are assumed to be run times at full clock."
-        ),
         parameters=(
             Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share` [W]"),
             SHARE,
@@ -56,17 +65,6 @@ class PowerCapped(Policy):
             NOISE,
         ),
         assumptions=("D1", "M4", "M7", "M11"),
-        equal_to=(
-            "With cap_w=inf: the policy that `order` names.",
-            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.",
-        ),
-        sources=(
-            (
-                "Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each "
-                "job."
-            ),
-            "Our choice: one clock for all GPUs, and the clock steps.",
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
@@ -151,7 +149,7 @@ class ClockProgram:
     def __init__(self, power: Floats, cost: Floats) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Among clocks with equal power take the cheapest, then the first, which is the fastest.
+        # Among clocks with equal power, take the cheapest; among equals the fastest, which is the first.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
         """The clock at which each kind draws least power (D,)."""
         steps = []
@@ -201,19 +199,18 @@ class ClockProgram:
         return found
 
 
-# One clock per job under a cap on the cluster's power, by deadlines and energy (after CD-GPC).
+class _Clocked(Plans):
+    """Jobs with their own clocks under a power cap."""
 
-
-class _Clocked:
-    """Jobs with their own clocks under a power cap; holds the state of one run."""
-
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    def set_up(self) -> None:
+        """Compute the power of the jobs at each clock."""
+        p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
         cap_w = p["cap_w"] or p["share"] * full_w(cluster, models)
         self.cap: int = round(min(cap_w * 1000, _MOST_MW))
         self.power = ClockPower(power_draw_mw(jobs, cluster, models), models.power.s0, self.cap)
         self.table = clock_table(jobs, cluster, models, self.power, p["least"])
-        self.pools, self.gpus = make_pools(jobs, cluster, "place"), jobs.devices.astype(np.int64)
-        self.most = p["candidates"]
+        self.pools, self.candidates = make_pools(jobs, cluster, "place"), p["candidates"]
+        self.settings.update(scope=0, clocks=self.power)
 
     def begin(self, view: View) -> None:
         """Begin a run; no job has a clock yet."""
@@ -225,47 +222,67 @@ class _Clocked:
         return self.cap - float((self.power.draw.idle * (view.node_gpus > 0)).sum())
 
     def startable(self, view: View, job: Ints, held: Ints) -> Ints:
-        """Return the indices of waiting jobs for which a pool that they accept has enough free GPUs (k,)."""
+        """Return the indices of waiting jobs that fit into the free GPUs of a pool that they accept (k,)."""
         free = self.pools.gpus(view) - self.pools.used(self.pools.held(view), held)
         if free.max(initial=0) <= 0:
             return np.zeros(0, np.int64)
         return np.flatnonzero((held == 0) & (self.gpus[job] <= self.pools.largest(free)[self.pools.kind[job]]))
 
 
-class _OneClock(_Clocked):
-    """Plans that start jobs and set one clock for all jobs."""
+class _Clocks(_Clocked):
+    """Plans that start jobs and set clocks: one for all jobs, or one per job by a program over deadlines and energy."""
 
-    def kinds(self, view: View, job: Ints, remaining: Ints) -> Ints:
-        """Return the kind of each job, by its power."""
-        return self.table.kind[job]
+    def set_up(self) -> None:
+        """Make the program over D * K kinds of jobs: by power, and by the slowest clock that ends in time."""
+        super().set_up()
+        p = self.p
+        self.deadline_ms = deadlines_ms(self.models, self.jobs.submit_ms, self.jobs.work_ms, self.seed)
+        self.settings["tell"] = lambda outcome: replace(outcome, deadline_ms=self.deadline_ms)
+        self.time = 1e6 / self.table.speed_ppm
+        kinds, self.steps = self.table.on_top_mw.shape
+        aimed = self.table.full_mw if p["aim"] == "energy" else np.full((kinds, self.steps), 1e5)
+        late = np.maximum(self.time[None, :] - self.time[:, None], 0) * p["late"] * 1000
+        # Cost by the job's power, the slowest clock that ends in time, and the chosen clock [mW per GPU and unit of
+        # work].
+        cost = (aimed * self.time)[:, None, :] + late[None, :, :]
+        power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
+        self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
 
-    def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the clock of each job: the same for all, the highest that the power allows."""
-        sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
-        fits = np.flatnonzero(sums <= room)
-        self.bound = not len(fits) or bool(fits[0] > 0)
-        """Whether the cap limited the clocks."""
-        return np.full(len(kind), fits[0] if len(fits) else len(self.table.ppm) - 1)
+    def choose(self, view: View, job: Ints, remaining: Ints) -> tuple[Ints, bool]:
+        """Return the clock of each job, and whether the cap limited the clocks."""
+        kind, gpus, room = self.table.kind[job], self.gpus[job], self.room(view)
+        if self.p["clocks"] == "one":
+            # The highest clock that the power allows.
+            sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
+            fits = np.append(np.flatnonzero(sums <= room), len(self.table.ppm) - 1)
+            return np.full(len(kind), fits[0]), bool(sums[0] > room)
+        # Find the slowest clock at which each job ends in time. A job that is late at any clock counts as needing the
+        # full clock.
+        slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
+        slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
+        kind = kind * self.steps + np.maximum(slowest, 0)
+        found = self.program.choose(kind, gpus, room)
+        return found, bool((found != self.program.free[kind]).any())
 
     def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, and jobs whose clock changes."""
+        """Return the plan: jobs that start, and jobs with a new clock."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
         # One millisecond after jobs have started, only the clocks are reconsidered.
         fresh = np.zeros(0, np.int64)
         if view.now_ms != self.tried_ms:
-            fresh = self.startable(view, job, held)[: self.most]
+            fresh = self.startable(view, job, held)[: self.candidates]
         self.tried_ms = -1
         chosen = np.sort(np.concatenate([running, fresh]))
         own = job[chosen]
-        clock = self.choose(self.kinds(view, own, view.remaining_ms[chosen]), self.gpus[own], self.room(view))
+        clock, bound = self.choose(view, own, view.remaining_ms[chosen])
         starts = held[chosen] == 0
         named = np.flatnonzero(starts | (self.clock[own] != clock))
         # Jobs that start go last, in their order, because they may not fit.
         named = named[np.argsort(starts[named], kind="stable")]
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
-        if len(fresh) and self.bound:
+        if len(fresh) and bound:
             # Some jobs may not have fitted, so the power reserved for them is free again.
             wake = self.tried_ms = view.now_ms + 1
         return Plan(
@@ -279,57 +296,37 @@ class _OneClock(_Clocked):
         )
 
 
-class _ByDeadline(_OneClock):
-    """Plans that choose a clock for each job by a program over clocks, deadlines and energy."""
+class ClockMpc(Planned):
+    """One clock per job under a power cap, by deadlines and energy.
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, deadline_ms: Ints) -> None:
-        super().__init__(p, jobs, cluster, models)
-        self.deadline_ms = deadline_ms
-        self.time = 1e6 / self.table.speed_ppm
-        kinds, self.steps = self.table.on_top_mw.shape
-        aimed = self.table.full_mw if p["aim"] == "energy" else np.full((kinds, self.steps), 1e5)
-        late = np.maximum(self.time[None, :] - self.time[:, None], 0) * p["late"] * 1000
-        # Cost by the job's power, the slowest clock that ends in time, and the chosen clock [mW per GPU and unit of
-        # work].
-        cost = (aimed * self.time)[:, None, :] + late[None, :, :]
-        power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
-        self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
-        """The program over D * K kinds of jobs: by power, and by the slowest clock that ends in time."""
+    Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job waits to
+    save power. When a job arrives or ends, but at most once every `gap` seconds, every running job gets one of the
+    clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap according to M7, and the cost is
+    as small as possible. The cost is, for each unit of work and each GPU, its energy (aim=energy) or its time
+    (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late at any
+    clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power for all
+    jobs. The power that is then left under the cap goes to jobs in submission order. The result is within one job's
+    change of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all
+    jobs have the same clock, the highest that keeps the cap. Run times and the power of jobs are known.
 
-    def kinds(self, view: View, job: Ints, remaining: Ints) -> Ints:
-        """Return the kind of each job, by its power and the slowest clock at which it ends in time.
+    Equal to
+    --------
+    - With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.
+    - With clocks=one and gap=0: power-cap,scan=skip.
+    - With least=1 and gap=0: fifo,scan=skip, for any cap.
 
-        A job that is late at any clock counts as needing the full clock.
-        """
-        slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
-        slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
-        return np.asarray(self.table.kind[job] * self.steps + np.maximum(slowest, 0))
+    Sources
+    -------
+    - Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic
+      model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and with
+      deadlines.
+    - Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one clock per
+      job, because gangs run in step; the order in which jobs start.
+    """
 
-    def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the clock that the program chooses for each job."""
-        found = self.program.choose(kind, gpus, room)
-        self.bound = bool((found != self.program.free[kind]).any())
-        return found
-
-
-class ClockMpc(Policy):
-    """One clock per job, by deadlines and energy under a power cap."""
-
-    card: ClassVar[Card] = Card(
+    plans = _Clocks
+    card = Card(
         name="clock-mpc-like",
-        title="one clock per job under a power cap, by deadlines and energy",
-        rule=(
-            "Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job "
-            "waits to save power. When a job arrives or ends, but at most once every `gap` seconds, every running job "
-            "gets one of the clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap "
-            "according to M7, and the cost is as small as possible. The cost is, for each unit of work and each GPU, "
-            "its energy (aim=energy) or its time (aim=speed), plus `late` watts for the delay past the deadline (D7) "
-            "that the clock causes. A job that is late at any clock gets later with a slower clock. The program is "
-            "solved by its Lagrangian dual, with one price of power for all jobs. Power left under the cap at this "
-            "price goes to jobs in submission order. The result is within one job's change of the optimum. If even the "
-            "lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all jobs have the same clock, "
-            "the highest that keeps the cap. Run times and the power of jobs are known."
-        ),
         parameters=(
             CAP_W,
             SHARE,
@@ -341,52 +338,25 @@ class ClockMpc(Policy):
             Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "M4", "M7", "D7"),
-        equal_to=(
-            "With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.",
-            "With clocks=one and gap=0: power-cap,scan=skip.",
-            "With least=1 and gap=0: fifo,scan=skip, for any cap.",
-        ),
-        sources=(
-            (
-                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic "
-                "model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and "
-                "with deadlines."
-            ),
-            (
-                "Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one "
-                "clock per job, because gangs run in step; the order in which jobs start."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which starts jobs and sets their clocks."""
-        p = self.parameters
-        deadline_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
-        if p["clocks"] == "one":
-            clocks = _OneClock(p, jobs, cluster, models)
-        else:
-            clocks = _ByDeadline(p, jobs, cluster, models, deadline_ms)
-
-        def tell(outcome: Outcome) -> Outcome:
-            return replace(outcome, deadline_ms=deadline_ms)
-
-        gap_ms = round(p["gap"] * 1000)
-        return Planner(clocks.plan, clocks.begin, gap_ms=gap_ms, scope=0, clocks=clocks.power, tell=tell)
 
 
 class _Flow(_Clocked):
     """Plans that also choose the GPUs of elastic jobs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        super().__init__(p, jobs, cluster, models)
-        self.models, self.elastic, self.sigma = models, p["elastic"], models.elastic.sigma
-        self.low, self.high = elastic_bounds(models, self.gpus) if self.elastic else (self.gpus, self.gpus)
+    def set_up(self) -> None:
+        """Compute the bounds of the jobs."""
+        super().set_up()
+        self.elastic, self.sigma = self.p["elastic"], self.models.elastic.sigma
+        self.low = self.gpus
+        if self.elastic:
+            self.low, self.most = elastic_bounds(self.models, self.gpus)
+            self.settings["scope"] = 2
         self.drawn = np.ascontiguousarray(self.table.on_top_mw)
         self.speed = self.table.speed_ppm / 1e6
 
     def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, jobs that are resized, and jobs whose clock changes."""
+        """Return the plan: jobs that start, change their GPUs or get a new clock."""
         from tracekit.replay.kernel import raise_flow
 
         job, held, remaining = view.job, view.held, view.remaining_ms
@@ -406,14 +376,14 @@ class _Flow(_Clocked):
         else:
             able = np.zeros(len(job), np.bool_)
             able[self.startable(view, job, held)] = True
-            fresh = order[able[order]][: self.most]
+            fresh = order[able[order]][: self.candidates]
             pool = np.zeros(len(fresh), np.int64)
         chosen = np.concatenate([running, fresh])
         own = job[chosen]
         rows = np.zeros(len(chosen), struct_dtype("FlowRow"))
         rows["pool"] = np.concatenate([before[running], pool])
         rows["gpus"] = np.where(held[chosen] > 0, least[chosen], self.low[own])
-        rows["high"] = np.maximum(self.high[own], rows["gpus"])
+        rows["high"] = np.maximum(self.most[own], rows["gpus"])
         rows["clock"], rows["kind"] = len(self.speed) - 1, self.table.kind[own]
         # Convert the remaining work to time on one GPU.
         asked = self.gpus[own]
@@ -426,7 +396,7 @@ class _Flow(_Clocked):
     def _admitted(self, job: Ints, waiting: Ints, free: Ints) -> tuple[Ints, Ints]:
         """Return the waiting jobs whose minimum is free, and their pools; reduce `free` by the GPUs taken."""
         largest = self.pools.largest(free)[self.pools.kind[job[waiting]]]
-        able = waiting[self.low[job[waiting]] <= largest][: self.most]
+        able = waiting[self.low[job[waiting]] <= largest][: self.candidates]
         found = []
         for place in able.tolist():
             least = int(self.low[job[place]])
@@ -439,7 +409,7 @@ class _Flow(_Clocked):
         return places[:, 0], places[:, 1]
 
     def _named(self, view: View, own: Ints, held: Ints, rows: NDArray[np.void], *, rigid: bool) -> Plan:
-        """Return the plan of the jobs whose GPUs or clock change."""
+        """Return the plan of the jobs that change their GPUs or clock."""
         gpus, clock = rows["gpus"].astype(np.int64), rows["clock"].astype(np.int64)
         starts = held == 0
         named = np.flatnonzero(starts | (gpus != held) | (self.clock[own] != clock))
@@ -463,25 +433,37 @@ class _Flow(_Clocked):
         return self.pools.plan(job, gpus, pool, speed, wake, clock=self.table.ppm[clock])
 
 
-class PowerFlow(Policy):
-    """GPUs and clocks go where an additional watt saves most time."""
+class PowerFlow(Planned):
+    """GPUs and clocks for each job, where an additional watt saves most time.
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. Running jobs
+    get the minimum number of GPUs of D3 at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
+    remaining job first; a job is skipped if its minimum is not free. Then each step goes to the job that saves most
+    remaining time per additional watt. A step doubles the GPUs, up to the maximum, or raises the clock to the next of
+    `least`, ... 0.9, 1.0, while all GPUs, including idle ones, draw at most the cap according to M7. A job stays as it
+    is if the cap does not allow its best step. Running jobs are never stopped; a resize costs `resize` seconds, a new
+    clock costs nothing, and gangs may be spread over nodes. With elastic=off every job has the GPUs that it requests,
+    placed close together as in other policies, and only clocks are chosen. No job waits to save power; if even the
+    lowest clocks exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run
+    times are assumed to be run times at full clock.
+
+    Equal to
+    --------
+    - With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.
+    - With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.
+    - With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.
+
+    Sources
+    -------
+    - Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: GPUs and clocks of jobs by models of time and energy,
+      buddy allocation, network packing.
+    - Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 instead of
+      models fitted to each job; GPUs double, and the replay's placement rule replaces buddy allocation.
+    """
+
+    plans = _Flow
+    card = Card(
         name="powerflow-like",
-        title="GPUs and clocks for each job, where an additional watt saves most time",
-        rule=(
-            "When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. "
-            "Running jobs get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while GPUs "
-            "last, the shortest remaining job first; a job whose minimum is not free is skipped. Then each step goes "
-            "to the job that saves most remaining time per additional watt. A step doubles the GPUs, up to the "
-            "maximum, or raises the clock to the next of `least`, ... 0.9, 1.0, while all GPUs, including idle ones, "
-            "draw at most the cap according to M7. A job stays as it is if the cap does not allow its best step. "
-            "Running jobs are never stopped; a resize costs `resize` seconds, a new clock costs nothing, and gangs may "
-            "be spread over nodes. With elastic=off every job has the GPUs that it requests, placed close together as "
-            "in other policies, and only clocks are chosen. No job waits to save power; if even the lowest clocks "
-            "exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run times "
-            "are assumed to be run times at full clock."
-        ),
         parameters=(
             CAP_W,
             SHARE,
@@ -493,34 +475,4 @@ class PowerFlow(Policy):
             Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "D3", "M4", "M7", "M9"),
-        equal_to=(
-            "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.",
-            "With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.",
-            "With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.",
-        ),
-        sources=(
-            (
-                "Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: GPUs and clocks of jobs by models of time "
-                "and energy, buddy allocation, network packing."
-            ),
-            (
-                "Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 "
-                "instead of models fitted to each job; GPUs double, and the replay's placement rule replaces buddy "
-                "allocation."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which chooses GPUs and clocks."""
-        p = self.parameters
-        flow = _Flow(p, jobs, cluster, models)
-        return Planner(
-            flow.plan,
-            flow.begin,
-            gap_ms=round(p["gap"] * 1000),
-            scope=2 if flow.elastic else 0,
-            overhead_ms=overheads(models, p["overhead"], flow.high),
-            resize_ms=round(p["resize"] * 1000),
-            clocks=flow.power,
-        )

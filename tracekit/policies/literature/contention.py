@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.gangs import GAP, Gangs
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import NOISE, believed
-from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Spot, gathered
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, RACK, Spot, gathered
+from tracekit.policies.parameters import NOISE
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.array_types import Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Planner, View
-
-
-# The placement that costs least now, or waiting: the target that a policy trained on contention would learn.
+    from tracekit.replay.mechanisms import View
 
 
 class _Greedy(Gangs):
     """Place gangs where they cost least now."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, look=p["look"])
-        self.waits, self.shortest = p["wait"], p["order"] == "shortest"
-
     def order(self, waiting: Ints) -> Ints:
         """Return waiting jobs by submission or run time, and forget the next end of the last plan."""
         self._next_ms = -1.0
-        if self.shortest:
+        if self.p["order"] == "shortest":
             return waiting[np.argsort(self.jobs.work_ms[waiting], kind="stable")]
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the cheapest of the compared placements, or None if waiting for the next end is cheaper."""
+        """Compare placements and return the cheapest; None if waiting for the next end costs less."""
         least, best = math.inf, None
         alone = self.left_ms(job)
         for spot in self._spots(job):
@@ -50,7 +41,7 @@ class _Greedy(Gangs):
                 least, best = cost, spot
             if least <= alone:
                 break
-        if best is not None and self.waits and least > alone and self._next_end_ms() - self.now_ms + alone < least:
+        if best is not None and self.p["wait"] and least > alone and self._next_end_ms() - self.now_ms + alone < least:
             return None
         return best
 
@@ -68,7 +59,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return the time at which the first job that ran before this plan ends at its current speed [ms]."""
+        """Return when the first of the jobs that already run ends, at its current speed [ms]."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -76,24 +67,34 @@ class _Greedy(Gangs):
         return self._next_ms
 
 
-class ContentionGreedy(Policy):
-    """Gangs go where they delay themselves and other gangs least, or wait."""
+class ContentionGreedy(Planned):
+    """Place a gang where it delays itself and others least, or let it wait (a bound for learned contention).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is skipped,
+    and no job is stopped. For a gang that fits on no single node, these placements are compared: the fewest nodes of a
+    rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model the nodes whose links carry the
+    fewest gangs. The cost of a placement is the gang's run time there plus the delay of the gangs that share its links,
+    over all their remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by starting
+    at the next end of a running job, as close together as possible. Run times are known. A policy that learns
+    contention would train for this target. The cost overstates delays, because the other gangs speed up again when a
+    gang ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count as one
+    rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.
+    - With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.
+
+    Sources
+    -------
+    - Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs are to
+      contention; its neural network cannot be replayed from a log.
+    - Our choices: the placements compared, their cost, and the test for waiting.
+    """
+
+    plans = _Greedy
+    card = Card(
         name="contention-greedy",
-        title="place a gang where it delays itself and others least, or let it wait (a bound for learned contention)",
-        rule=(
-            "Jobs are considered in submission order, or with order=shortest by run time. A job that does not start is "
-            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are compared: "
-            "the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model "
-            "the nodes whose links carry the fewest gangs. The cost of a placement is the gang's run time there plus "
-            "the delay of the gangs that share its links, over all their remaining work at the current speeds. With "
-            "wait=on a gang waits if it would finish sooner by starting at the next end of a running job, as close "
-            "together as possible. Run times are known. This is the target for training a policy that learns "
-            "contention, but not such a policy. It overstates delays, because the other gangs speed up again when one "
-            "ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count "
-            "as one rack."
-        ),
         parameters=(
             Parameter("wait", True, "gangs may wait for the next end if that costs less"),
             Parameter("order", "arrival", "order in which jobs are considered", ("arrival", "shortest")),
@@ -101,25 +102,7 @@ class ContentionGreedy(Policy):
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
-            "With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.",
-        ),
-        sources=(
-            (
-                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs "
-                "are to contention; its neural network cannot be replayed from a log."
-            ),
-            "Our choices: the placements compared, their cost, and the test for waiting.",
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which places gangs by cost."""
-        return _Greedy(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
-
-
-# Ada-SRSF: a gang shares a link with another gang only if both gain; nodes with the least work go first.
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
@@ -141,10 +124,10 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 class _Links(Gangs):
     """Smallest GPU time first, with a test before gangs share a link."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        estimate = believed(jobs, models, p["noise"], seed)
-        super().__init__(jobs, cluster, models, seed, believed_ms=estimate, look=p["look"])
-        self.accept, self.place, self.kappa = p["accept"], p["place"], p["kappa"]
+    def set_up(self) -> None:
+        """Compute the GPU time of each job; the least goes first."""
+        super().set_up()
+        self.accept, self.place, self.kappa = self.p["accept"], self.p["place"], self.p["kappa"]
         self.service = (self.jobs.work_ms + self.error_ms) * self.gpus
 
     def begin(self, view: View) -> None:
@@ -188,7 +171,7 @@ class _Links(Gangs):
         return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
 
     def _pays(self, job: int, spot: Spot, other: int) -> bool:
-        """Return whether the sum of two gangs' ends is smaller if this gang starts now than after the other ends."""
+        """Return whether two gangs end earlier, in sum, if this gang starts now instead of after the other."""
         together = self.network.speeds_with(job, spot.nodes)
         now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
         first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone
@@ -207,24 +190,37 @@ class _Links(Gangs):
         self._held[spot.nodes] -= spot.gpus
 
 
-class AdaSrsf(Policy):
-    """Smallest GPU time first, with a test before gangs share a link."""
+class AdaSrsf(Planned):
+    """Smallest GPU time first; gangs share a link only if that helps (Ada-SRSF).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and no job is
+    stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger gang takes a node that has room
+    for all of it, otherwise the nodes with the most room, among equals those with the least work. The work of a node is
+    the GPU time of its jobs until the ends expected when they started. A gang on several nodes starts only if it may
+    send over all its links: with accept=never, only if no other gang sends there; with accept=two, if at most one other
+    gang sends there per parallel link; with accept=any, always. accept=test applies the rule of two and also tests each
+    gang that would be slowed: the sum of both ends must be smaller than if the new gang waited for the other to end.
+    Gangs too large for a node always send, and gangs too large for a rack send over the spine. If racks are not known,
+    all nodes count as one rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.
+    - With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.
+    - If every gang fits on one node and must run on one node: accept makes no difference.
+
+    Sources
+    -------
+    - Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test for two messages on
+      a link; never and two are the paper's SRSF(1) and SRSF(2).
+    - Our choices: the test uses the remaining work of whole jobs, not messages, because a replay sees no iterations;
+      for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / b)). A GPU runs one job; a gang
+      that may not send waits without GPUs.
+    """
+
+    plans = _Links
+    card = Card(
         name="ada-srsf",
-        title="smallest GPU time first; gangs share a link only if that helps (Ada-SRSF)",
-        rule=(
-            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and "
-            "no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger gang takes "
-            "a node that has room for all of it, otherwise the nodes with the most room, among equals those with the "
-            "least work. The work of a node is the GPU time of its jobs until the ends expected when they started. A "
-            "gang on several nodes starts only if it may send over all its links: with accept=never, only if no other "
-            "gang sends there; with accept=two, if at most one other gang sends there per parallel link; with "
-            "accept=any, always. accept=test applies the rule of two and also tests each gang that would be slowed: "
-            "the sum of both ends must be smaller than if the new gang waited for the other to end. Gangs too large "
-            "for a node always send, and gangs too large for a rack send over the spine. If racks are not known, all "
-            "nodes count as one rack."
-        ),
         parameters=(
             Parameter("accept", "test", "when gangs may send over the same link", ("test", "never", "two", "any")),
             Parameter(
@@ -236,38 +232,11 @@ class AdaSrsf(Policy):
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.",
-            "With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.",
-            "If every gang fits on one node and must run on one node: accept makes no difference.",
-        ),
-        sources=(
-            (
-                "Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test "
-                "for two messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
-            ),
-            (
-                "Our choices: the test uses the remaining work of whole jobs, not messages, because a replay sees no "
-                "iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / b)). A "
-                "GPU runs one job; a gang that may not send waits without GPUs."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which orders jobs by GPU time."""
-        return _Links(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])
-
-
-# After SJF-BCO, as far as its rule is known: smallest gang first, packed or on quiet links, whichever costs less.
 
 
 class _Balanced(Gangs):
     """Place gangs packed, or away from busy links."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, believed_ms=believed(jobs, models, p["noise"], seed))
-        self.place, self.kappa = p["place"], p["kappa"]
 
     def order(self, waiting: Ints) -> Ints:
         """Return the smallest gangs first, among equals by submission."""
@@ -282,8 +251,9 @@ class _Balanced(Gangs):
     def _chosen(self, job: int, nodes: Ints, free: Ints, gpus: int) -> Spot:
         enough = np.where(free >= gpus, free, 2**62)
         tightest = int(enough.argmin())
-        packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
-        if free[tightest] >= gpus and (packs or self.place == "best"):
+        place = self.p["place"]
+        packs = place == "packed" or (place == "kappa" and gpus <= self.p["kappa"])
+        if free[tightest] >= gpus and (packs or place == "best"):
             # On one node a gang uses no link, which is optimal.
             return Spot([int(nodes[tightest])], [gpus])
         idle = free == self.places.gpus[nodes]
@@ -291,27 +261,40 @@ class _Balanced(Gangs):
         if packs:
             return packed
         quiet = gathered(nodes, free, np.lexsort((-free, self.network.load[nodes])), gpus)
-        if self.place != "best":
+        if place != "best":
             return quiet
         return min((quiet, packed), key=lambda spot: self.cost_ms(job, spot))
 
 
-class SjfBcoLike(Policy):
-    """Smallest gang first, balancing contention and overhead."""
+class SjfBcoLike(Planned):
+    """Smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds too few free
+    GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest node with room for all,
+    otherwise nodes in use before idle nodes, most room first; this keeps idle nodes whole, but gangs share links.
+    Quiet: nodes whose links carry the fewest gangs first, then those with most room. place=best takes the placement
+    with the smaller cost: the gang's own time plus the delays of the gangs that it slows, all at current speeds.
+    place=kappa packs gangs of at most kappa GPUs and looks for quiet links for larger gangs. Gangs too large for a node
+    always send, and gangs too large for a rack send over the spine. If racks are not known, all nodes count as one
+    rack.
+
+    Equal to
+    --------
+    - With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.
+    - With one GPU model and links that slow no job: place does not change waits.
+    - With place=kappa and kappa above the size of every gang: place=packed; with kappa=0: place=quiet.
+
+    Sources
+    -------
+    - Yu et al., SJF-BCO (MobiHoc'22, arXiv 2207.07817), abstract: rings of GPUs, smallest job first, contention
+      balanced against overhead.
+    - Our choices: the two placements; comparing them instead of solving an approximate integer program for the
+      makespan; jobs arrive one by one.
+    """
+
+    plans = _Balanced
+    card = Card(
         name="sjf-bco-like",
-        title="smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO)",
-        rule=(
-            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that finds "
-            "too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the tightest "
-            "node with room for all, otherwise nodes in use before idle nodes, most room first; this keeps idle nodes "
-            "whole, but gangs share links. Quiet: nodes whose links carry the fewest gangs first, then those with most "
-            "room. place=best takes the placement with the smaller sum of the gang's own time and the delays of the "
-            "gangs that it slows, all at current speeds. place=kappa packs gangs of at most kappa GPUs and looks for "
-            "quiet links for larger gangs. Gangs too large for a node always send, and gangs too large for a rack send "
-            "over the spine. If racks are not known, all nodes count as one rack."
-        ),
         parameters=(
             Parameter("place", "best", "which placement to take", ("best", "kappa", "packed", "quiet")),
             Parameter("kappa", 4, "largest gang that place=kappa packs [GPUs]"),
@@ -319,23 +302,4 @@ class SjfBcoLike(Policy):
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
-        equal_to=(
-            "With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.",
-            "With one GPU model and links that slow no job: place does not change waits.",
-            "With place=kappa and kappa above the size of every gang: place=packed; with kappa=0: place=quiet.",
-        ),
-        sources=(
-            (
-                "Yu et al., SJF-BCO (MobiHoc'22, arXiv 2207.07817), abstract: rings of GPUs, smallest job first, "
-                "contention balanced against overhead."
-            ),
-            (
-                "Our choices: the two placements; comparing them instead of solving an approximate integer program for "
-                "the makespan; jobs arrive one by one."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which orders jobs by size."""
-        return _Balanced(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -1,15 +1,16 @@
-"""Promises to meet deadlines, and ElasticFlow, which keeps its promises with the fewest GPUs."""
+"""Promises to meet deadlines, and ElasticFlow, which meets them with the fewest GPUs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import RESIZE, Sizes, Wish
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import deadlines_ms
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
 from tracekit.text import counted
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
+    from tracekit.replay.mechanisms import Plan, View
     from tracekit.replay.outcome import Outcome
 
 
 SLO = Parameter("slo", 1.0, "share of jobs with a deadline (D7); the others run as best effort [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""State of a job: not yet considered, without deadline, admitted, declined, or unable to meet its promised deadline."""
+"""State of a job: not yet considered, without deadline, admitted, declined, or too late for its promised deadline."""
 
 
 def declined(*choices: str) -> Parameter:
@@ -40,7 +40,7 @@ def declined(*choices: str) -> Parameter:
 
 
 class Promises:
-    """The jobs' deadlines, and the decision about each job; holds the state of one run."""
+    """The jobs' deadlines, and the decision about each job in one run."""
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: Ints = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)
@@ -74,8 +74,6 @@ class Promises:
         fact = {"title": "deadlines promised", "value": value, "source": "the engine"}
         return replace(outcome, deadline_ms=self.deadline_ms, facts={**outcome.facts, "promises": fact})
 
-
-# ElasticFlow: the fewest GPUs that meet each promised deadline; the other GPUs go where they cost the least GPU time.
 
 _LATEST = np.iinfo(np.int64).max
 
@@ -119,26 +117,27 @@ class _Shares(NamedTuple):
     pool: Ints
 
 
-class _Flow:
-    """Promises and the resulting shares; holds the state of one run."""
+class _Flow(Sizes):
+    """Plans by promises and the resulting shares."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
+    def set_up(self) -> None:
+        """Compute the levels and deadlines of the jobs."""
+        super().set_up()
+        p = self.p
         self.admission, self.margin = p["admission"], p["margin"]
         self.slot_ms = max(round(p["slot"] * 1000), 1)
-        self.sizes = Sizes(jobs, cluster, models, p["fit"])
-        self.levels = Levels(models, self.sizes.requested, self.sizes.low, self.sizes.high)
-        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
+        self.levels = Levels(self.models, self.gpus, self.low, self.most)
+        self.promises = Promises(self.jobs, self.models, self.seed, p["slo"], drop=p["declined"] == "drop")
+        self.settings.update(round_ms=round(p["slot"] * 1000), tell=self.promises.tell)
         due = self.promises.deadline_ms
         self.due_ms: Ints = np.where(due < 0, _LATEST, due)
-        self.accepts: NDArray[np.uint8] = self.sizes.pools.accepts.view(np.uint8)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.promises.begin()
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of every job until the next event."""
-        wish, now = self.sizes.wish(view), view.now_ms
+        wish, now = self.wish(view), view.now_ms
         job, state = wish.job, self.promises.state
         left = view.remaining_ms
         work = (np.ceil(left * self.margin).astype(np.int64) + view.overhead_ms) * PPM
@@ -152,7 +151,7 @@ class _Flow:
         wish.free -= np.bincount(wish.pool[kept], wish.gpus[kept], len(wish.free)).astype(np.int64)
         self._rest(wish, kept, found.line[found.share[found.line] < 0])
         self._grow(wish, left)
-        return self.sizes.plan(wish)
+        return self.resized(wish)
 
     def _fill(self, wish: Wish, line: Ints, work: Ints, now_ms: int) -> _Shares:
         """Return the minimum shares of jobs, considered in the order of `line`."""
@@ -163,10 +162,10 @@ class _Flow:
         if not len(line):
             return _Shares(line, share, pool)
         begins, steps = (np.empty((len(wish.free), len(line) + 2), np.int64) for _ in range(2))
-        first, count, kind = self.levels.first[job], self.levels.count[job], self.sizes.pools.kind[job]
+        first, count, kind = self.levels.first[job], self.levels.count[job], self.pools.kind[job]
         least_shares(
             *(line, work, self.due_ms[job] - now_ms, first, count, self.levels.gpus, self.levels.rate),
-            *(kind.astype(np.int64), self.accepts, wish.before, wish.free, self.slot_ms, begins, steps, share, pool),
+            *(kind.astype(np.int64), self._accepts, wish.before, wish.free, self.slot_ms, begins, steps, share, pool),
         )
         return _Shares(line, share, pool)
 
@@ -194,7 +193,7 @@ class _Flow:
         best = best[np.argsort(wish.held[best] == 0, kind="stable")]
         order = np.concatenate([late, best])
         if len(order) and (wish.free > 0).any():
-            self.sizes.give(wish, order, self.levels.least[wish.job])
+            self.give(wish, order, self.levels.least[wish.job])
 
     def _grow(self, wish: Wish, left: Ints) -> None:
         """Give spare GPUs first to the jobs whose GPU time grows least."""
@@ -205,31 +204,48 @@ class _Flow:
         job = wish.job
         has = np.flatnonzero(wish.gpus > 0)
         # By M8 each additional GPU costs a job sigma times its work on one GPU, regardless of how many it has.
-        cost = self.sizes.models.elastic.sigma * left * self.sizes.speed[self.sizes.requested[job]]
+        cost = self.models.elastic.sigma * left * self.relative[self.gpus[job]]
         line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
         first, count = self.levels.first[job], self.levels.count[job]
         grow_by_levels(line, wish.pool, first, count, self.levels.gpus, wish.free, wish.gpus)
 
 
-class ElasticFlow(Policy):
-    """Give each job the fewest GPUs that meet its deadline, and divide the rest by marginal return."""
+class ElasticFlow(Planned):
+    """The fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow).
 
-    card: ClassVar[Card] = Card(
+    A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job is the
+    lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now on, or fewer while
+    jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps
+    one; otherwise it is declined. When a job arrives or ends, at most once per slot, the admitted jobs get their
+    minimum shares, the earliest deadline first. The remaining GPUs go to best-effort jobs, the minimum each: late
+    admitted jobs first, then running jobs, then by submission; jobs that do not fit are skipped. The GPUs still left go
+    to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time grows least per added
+    GPU, among equals to the earliest deadline. A change costs resize seconds. Declined jobs and jobs without a deadline
+    are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run times are known.
+    Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.
+    - If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.
+    - If all jobs' maxima fit, every job gets its maximum.
+
+    Sources
+    -------
+    - Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, admission in the
+      order of deadlines, minimum shares at levels that are powers of two, remaining GPUs by marginal GPU time, slots of
+      60 s, x of D7, and the costs in the preset elasticflow.
+    - The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs to the jobs that
+      use them worst. Here the smallest goes first, which is what the paper means by marginal return.
+    - Our choices: a share counts from now on, while the released code reserves backwards from the deadline; jobs that
+      arrive together are admitted one by one; the cost of an added GPU comes from M8 and not from a new reservation;
+      the margin, which covers the cost of changes and spread gangs, because we do not move jobs to form buddy blocks of
+      GPUs; best-effort jobs in submission order.
+    """
+
+    plans = _Flow
+    card = Card(
         name="elasticflow",
-        title="the fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow)",
-        rule=(
-            "A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job "
-            "is the lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now "
-            "on, or fewer while jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share "
-            "and every admitted job keeps one; otherwise it is declined. When a job arrives or ends, at most once per "
-            "slot, the admitted jobs get their minimum shares, the earliest deadline first. The remaining GPUs go to "
-            "best-effort jobs, the minimum each: late admitted jobs first, then running jobs, then by submission; jobs "
-            "that do not fit are skipped. The GPUs still left go to jobs that have GPUs, up to their maximum. Each "
-            "step goes to the job whose total GPU time grows least per added GPU, among equals to the earliest "
-            "deadline. A change costs resize seconds. Declined jobs and jobs without a deadline are best-effort jobs. "
-            "With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be "
-            "spread over nodes."
-        ),
         parameters=(
             Parameter("slot", 60.0, "minimum time between plans; 0: plan at every event [s]", maximum=1e9),
             SLO,
@@ -247,43 +263,8 @@ class ElasticFlow(Policy):
                 maximum=1000,
             ),
             RESIZE,
-            Parameter("overhead", "elasticflow", "preset for the cost of each preemption and migration (M9)"),
+            overhead("elasticflow"),
             FIT,
         ),
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
-            "If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.",
-            "If all jobs' maxima fit, every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, "
-                "admission in the order of deadlines, minimum shares at levels that are powers of two, remaining GPUs "
-                "by marginal GPU time, slots of 60 s, x of D7, and the costs in the preset elasticflow."
-            ),
-            (
-                "The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs "
-                "to the jobs that use them worst. Here the smallest goes first, which is what the paper means by "
-                "marginal return."
-            ),
-            (
-                "Our choices: a share counts from now on, while the released code reserves backwards from the "
-                "deadline; jobs that arrive together are admitted one by one; the cost of an added GPU comes from M8 "
-                "and not from a new reservation; the margin, which covers the cost of changes and spread gangs, "
-                "because we do not move jobs to form buddy blocks of GPUs; best-effort jobs in submission order."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at most once per slot."""
-        p = self.parameters
-        flow = _Flow(p, jobs, cluster, models, seed)
-        return flow.sizes.planner(
-            p,
-            flow.plan,
-            begin=flow.begin,
-            round_ms=round(p["slot"] * 1000),
-            tell=flow.promises.tell,
-        )

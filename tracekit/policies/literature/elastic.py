@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.optimal import take_chains
 from tracekit.policies.literature.resizing import GAP, RESIZE, Sizes, Wish, ragged
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.service import read_thresholds
-from tracekit.replay.assumptions.speeds import elastic_ppm, ppm, server_speed
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.assumptions.speeds import PPM, ppm, server_speed
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
-
-# Each job gets its minimum in order; then the remaining GPUs are given out one by one.
 
 _SOURCES = (
     "The open-source Voda scheduler: minimum first, then GPUs one by one, at most one plan every 30 s.",
@@ -33,52 +29,46 @@ _SOURCES = (
 )
 
 
-class _Elastic(Policy):
-    """Give each job its minimum in an order, then let jobs grow."""
+class _InOrder(Sizes):
+    """Gives each job its minimum in an order, then lets jobs grow."""
 
-    shortest: ClassVar[bool]
+    def set_up(self) -> None:
+        """Determine whether jobs have a fixed size."""
+        super().set_up()
+        self.rigid = not self.p["elastic"]
+        self.settings["scope"] = 0 if self.rigid else 2
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for this order."""
-        p = self.parameters
-        rigid = not p["elastic"]
-        sizes = Sizes(jobs, cluster, models, p["fit"], rigid=rigid)
-        requested = sizes.requested
+    def order(self, view: View) -> Ints:
+        """Return the order of the jobs: by submission."""
+        return np.arange(len(view.job))
 
-        def order_of(view: View) -> Ints:
-            if not self.shortest:
-                return np.arange(len(view.job))
-            return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
-
-        def queue(view: View) -> Plan:
-            """Let waiting jobs of fixed size start if they fit."""
-            order = order_of(view)
+    def plan(self, view: View) -> Plan:
+        """Return the plan; if no job can change, only waiting jobs that fit start."""
+        order, p = self.order(view), self.p
+        if self.rigid and not p["preempt"]:
             waiting = view.job[order[view.held[order] == 0]]
-            return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))
+            return Plan(waiting, self.gpus[waiting], keep=True, optional=len(waiting))
+        wish = self.wish(view)
+        job, held, gpus = wish.job, wish.held, wish.gpus
+        doubling = p["steps"] == "double"
+        self.give(wish, order, self.low[job], self.most[job], running_first=not p["preempt"], doubling=doubling)
+        if not self.rigid:
+            return self.resized(wish, order=order)
+        named = order[((gpus != held) | (wish.pool != wish.before))[order]]
+        # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
+        late = order[((gpus == 0) & (held == 0))[order]]
+        line = np.concatenate([named, late])
+        pool = np.where(gpus[line] > 0, wish.pool[line], -1)
+        asked = np.where(np.arange(len(line)) < len(named), gpus[line], self.gpus[job[line]])
+        return self.pools.plan(job[line], asked, pool, np.full(len(line), PPM))
 
-        def divide(view: View) -> Plan:
-            wish, order = sizes.wish(view), order_of(view)
-            job, held, gpus = wish.job, wish.held, wish.gpus
-            least, most, doubling = sizes.low[job], sizes.high[job], p["steps"] == "double"
-            sizes.give(wish, order, least, most, running_first=not p["preempt"], doubling=doubling)
-            model = sizes.pools.model[wish.pool]
-            named = order[((gpus != held) | (wish.pool != wish.before))[order]]
-            if rigid:
-                # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
-                late = order[((gpus == 0) & (held == 0))[order]]
-                return Plan(
-                    np.concatenate([job[named], job[late]]),
-                    np.concatenate([gpus[named], requested[job[late]]]),
-                    model=np.concatenate([model[named], np.full(len(late), -1)]),
-                    keep=True,
-                    optional=len(named) + len(late),
-                )
-            # Large gangs go first because they are harder to place.
-            named = named[np.argsort(-gpus[named], kind="stable")]
-            rate = np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1)
-            return Plan(job[named], gpus[named], rate=rate, model=model[named], keep=True, optional=len(named))
 
-        return sizes.planner(p, queue if rigid and not p["preempt"] else divide, scope=0 if rigid else 2)
+class _ByRemainingTime(_InOrder):
+    """Orders the jobs by their remaining run time."""
+
+    def order(self, view: View) -> Ints:
+        """Return the order of the jobs."""
+        return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
 
 
 def _parameters(preempt: str) -> tuple[Parameter, ...]:
@@ -86,16 +76,16 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
         Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
         Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
         Parameter("steps", "one", "whether jobs grow by one GPU at a time or double", ("one", "double")),
-        Parameter("gap", 30.0, "minimum time between two plans [s]"),
+        GAP,
         Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-        Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+        overhead("voda"),
         FIT,
     )
 
 
 _RULE = (
     "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get their "
-    "minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in the same "
+    "minimum in the order of {order}; a job is skipped if its minimum is not free. Then the same jobs, in the same "
     "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off running jobs get their "
     "minimum before waiting jobs. With preempt=on running jobs are stopped if earlier jobs in the order leave too few "
     "GPUs. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs they "
@@ -104,136 +94,81 @@ _RULE = (
 )
 
 
-class ElasticFifo(_Elastic):
-    """Elastic jobs in submission order."""
+class ElasticFifo(Planned):
+    """Elastic jobs, first in, first out.
 
-    shortest = False
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - With elastic=off and gap=0: fifo,scan=skip.
+    - With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.
+    - If the maxima of all jobs fit: every job gets its maximum.
+    """
+
+    plans = _InOrder
+    card = Card(
         name="elastic-fifo",
-        title="elastic jobs, first in, first out",
         rule=_RULE.format(order="their submission"),
         parameters=_parameters("off"),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "With elastic=off and gap=0: fifo,scan=skip.",
-            "With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
         sources=_SOURCES,
     )
 
 
-class ElasticSrjf(_Elastic):
-    """Elastic jobs by remaining run time."""
+class ElasticSrjf(Planned):
+    """Elastic jobs, shortest remaining job first.
 
-    shortest = True
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - With elastic=off, preempt=off, gap=0: sjf,scan=skip.
+    - With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    """
+
+    plans = _ByRemainingTime
+    card = Card(
         name="elastic-srjf",
-        title="elastic jobs, shortest remaining job first",
         rule=_RULE.format(order="their remaining run time on the GPUs they request"),
         parameters=_parameters("on"),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "With elastic=off, preempt=off, gap=0: sjf,scan=skip.",
-            "With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-        ),
         sources=_SOURCES,
     )
 
-
-# Elastic Tiresias: least GPU time first, in queues; the remaining GPUs go where they speed jobs up most.
 
 _NEVER = 1 << 60
 
 
-class ElasticTiresias(Policy):
-    """Elastic jobs in the queues of Tiresias."""
+class _Queues(Sizes):
+    """Plans by queue; a job's GPU time since it last started over determines its queue."""
 
-    card: ClassVar[Card] = Card(
-        name="elastic-tiresias",
-        title="elastic jobs, least GPU time so far first (Voda's elastic Tiresias)",
-        rule=(
-            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job "
-            "that has waited promote times as long as its last run starts over in the first queue. At most once every "
-            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the job "
-            "that started first; each job gets its request, and a job for which too few GPUs are free is skipped. If "
-            "more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink to their minimum. "
-            "The remaining GPUs go where each adds the most speed: to jobs without GPUs, whose gain is the speed of "
-            "their minimum per GPU, and to the others one GPU at a time, up to their maximum. Run times need not be "
-            "known. Gangs may be spread over nodes."
-        ),
-        parameters=(
-            Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
-            Parameter(
-                "promote",
-                8.0,
-                "a job that has waited this many times as long as its last run starts over in the first queue; 0: "
-                "never",
-            ),
-            Parameter("crowd", 10, "number of jobs without GPUs above which the jobs behind the first queue shrink"),
-            GAP,
-            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
-            FIT,
-        ),
-        assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            "The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.",
-            (
-                "Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains "
-                "go by queue order; jobs without GPUs are counted per domain."
-            ),
-        ),
-    )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for these queues."""
-        p = self.parameters
-        sizes = Sizes(jobs, cluster, models, p["fit"])
-        gap_ms = round(p["gap"] * 1000)
-        queues = _Queues(np.array(read_thresholds(p["queues"]), np.int64), p["promote"])
-
-        def plan(view: View) -> Plan:
-            wish = sizes.wish(view)
-            queue = queues.find(view, wish)
-            first = view.table["first"][wish.job]
-            order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
-            sizes.give(wish, order, sizes.requested[wish.job])
-            _shrink(sizes, wish, queue, p["crowd"])
-            # Among jobs without GPUs the smallest come first, because their minimum gives the most speed per GPU. On a
-            # concave curve that is more than any additional GPU adds.
-            waits = order[wish.gpus[order] == 0]
-            least = sizes.low[wish.job]
-            density = sizes.speed[least[waits]] / least[waits]
-            if len(waits):
-                sizes.give(wish, waits[np.argsort(-density, kind="stable")], least)
-            place, gpus = sizes.steps(wish)
-            sizes.grow(wish, place, sizes.speed[gpus + 1] - sizes.speed[gpus], order)
-            due = queues.next_ms(view, wish)
-            return sizes.plan(wish, wake_ms=max(due, view.now_ms + gap_ms) if due >= 0 else -1)
-
-        return sizes.planner(p, plan, begin=queues.begin)
-
-
-@dataclass
-class _Queues:
-    """The queue of each job, by its GPU time since it last started over."""
-
-    thresholds: Ints
-    """Upper limits of all queues except the last [GPU*ms]."""
-    promote: float
-    """A job that waits this many times as long as its last run starts over; 0: never."""
+    def set_up(self) -> None:
+        """Read the upper limits of all queues except the last [GPU*ms]."""
+        super().set_up()
+        self.thresholds: Ints = np.array(read_thresholds(self.p["queues"]), np.int64)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.base = np.zeros(len(view.table), np.int64)
-        """GPU time of each job before it started over, which no longer counts (n,) [GPU*ms]."""
+        """GPU time of each job before it last started over; this time no longer counts (n,) [GPU*ms]."""
 
-    def find(self, view: View, wish: Wish) -> Ints:
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs of each job."""
+        wish = self.wish(view)
+        queue = self._find(view, wish)
+        first = view.table["first"][wish.job]
+        order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
+        self.give(wish, order, self.gpus[wish.job])
+        self._shrink(wish, queue)
+        # Among jobs without GPUs the smallest come first, because their minimum gives the most speed per GPU. On a
+        # concave curve that is more than any additional GPU adds.
+        waits = order[wish.gpus[order] == 0]
+        least = self.low[wish.job]
+        density = self.relative[least[waits]] / least[waits]
+        if len(waits):
+            self.give(wish, waits[np.argsort(-density, kind="stable")], least)
+        place, gpus = self.steps(wish)
+        self.grow(wish, place, self.relative[gpus + 1] - self.relative[gpus], order)
+        due, gap_ms = self._next_ms(view, wish), round(self.p["gap"] * 1000)
+        return self.resized(wish, wake_ms=max(due, view.now_ms + gap_ms) if due >= 0 else -1)
+
+    def _find(self, view: View, wish: Wish) -> Ints:
         """Return the queue of each job; jobs that have waited long enough start over in the first queue (k,)."""
         table, job = view.table, wish.job
         attained = table["attained"]
@@ -242,7 +177,7 @@ class _Queues:
         self.base[late] = attained[late]
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
-    def next_ms(self, view: View, wish: Wish) -> int:
+    def _next_ms(self, view: View, wish: Wish) -> int:
         """Return the next time at which a job changes queue if no job arrives or ends [ms]; -1: never."""
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")
@@ -254,169 +189,182 @@ class _Queues:
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return the time at which jobs that wait, or stop now, will start over in the first queue [ms]."""
-        if self.promote == 0 or not len(job):
+        """Return when jobs that wait, or stop now, start over in the first queue [ms]."""
+        if self.p["promote"] == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
         stopped = np.where(stops, view.now_ms, stopped)
-        due = stopped + np.minimum((stopped - begun) * self.promote, _NEVER // 2).astype(np.int64)
+        due = stopped + np.minimum((stopped - begun) * self.p["promote"], _NEVER // 2).astype(np.int64)
         return np.where(view.table["first"][job] >= 0, due, _NEVER)
 
-
-def _shrink(sizes: Sizes, wish: Wish, queue: Ints, crowd: int) -> None:
-    """In domains with too many jobs without GPUs, shrink jobs behind the first queue to their minimum."""
-    domain = sizes.pools.kind_domain[sizes.pools.kind[wish.job]]
-    crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > crowd
-    mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])
-    least = sizes.low[wish.job[mine]]
-    np.add.at(wish.free, wish.pool[mine], wish.gpus[mine] - least)
-    wish.gpus[mine] = least
-
-
-# AFS-L: the next GPU goes to the shorter or the longer job, depending on how much it speeds up each.
+    def _shrink(self, wish: Wish, queue: Ints) -> None:
+        """In domains with too many jobs without GPUs, shrink jobs behind the first queue to their minimum."""
+        domain = self.pools.kind_domain[self.pools.kind[wish.job]]
+        crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > self.p["crowd"]
+        mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])
+        least = self.low[wish.job[mine]]
+        np.add.at(wish.free, wish.pool[mine], wish.gpus[mine] - least)
+        wish.gpus[mine] = least
 
 
-class AfsL(Policy):
-    """Apathetic future share (AFS) with known run times."""
+class ElasticTiresias(Planned):
+    """Elastic jobs, least GPU time so far first (Voda's elastic Tiresias).
 
-    card: ClassVar[Card] = Card(
-        name="afs-l",
-        title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
-        rule=(
-            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a "
-            "time. A job's first step is its minimum. Two jobs are compared by their remaining time on the GPUs they "
-            "have received so far. The longer job is preferred if the GPU raises its speed more, relative to its speed "
-            "afterwards, than it raises the shorter job's speed, relative to its speed before. If neither has GPUs, "
-            "the shorter job is preferred. The GPU goes to the job that wins all rounds of a knock-out in submission "
-            "order. This repeats until no GPU is left or all jobs have their maximum. The jobs whose minima fit take "
-            "part, the shortest first; the others are skipped. Jobs that end up without GPUs are stopped. Remaining "
-            "times are the true ones. Gangs may be spread over nodes."
-        ),
+    A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job that has
+    waited promote times as long as its last run starts over in the first queue. At most once every gap seconds all GPUs
+    are divided anew. Jobs of an earlier queue come first, and inside a queue the job that started first; each job gets
+    its request, and a job for which too few GPUs are free is skipped. If more than crowd jobs are then left without
+    GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the most speed:
+    to jobs without GPUs, whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to
+    their maximum. Run times need not be known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.
+    - If the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.
+    - Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains go by queue
+      order; jobs without GPUs are counted per domain.
+    """
+
+    plans = _Queues
+    card = Card(
+        name="elastic-tiresias",
         parameters=(
+            Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
+            Parameter(
+                "promote",
+                8.0,
+                "a job that has waited this many times as long as its last run starts over in the first queue; 0: "
+                "never",
+            ),
+            Parameter("crowd", 10, "if more jobs than this have no GPUs, the jobs behind the first queue shrink"),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            "Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.",
-            (
-                "Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); "
-                "the comparison can be circular, so the order of the pairs matters and is fixed; speed comes from M8."
-            ),
-        ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which compares jobs in pairs."""
-        p = self.parameters
-        sizes = Sizes(jobs, cluster, models, p["fit"])
 
-        def plan(view: View) -> Plan:
-            from tracekit.replay.kernel import divide_by_pairs
+class _Futures(Sizes):
+    """Gives out GPUs one by one by comparing jobs in pairs."""
 
-            wish = sizes.wish(view)
-            low, high = sizes.low[wish.job], sizes.high[wish.job]
-            work = view.remaining_ms * sizes.speed[sizes.requested[wish.job]]
-            sizes.give(wish, np.argsort(work / sizes.speed[low], kind="stable"), low)
-            for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
-                line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
-                free = int(wish.free[pool] + wish.gpus[line].sum())
-                if high[line].sum() <= free:
-                    wish.gpus[line] = high[line]
-                    continue
-                wish.gpus[line] = 0
-                room = np.zeros(2 * len(line), np.int64)
-                divide_by_pairs(line, work, low, high, sizes.speed, free, wish.gpus, room)
-            return sizes.plan(wish)
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs of each job."""
+        from tracekit.replay.kernel import divide_by_pairs
 
-        return sizes.planner(p, plan)
+        wish = self.wish(view)
+        low, high = self.low[wish.job], self.most[wish.job]
+        work = view.remaining_ms * self.relative[self.gpus[wish.job]]
+        self.give(wish, np.argsort(work / self.relative[low], kind="stable"), low)
+        for line, free in self.contended(wish):
+            wish.gpus[line] = 0
+            room = np.zeros(2 * len(line), np.int64)
+            divide_by_pairs(line, work, low, high, self.relative, free, wish.gpus, room)
+        return self.resized(wish)
 
 
-# The FfDL optimizer: divide GPUs for the largest sum of the jobs' speedups.
+class AfsL(Planned):
+    """Elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L).
 
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a time. A job's
+    first step is its minimum. Two jobs are compared by their remaining time on the GPUs they have received so far. The
+    longer job is preferred if the GPU raises its speed more, relative to its speed afterwards, than it raises the
+    shorter job's speed, relative to its speed before. If neither has GPUs, the shorter job is preferred. The GPU goes
+    to the job that wins all rounds of a knock-out in submission order. This repeats until no GPU is left or all jobs
+    have their maximum. Jobs take part if their minimum fits, the shortest first; the others are skipped. Jobs that end
+    up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes.
 
-class FfdlOptimizer(Policy):
-    """GPUs are divided for the largest sum of speedups."""
+    Equal to
+    --------
+    - If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    - If the maxima of all jobs fit: every job gets its maximum.
 
-    card: ClassVar[Card] = Card(
-        name="ffdl-optimizer",
-        title="elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer)",
-        rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs "
-            "submitted first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum "
-            "to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its speed on one "
-            "GPU. GPUs go where each adds most, a minimum all at once; among equals minima go first, then earlier "
-            "jobs. If the next step does not fit, an integer program decides again over `core` jobs on either side of "
-            "it, unless it can add less than a thousandth. A job that gets no GPU waits, and is stopped if it was "
-            "running. Run times need not be known. Gangs may be spread over nodes."
+    Sources
+    -------
+    - Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.
+    - Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); the comparison
+      can be circular, so the order of the pairs matters and is fixed; speed comes from M8.
+    """
+
+    plans = _Futures
+    card = Card(
+        name="afs-l",
+        parameters=(
+            GAP,
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            overhead("voda"),
+            FIT,
         ),
+        assumptions=("D1", "D3", "M9", "M4"),
+    )
+
+
+class _Speedups(Sizes):
+    """Divides GPUs for the largest sum of speedups."""
+
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs of each job."""
+        wish = self.wish(view)
+        # The earliest jobs take part, as many as there are GPUs; each is first promised one GPU.
+        self.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
+        for line, capacity in self.contended(wish):
+            low, high = self.low[wish.job[line]], self.most[wish.job[line]]
+            # Each job has one step to its minimum, and one for each additional GPU.
+            row, step = ragged(high - low + 1)
+            size = np.where(step == 0, low[row], 1)
+            after = low[row] + step
+            gain = self.relative[after] - np.where(step == 0, 0.0, self.relative[after - size])
+            taken = take_chains(row, size, gain, capacity, rows=len(line), core=self.p["core"])
+            wish.gpus[line] = np.where(taken > 0, low + taken - 1, 0)
+        return self.resized(wish)
+
+
+class FfdlOptimizer(Planned):
+    """Elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer).
+
+    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs submitted
+    first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum to its maximum. The
+    division maximizes the sum of the jobs' speeds, each relative to its speed on one GPU. GPUs go where each adds most,
+    a minimum all at once; among equals minima go first, then earlier jobs. If the next step does not fit, an integer
+    program decides again over `core` jobs on either side of it, unless it can add less than a thousandth. A job that
+    gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If the maxima of all jobs fit: every job gets its maximum.
+    - With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.
+
+    Sources
+    -------
+    - Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.
+    - The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.
+    - Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no GPUs; an exact
+      step near the end instead of dynamic programming over all jobs; speed comes from M8.
+    """
+
+    plans = _Speedups
+    card = Card(
+        name="ffdl-optimizer",
         parameters=(
             Parameter(
                 "core",
                 12,
-                "number of jobs on either side of the first one that does not fit over which an integer program "
-                "decides",
+                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
-        equal_to=(
-            "If the maxima of all jobs fit: every job gets its maximum.",
-            "With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.",
-        ),
-        sources=(
-            "Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.",
-            "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.",
-            (
-                "Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no "
-                "GPUs; an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
-            ),
-        ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which maximizes the sum of speedups."""
-        p = self.parameters
-        sizes = Sizes(jobs, cluster, models, p["fit"])
-
-        def plan(view: View) -> Plan:
-            wish = sizes.wish(view)
-            # The earliest jobs take part, as many as there are GPUs; each is first promised one GPU.
-            sizes.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
-            for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
-                _divide(sizes, wish, pool, p["core"])
-            return sizes.plan(wish)
-
-        return sizes.planner(p, plan)
-
-
-def _divide(sizes: Sizes, wish: Wish, pool: int, core: int) -> None:
-    """Divide a pool among the jobs that have a GPU in it."""
-    line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
-    low, high = sizes.low[wish.job[line]], sizes.high[wish.job[line]]
-    capacity = int(wish.free[pool] + wish.gpus[line].sum())
-    if high.sum() <= capacity:
-        wish.gpus[line] = high
-        return
-    # Each job has one step to its minimum, and one for each additional GPU.
-    row, step = ragged(high - low + 1)
-    size = np.where(step == 0, low[row], 1)
-    after = low[row] + step
-    gain = sizes.speed[after] - np.where(step == 0, 0.0, sizes.speed[after - size])
-    taken = take_chains(row, size, gain, capacity, rows=len(line), core=core)
-    wish.gpus[line] = np.where(taken > 0, low + taken - 1, 0)
-
-
-# Optimus: each GPU or parameter server goes to the job whose remaining time it shortens most.
 
 # Gains that differ by less than this share count as equal, because of rounding.
 _TIE = 1e-9
@@ -424,7 +372,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class _Paths:
-    """The order in which jobs of each of K sizes take workers and servers, as one row of steps per size."""
+    """The sequence of workers and servers that jobs of each of K sizes take: one row of steps per size."""
 
     size: Ints
     """Row of each job (n,)."""
@@ -438,129 +386,127 @@ class _Paths:
     """Whether each step adds a worker (1) or a server (0)."""
 
 
-class Optimus(Policy):
-    """Each GPU or server goes where its marginal gain is largest."""
+class _Gains(Sizes):
+    """Gives out GPUs and servers one by one, each where it shortens the remaining time most."""
 
-    card: ClassVar[Card] = Card(
+    def set_up(self) -> None:
+        """Compute the order in which jobs take workers and servers."""
+        super().set_up()
+        self.interval_ms = self.settings["round_ms"] = round(self.p["interval"] * 1000)
+        if self.p["servers"]:
+            self.paths = self._paths()
+
+    def plan(self, view: View) -> Plan:
+        """Return the plan: the GPUs of each job."""
+        wish = self.wish(view)
+        # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
+        left = view.remaining_ms
+        order = np.argsort(left, kind="stable")
+        rate, also = None, None
+        if self.p["servers"]:
+            servers = self._with_servers(wish, order, left)
+            # Speeds are relative to a job with as many workers and servers as requested GPUs.
+            asked = self.gpus[wish.job]
+            speed = server_speed(self.models, np.maximum(wish.gpus, 1), servers)
+            rate, also = ppm(speed / server_speed(self.models, asked, asked)), wish.gpus > 0
+        else:
+            self.give(wish, order, self.low[wish.job])
+            place, gpus = self.steps(wish)
+            work = left * self.relative[self.gpus[wish.job]]
+            self.grow(wish, place, work[place] * (1 / self.relative[gpus] - 1 / self.relative[gpus + 1]))
+        again = self.interval_ms and (also is not None or self.unfinished(wish))
+        return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
+
+    def _paths(self) -> _Paths:
+        """Return the steps of every job size; each step adds what gains more, among equals a worker."""
+        requested, size = np.unique(self.gpus, return_inverse=True)
+        place = np.zeros(len(requested), np.int64)
+        place[size] = np.arange(len(size))
+        count, gains, workers = [], [], []
+        for low, high in zip(self.low[place].tolist(), self.most[place].tolist(), strict=True):
+            w, p, worth, steps = low, 1, np.inf, 0
+            while True:
+                now = 1 / float(server_speed(self.models, w, p))
+                by_worker = now - 1 / float(server_speed(self.models, w + 1, p)) if w < high else -1.0
+                by_server = now - 1 / float(server_speed(self.models, w, p + 1)) if p < high else -1.0
+                best = max(by_worker, by_server)
+                if best <= 0:
+                    break
+                # A large gain after a small gain counts as equally small. Each job then takes its steps in order.
+                worth = min(worth, best)
+                gains.append(worth)
+                workers.append(int(by_worker >= by_server * (1 - _TIE)))
+                w, p, steps = w + workers[-1], p + 1 - workers[-1], steps + 1
+            count.append(steps)
+        counts = np.array(count, np.int64)
+        return _Paths(size, np.cumsum(counts) - counts, counts, np.array(gains), np.array(workers, np.int64))
+
+    def _with_servers(self, wish: Wish, order: Ints, left: Ints) -> Ints:
+        """Divide GPUs and server places; return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
+        places = (wish.free * self.models.servers.per_gpu).astype(np.int64)
+        self.give(wish, order, self.low[wish.job])
+        # Every job has a server: a pool runs at most as many jobs as it has places for servers.
+        for p in range(len(places)):
+            mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
+            wish.free[p] += int(wish.gpus[mine].sum())
+            wish.gpus[mine] = 0
+        places -= np.bincount(wish.pool[wish.gpus > 0], minlength=len(places))
+        runs = np.flatnonzero(wish.gpus > 0)
+        kind = self.paths.size[wish.job[runs]]
+        row, step = ragged(self.paths.count[kind])
+        at, place = self.paths.first[kind][row] + step, runs[row]
+        one = server_speed(self.models, self.gpus[wish.job], self.gpus[wish.job])
+        line = np.argsort(-(left * one)[place] * self.paths.gain[at], kind="stable")
+        servers = np.ones(len(wish.job), np.int64)
+        for p in range(len(places)):
+            mine = line[wish.pool[place[line]] == p]
+            worker = self.paths.worker[at[mine]]
+            room = (np.cumsum(worker) <= wish.free[p]) & (np.cumsum(1 - worker) <= places[p])
+            mine, worker = mine[room], worker[room]
+            wish.free[p] -= int(worker.sum())
+            wish.gpus += np.bincount(place[mine], worker, len(wish.job)).astype(np.int64)
+            servers += np.bincount(place[mine], 1 - worker, len(wish.job)).astype(np.int64)
+        return servers
+
+
+class Optimus(Planned):
+    """Each GPU goes to the job whose remaining time it shortens most (Optimus).
+
+    At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time; a
+    job is skipped if its minimum is not free. Then the GPUs go one at a time to the job whose remaining time falls
+    most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on each job also has
+    one parameter server, and each step may add a server instead of a GPU: a job takes whichever helps it more, and the
+    division ends when the next job in line finds no GPU or no place for a server. Remaining times are the true ones.
+    Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    - If more GPUs make no job faster (sigma = 1): every job gets its minimum.
+    - If the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at least one
+      worker and one server, and ending at the first job that does not fit.
+    - Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least remaining
+      time; a job has no more servers than its maximum of workers; 600 s, from memory.
+    """
+
+    plans = _Gains
+    card = Card(
         name="optimus",
-        title="each GPU goes to the job whose remaining time it shortens most (Optimus)",
-        rule=(
-            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining "
-            "run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to the job whose "
-            "remaining time falls most, up to its maximum, until no job gains or the next job in line finds no GPU. "
-            "With servers=on each job also has one parameter server, and each step may add a server instead of a GPU: "
-            "a job takes whichever helps it more, and the division ends when the next job in line finds no GPU or no "
-            "place for a server. Remaining times are the true ones. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
             Parameter("servers", False, "jobs have parameter servers, and the policy chooses their number (M28)"),
             RESIZE,
-            Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
+            overhead("pollux"),
             FIT,
         ),
         assumptions=("D1", "D3", "M28", "M9", "M4"),
-        equal_to=(
-            "If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "If more GPUs make no job faster (sigma = 1): every job gets its minimum.",
-            "If the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at "
-                "least one worker and one server, and ending at the first job that does not fit."
-            ),
-            (
-                "Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least "
-                "remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
-            ),
-        ),
     )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The card's assumptions; without servers, M28 is not used."""
         return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at intervals."""
-        p = self.parameters
-        sizes = Sizes(jobs, cluster, models, p["fit"])
-        interval_ms = round(p["interval"] * 1000)
-        paths = _paths(sizes, models) if p["servers"] else None
-
-        def plan(view: View) -> Plan:
-            wish = sizes.wish(view)
-            # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep
-            # growing.
-            left = view.remaining_ms
-            order = np.argsort(left, kind="stable")
-            if paths is None:
-                sizes.give(wish, order, sizes.low[wish.job])
-                place, gpus = sizes.steps(wish)
-                work = left * sizes.speed[sizes.requested[wish.job]]
-                sizes.grow(wish, place, work[place] * (1 / sizes.speed[gpus] - 1 / sizes.speed[gpus + 1]))
-                rate, also = None, None
-            else:
-                servers = _with_servers(sizes, paths, wish, order, left, models.servers.per_gpu)
-                # Speeds are relative to a job with as many workers and servers as requested GPUs.
-                asked = sizes.requested[wish.job]
-                speed = server_speed(models, np.maximum(wish.gpus, 1), servers)
-                rate, also = ppm(speed / server_speed(models, asked, asked)), wish.gpus > 0
-            wake = view.now_ms + interval_ms if interval_ms and (also is not None or sizes.unfinished(wish)) else -1
-            return sizes.plan(wish, rate, also=also, wake_ms=wake)
-
-        return sizes.planner(p, plan, round_ms=interval_ms)
-
-
-def _paths(sizes: Sizes, models: Models) -> _Paths:
-    """Return the steps of every job size; each step takes the larger gain, among equals the worker's."""
-    requested, size = np.unique(sizes.requested, return_inverse=True)
-    place = np.zeros(len(requested), np.int64)
-    place[size] = np.arange(len(size))
-    count, gains, workers = [], [], []
-    for low, high in zip(sizes.low[place].tolist(), sizes.high[place].tolist(), strict=True):
-        w, p, worth, steps = low, 1, np.inf, 0
-        while True:
-            now = 1 / float(server_speed(models, w, p))
-            by_worker = now - 1 / float(server_speed(models, w + 1, p)) if w < high else -1.0
-            by_server = now - 1 / float(server_speed(models, w, p + 1)) if p < high else -1.0
-            best = max(by_worker, by_server)
-            if best <= 0:
-                break
-            # A large gain after a small gain counts as equally small, so the steps are taken in order.
-            worth = min(worth, best)
-            gains.append(worth)
-            workers.append(int(by_worker >= by_server * (1 - _TIE)))
-            w, p, steps = w + workers[-1], p + 1 - workers[-1], steps + 1
-        count.append(steps)
-    counts = np.array(count, np.int64)
-    return _Paths(size, np.cumsum(counts) - counts, counts, np.array(gains), np.array(workers, np.int64))
-
-
-def _with_servers(sizes: Sizes, paths: _Paths, wish: Wish, order: Ints, left: Ints, per_gpu: float) -> Ints:
-    """Divide GPUs and server places; return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
-    places = (wish.free * per_gpu).astype(np.int64)
-    sizes.give(wish, order, sizes.low[wish.job])
-    # Every job has a server, so a pool runs at most as many jobs as it has server places.
-    for p in range(len(places)):
-        mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
-        wish.free[p] += int(wish.gpus[mine].sum())
-        wish.gpus[mine] = 0
-    places -= np.bincount(wish.pool[wish.gpus > 0], minlength=len(places))
-    runs = np.flatnonzero(wish.gpus > 0)
-    kind = paths.size[wish.job[runs]]
-    row, step = ragged(paths.count[kind])
-    at, place = paths.first[kind][row] + step, runs[row]
-    one = server_speed(sizes.models, sizes.requested[wish.job], sizes.requested[wish.job])
-    line = np.argsort(-(left * one)[place] * paths.gain[at], kind="stable")
-    servers = np.ones(len(wish.job), np.int64)
-    for p in range(len(places)):
-        mine = line[wish.pool[place[line]] == p]
-        worker = paths.worker[at[mine]]
-        room = (np.cumsum(worker) <= wish.free[p]) & (np.cumsum(1 - worker) <= places[p])
-        mine, worker = mine[room], worker[room]
-        wish.free[p] -= int(worker.sum())
-        wish.gpus += np.bincount(place[mine], worker, len(wish.job)).astype(np.int64)
-        servers += np.bincount(place[mine], 1 - worker, len(wish.job)).astype(np.int64)
-    return servers

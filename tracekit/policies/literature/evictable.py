@@ -1,4 +1,4 @@
-"""Running jobs that may be evicted: their spots, and the harm of evicting them."""
+"""Running jobs that a policy may evict: their spots, and the harm of an eviction."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.places import Spot
+from tracekit.policies.literature.optimal import chosen, sparse
+from tracekit.policies.network_tiers import Spot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.array_types import Bools, Ints
-    from tracekit.policies.places import Pool
-
-
-# Choose the running jobs to evict so that a gang can be placed with the least harm.
+    from tracekit.policies.network_tiers import Pool
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs hold too few.
+    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs have too few.
 
     This is a knapsack over the few GPUs of one node, because a program for each node would take milliseconds.
 
@@ -72,46 +70,36 @@ def cheapest_nodes(
     room = free + part.sum(axis=1)
     if int((room >= largest).sum()) < whole or int((room >= (rest or largest)).sum()) < whole + (rest > 0):
         return None
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
     count, jobs = part.shape
     on_node, job = np.nonzero(part)
     # Variables: whole nodes, the node for the rest, evictions. On a whole node every job must leave.
     size = 2 * count + jobs
     links = np.arange(len(job))
-    leave = coo_array(
-        (np.repeat([1.0, -1.0], len(job)), (np.tile(links, 2), np.concatenate([on_node, 2 * count + job]))),
-        shape=(len(job), size),
-    )
-    nodes = np.arange(count)
-    columns = np.concatenate([count + nodes, 2 * count + job])
-    values = np.concatenate([np.full(count, -float(rest)), part[on_node, job]])
-    enough = coo_array((values, (np.concatenate([nodes, on_node]), columns)), shape=(count, size))
-    once = coo_array((np.ones(2 * count), (np.tile(nodes, 2), np.arange(2 * count))), shape=(count, size))
+    ones, nodes = np.ones(len(job)), np.arange(count)
+    leave = sparse([(links, on_node, ones), (links, 2 * count + job, -ones)], len(job), size)
+    rests = nodes, count + nodes, np.full(count, -float(rest))
+    enough = sparse([rests, (on_node, 2 * count + job, part[on_node, job])], count, size)
+    once = sparse([(np.tile(nodes, 2), np.arange(2 * count), np.ones(2 * count))], count, size)
     sums = np.zeros((2, size))
     sums[0, :count], sums[1, count : 2 * count] = 1, 1
-    upper = np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)])
-    options: Any = {"mip_rel_gap": 0.0} | ({"node_limit": limit} if limit else {})
-    found: Any = milp(
+    found = chosen(
         np.concatenate([np.zeros(2 * count), harm / max(int(harm.max(initial=1)), 1)]),
-        integrality=np.ones(size, np.int64),
-        bounds=Bounds(0, upper.astype(np.float64)),
-        constraints=[
-            LinearConstraint(leave.tocsr(), ub=0),
-            LinearConstraint(enough.tocsr(), lb=-free.astype(np.float64)),
-            LinearConstraint(once.tocsr(), ub=1),
-            LinearConstraint(sums, lb=[whole, rest > 0], ub=[whole, rest > 0]),
+        [
+            (leave, -np.inf, 0),
+            (enough, -free.astype(np.float64), np.inf),
+            (once, -np.inf, 1),
+            (sums, [whole, rest > 0], [whole, rest > 0]),
         ],
-        options=options,
+        most=np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)]).astype(np.float64),
+        mip_rel_gap=0.0,
+        **({"node_limit": limit} if limit else {}),
     )
-    if found.x is None:
+    if found is None:
         return None
-    chosen = np.asarray(found.x) > 0.5
-    taken = [(node, largest) for node in np.flatnonzero(chosen[:count]).tolist()]
-    taken += [(node, rest) for node in np.flatnonzero(chosen[count : 2 * count]).tolist()]
+    taken = [(node, largest) for node in np.flatnonzero(found[:count]).tolist()]
+    taken += [(node, rest) for node in np.flatnonzero(found[count : 2 * count]).tolist()]
     taken.sort()
-    return [node for node, _ in taken], [size for _, size in taken], np.flatnonzero(chosen[2 * count :]).tolist()
+    return [node for node, _ in taken], [size for _, size in taken], np.flatnonzero(found[2 * count :]).tolist()
 
 
 _FAR = 1 << 60
@@ -146,7 +134,7 @@ class Evictable:
         self._start_ms = np.zeros(len(gpus), np.int64)
         self._cost_ms = restart_ms[gpus]
         self._idle_ms = np.zeros(len(gpus), np.int64)
-        """Restart cost that each job still has to pay when it starts [ms] (n,)."""
+        """Restart cost that each job pays when it next starts [ms] (n,)."""
 
     def put(self, job: int, spot: Spot, now_ms: int) -> None:
         """Add a job that starts."""
@@ -188,7 +176,7 @@ class Evictable:
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(self, pool: Pool, gpus: int, free: Ints, there: Bools, now_ms: int) -> tuple[Spot, list[int]] | None:
-        """Return the spot that a gang gets with the least harm, and the jobs to evict; None if there is no spot.
+        """Return the spot that costs the least harm, and the jobs to evict; None if the gang fits nowhere.
 
         Parameters
         ----------
@@ -228,7 +216,7 @@ class Evictable:
         return job[mine], node[mine], held[mine]
 
     def _one_node(self, fits: Bools, gpus: int, free: Ints, now_ms: int) -> tuple[Spot, list[int]]:
-        """Return the node on which a gang gets its GPUs with the least harm, and the jobs to evict."""
+        """Return the node where evictions for a gang do the least harm, and the jobs to evict."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
         # Lower bound per node: the harm if GPUs could be freed at the rate of its cheapest job.

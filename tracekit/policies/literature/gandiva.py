@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import heapq
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.residents import Lines
 from tracekit.policies.literature.turns import next_slice
-from tracekit.policies.parameters import overheads
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import NOTHING, make_pools
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, interference_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
-    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-
-
-# Homes: the nodes on which jobs take turns. A job that waits for its turn returns to the same nodes.
 
 
 class Homes:
@@ -87,7 +84,7 @@ class Homes:
         self.carry(job)
 
     def carry(self, job: int) -> None:
-        """Add a job to the load of its home."""
+        """Count a job in the load of its home."""
         nodes = self.at(job)
         self.sort[nodes] = np.where(self.members[nodes] == 0, self.asks[job], self.sort[nodes])
         self.load[nodes] += self.gpus[self.first[job] : self.first[job] + self.rows[job]]
@@ -100,7 +97,7 @@ class Homes:
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job, with room for it now or, unless `within`, where it must take turns."""
+        """Find a home for a job: nodes with room now or, unless `within`, nodes where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -147,17 +144,19 @@ class Homes:
         return True
 
 
-class _Circles:
-    """Homes, turns and pairs; holds the state of one run."""
+class _Circles(Plans):
+    """Plans by homes, turns and pairs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.jobs, self.cluster, self.models = jobs, cluster, models
+    def set_up(self) -> None:
+        """Compute the jobs' utilization, memory and maximum number of GPUs."""
+        p, jobs, models = self.p, self.jobs, self.models
         self.slice_ms = max(round(p["quantum"] * 1000), 1)
         self.slices, self.pack, self.migrate, self.grow = p["slices"], p["pack"], p["migrate"], p["grow"]
         self.depth = p["depth"] if self.slices else 1.0
         self.busy = utilization_ppm(models, jobs)
         self.memory = memory_ppm(models, jobs)
-        _, self.most = elastic_bounds(models, jobs.devices.astype(np.int64))
+        _, self.most = elastic_bounds(models, self.gpus)
+        self.settings.update(names_nodes=True, share=2 if self.pack else 1)
 
     def begin(self, view: View) -> None:
         """Begin a run; no job has a home yet."""
@@ -167,9 +166,9 @@ class _Circles:
         """Position of each job in the circle, larger after each turn; the smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
-        """The job whose GPUs each job shares; -1: none (n,)."""
+        """Host of each job: it shares this job's GPUs; -1: none (n,)."""
         self.guest: Ints = np.full(n, -1, np.int64)
-        """The job that shares each job's GPUs; -1: none (n,)."""
+        """Guest of each job: this job shares its GPUs; -1: none (n,)."""
         self.pairs = 0
         """Number of jobs that share another job's GPUs."""
         self.changed: set[int] = set()
@@ -177,7 +176,8 @@ class _Circles:
         self.parted: list[int] = []
         """Guests that leave their pair and get their own GPUs."""
         self.nodes: Ints | None = None
-        self.queue: list[tuple[int, int]] = []
+        self.queue = Lines(self.homes.kind.tolist())
+        """Jobs that wait for a home."""
         self.known = 0
         self.active = np.zeros(0, np.int64)
 
@@ -190,8 +190,8 @@ class _Circles:
             freed = True
             self._follow_nodes(view, job, held)
         self._settle_new(view, job)
-        if freed and self.queue:
-            self._settle_queue()
+        if freed:
+            self.queue.start(lambda j: self.homes.settle(j, within=False))
         waits = (held == 0) & (self.homes.rows[job] > 0)
         some = bool(waits.any())
         if freed and self.migrate and some:
@@ -258,31 +258,14 @@ class _Circles:
                     self._split(guest, j)
                     self.homes.carry(guest)
                 self.homes.rows[j] = 0
-                heapq.heappush(self.queue, (j, j))
+                self.queue.add(j)
 
     def _settle_new(self, view: View, job: Ints) -> None:
         """Give new jobs homes; a job without a home waits for one."""
         for j in job[np.searchsorted(job, self.known) :].tolist():
             if not self.homes.settle(j, within=False):
-                heapq.heappush(self.queue, (j, j))
+                self.queue.add(j)
         self.known, self.active = view.submitted, job
-
-    def _settle_queue(self) -> None:
-        """Give waiting jobs a home, in submission order; after a failure, skip other jobs of the same kind."""
-        failed: set[int] = set()
-        again = []
-        left = self.homes.depth * self.homes.there - self.homes.load
-        most = left.max(initial=0)
-        while self.queue and most > 0:
-            entry = heapq.heappop(self.queue)
-            kind = int(self.homes.kind[entry[1]])
-            if kind in failed or not self.homes.settle(entry[1], within=False):
-                failed.add(kind)
-                again.append(entry)
-                if len(failed) >= len(self.homes.may):
-                    break
-        for entry in again:
-            heapq.heappush(self.queue, entry)
 
     def _crowded(self, jobs: Ints) -> Bools:
         """Return which single-node jobs must take turns on their node (k,)."""
@@ -360,7 +343,7 @@ class _Circles:
         return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
 
     def _filled(self, view: View, job: Ints, held: Ints, waits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return, between slices, the jobs that start or whose pair changes, their GPUs, and the GPUs of all jobs."""
+        """Return the jobs that start or change partners between slices, their GPUs, and the GPUs of all jobs."""
         place = np.flatnonzero(waits & (self.host[job] < 0))
         place = place[self._take(job[place], view.node_free.copy())]
         guests = np.flatnonzero(waits & (self.host[job] >= 0))
@@ -375,7 +358,7 @@ class _Circles:
         return job[named], after[named], after
 
     def _take(self, jobs: Ints, free: Ints) -> Ints:
-        """Return the indices of the jobs that run if all are considered in turn; reduce `free` by the GPUs taken."""
+        """Consider all jobs in the order of their turns; return the indices of those that run, and reduce `free`."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes
@@ -452,7 +435,7 @@ class _Circles:
         return np.column_stack([place, homes.node[at], part])
 
     def _grow(self, job: Ints, gpus: Ints, free: Ints) -> None:
-        """Give a node's spare GPUs to the job of that node whose turn is first."""
+        """Give the spare GPUs of a node to its job with the first turn."""
         able = np.flatnonzero((gpus > 0) & (self.homes.rows[job] == 1) & (self.host[job] < 0) & (self.guest[job] < 0))
         able = able[np.argsort(self.turn[job[able]], kind="stable")]
         node, pick = np.unique(self.homes.single(job[able]), return_index=True)
@@ -461,25 +444,40 @@ class _Circles:
         gpus[some] += np.where((self.homes.load[node] <= self.homes.there[node]) & (room > 0), room, 0)
 
 
-class Gandiva(Policy):
-    """Jobs take turns on oversubscribed nodes, with packing and migration."""
+class Gandiva(Planned):
+    """Time slices on oversubscribed nodes, with packing and migration.
 
-    card: ClassVar[Card] = Card(
+    A job gets a home on arrival. Among the nodes with room, its home is the least loaded node of its class, otherwise
+    an empty node, otherwise any node. The class of a node is the size of its first job, in GPUs. If no node has room,
+    the job goes, in the same order, to a node whose jobs then request at most depth times its GPUs, and takes turns
+    there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one node has
+    its home on several nodes. On nodes that have more jobs than GPUs, the jobs that ran go to the end of the circle at
+    each multiple of quantum, and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once.
+    With pack=on, on every such node, each slice puts the two jobs of one size with the lowest utilization on the same
+    GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as both fit alone. With
+    migrate=on jobs that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the
+    spare GPUs of a node go to one of its jobs, which returns them when another job arrives.
+
+    Equal to
+    --------
+    - If all jobs fit: every job starts at once and no job is stopped.
+    - On one node with slices=off: fifo,scan=skip.
+    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, to within a
+      slice.
+    - With memory level 'single', if no two jobs fit on a GPU: pack=off.
+
+    Sources
+    -------
+    - Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under overload, migration
+      to vacated GPUs, growing into idle GPUs; taken from other people's notes and simulators.
+    - Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, known without
+      trying; one new pair per node and slice; homes of multi-node gangs; a job takes its turn even if earlier jobs in
+      the circle do not fit; a migration costs what a preemption costs; nodes are not emptied to undo fragmentation.
+    """
+
+    plans = _Circles
+    card = Card(
         name="gandiva",
-        title="time slices on oversubscribed nodes, with packing and migration",
-        rule=(
-            "A job gets a home on arrival. Among the nodes with room for it, this is the least loaded node of its "
-            "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, otherwise any "
-            "node. If no node has room, the job goes, in the same order, to a node whose jobs then request at most "
-            "depth times its GPUs, and takes turns there. If there is no such node, the job waits, and later jobs may "
-            "overtake it. A gang too large for one node has its home on several nodes. On nodes that have more jobs "
-            "than GPUs, the jobs that ran go to the end of the circle at each multiple of quantum, and the jobs that "
-            "fit run next, in the order of the circle, all GPUs of a gang at once. With pack=on, on every such node, "
-            "each slice puts the two jobs of one size with the lowest utilization on the same GPUs, if their memory "
-            "fits and their speeds add up to more than 1; they separate as soon as there is room. With migrate=on jobs "
-            "that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the spare "
-            "GPUs of a node go to one of its jobs, which returns them when another job arrives."
-        ),
         parameters=(
             Parameter("slices", True, "oversubscribe nodes; their jobs take turns"),
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
@@ -493,42 +491,7 @@ class Gandiva(Policy):
             Parameter("migrate", True, "jobs move to GPUs that become free"),
             Parameter("grow", False, "jobs may use the spare GPUs of their node"),
             Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
+            overhead("gandiva"),
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit: every job starts at once and no job is stopped.",
-            "On one node with slices=off: fifo,scan=skip.",
-            (
-                "On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, "
-                "to within a slice."
-            ),
-            "With memory level 'single', if no two jobs fit on a GPU: pack=off.",
-        ),
-        sources=(
-            (
-                "Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under "
-                "overload, migration to vacated GPUs, growing into idle GPUs; taken from other people's notes and "
-                "simulators."
-            ),
-            (
-                "Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, "
-                "known without trying; one new pair per node and slice; homes of multi-node gangs; a job takes its "
-                "turn even if earlier jobs in the circle do not fit; a migration costs what a preemption costs; nodes "
-                "are not emptied to undo fragmentation."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at events and slices."""
-        p = self.parameters
-        circles = _Circles(p, jobs, cluster, models)
-        return Planner(
-            circles.plan,
-            circles.begin,
-            overhead_ms=overheads(models, p["overhead"], circles.most),
-            resize_ms=round(p["resize"] * 1000),
-            names_nodes=True,
-            share=2 if p["pack"] else 1,
-        )

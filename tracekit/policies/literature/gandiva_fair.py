@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.turns import Turns, next_slice
-from tracekit.policies.parameters import overheads
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import NOTHING
 from tracekit.policies.tenants import WEIGHT, tenants, weights
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# Shares by tickets: the GPUs of each type to which each tenant is entitled, after trading.
 
 _SLACK = 1e-9
 
@@ -54,7 +50,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # A segment's level is the level at its first row whose need is above it; infinite if there is no such row.
+    # A segment's level is that of the first row whose need exceeds the level; infinite if no row's does.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -126,21 +122,24 @@ _LEAST = 1e-6
 """Smallest entitlement, used in place of zero [GPUs]."""
 
 
-class _Stride:
-    """Entitlements and passes; holds the state of one run."""
+class _Stride(Turns):
+    """Plans by entitlements and passes."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    any_model = True
+
+    def set_up(self) -> None:
+        """Compute the tenants' tickets."""
+        super().set_up()
+        p = self.p
         self.slice_ms = max(round(p["quantum"] * 1000), 1)
         self.margin = p["margin"] if p["trade"] else np.inf
-        self.turns = Turns(jobs, cluster, models, any_model=True)
-        self.owner = tenants(jobs, p["of"]).astype(np.int64)
-        self.table, self.times, self.worth = weights(jobs, cluster, models, p["of"], p["weight"])
+        self.owner = tenants(self.jobs, p["of"]).astype(np.int64)
+        self.table, self.times, self.worth = weights(self.jobs, self.cluster, self.models, p["of"], p["weight"])
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         n = len(self.owner)
         self.home: Ints = np.full(n, -1, np.int64)
-        """The pool in which each job takes its turns; -1: not yet assigned (n,)."""
+        """Pool of each job's turns; -1: not yet assigned (n,)."""
         self.due: Floats = np.full(n, _LEAST)
         """GPUs to which each job is entitled (n,)."""
         self.passed: Floats = np.zeros(n)
@@ -153,16 +152,16 @@ class _Stride:
 
     def plan(self, view: View) -> Plan:
         """Return the plan until the next slice or event."""
-        job, running = view.job, self.turns.pools.held(view)
-        self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
+        job, running = view.job, self.pools.held(view)
+        self.passed[self.ran] += self.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
         self.now_ms = view.now_ms
-        pools = self.turns.pools.gpus(view)
+        pools = self.pools.gpus(view)
         ticks = view.now_ms % self.slice_ms == 0
         split = int(np.searchsorted(job, self.known))
         if split < len(job):
             # A new job starts with the smallest pass.
             self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
-            self.due[job[split:]] = self.turns.gpus[job[split:]]
+            self.due[job[split:]] = self.gpus[job[split:]]
         self.known = view.submitted
         if ticks and not (np.array_equal(job, self.active) and np.array_equal(pools, self.free)):
             self._entitle(job, pools)
@@ -171,24 +170,24 @@ class _Stride:
             # No job waits, so all jobs continue.
             self.ran = job
             return NOTHING
-        free = self.turns.pools.capacity(view, running)
+        free = self.pools.capacity(view, running)
         chosen = running.copy()
         if not ticks:
-            free -= self.turns.pools.used(running, view.held)
+            free -= self.pools.used(running, view.held)
             asked = np.flatnonzero(running < 0)
         else:
             asked = np.arange(len(job))
         asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
-        found = self.turns.choose(job, asked, running, free, self.home[job])
+        found = self.choose(job, asked, running, free, self.home[job])
         # GPUs that the jobs of a pool cannot use go to jobs of other pools, in the same order.
         rest = asked[found[asked] < 0]
         if len(rest) and (free > 0).any():
-            more = self.turns.choose(job, rest, running, free)
+            more = self.choose(job, rest, running, free)
             found = np.where(found >= 0, found, more)
         chosen[asked] = found[asked]
         self.ran = job[chosen >= 0]
         wake = next_slice(view.now_ms, self.slice_ms) if (chosen < 0).any() else -1
-        return self.turns.plan(job, running, chosen, wake)
+        return self.moved(job, running, chosen, wake)
 
     def _tickets(self) -> Floats:
         if self.worth is not None:
@@ -199,10 +198,10 @@ class _Stride:
 
     def _entitle(self, job: Ints, pools: Ints) -> None:
         """Compute each tenant's entitlement in each pool, the pools of its jobs, and the due share of each job."""
-        turns, layout = self.turns, self.turns.pools
-        speed = turns.speed[layout.kind[job]]
+        layout = self.pools
+        speed = self.speed[layout.kind[job]]
         domain = layout.kind_domain[layout.kind[job]]
-        gpus, owner = turns.gpus[job], self.owner[job]
+        gpus, owner = self.gpus[job], self.owner[job]
         tickets = self._tickets()
         for d in np.unique(domain[domain >= 0]).tolist():
             low, high = np.searchsorted(layout.domain, [d, d + 1])
@@ -221,11 +220,11 @@ class _Stride:
         self.due[job] = np.maximum(self.due[job], _LEAST)
 
     def _send_home(self, job: Ints, index: Ints, have: Floats, low: int, speed: Ints) -> None:
-        """Give new jobs the pool in which their tenant has most GPUs left; move one job per tenant to a pool with more.
+        """Assign new jobs to the pool where their tenant has most GPUs left; move one job per tenant to a better pool.
 
         `index` is the tenant of each job by its row in `have`.
         """
-        gpus = self.turns.gpus[job]
+        gpus = self.gpus[job]
         settled = self.home[job] >= 0
         old = np.flatnonzero(settled)
         left = have.copy()
@@ -245,56 +244,45 @@ class _Stride:
             self.home[job[i]] = low + best
 
 
-class GandivaFair(Policy):
-    """GPU time in proportion to tickets, by stride scheduling and trading."""
+class GandivaFair(Planned):
+    """GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types.
 
-    card: ClassVar[Card] = Card(
+    Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs than its jobs
+    request. With trade=on the tenant whose jobs gain most from the faster of two types buys GPUs of that type from the
+    tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the second-largest gain. They trade until
+    either has nothing left to give, provided that the largest gain is at least 1 + margin times the smallest. A
+    tenant's share of a type is divided evenly among its jobs there, and no job gets more GPUs than it requests. A job
+    goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there and enough
+    elsewhere. At each multiple of quantum the jobs of a type run in the order of their pass, the smallest first; a
+    running job's pass grows by GPUs times time over its share. A job that does not fit is skipped. It keeps its pass
+    and therefore moves to the front. A new job starts with the smallest pass, and gets a type at the next slice. GPUs
+    that the jobs of a type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may
+    be spread over nodes.
+
+    Equal to
+    --------
+    - If all jobs fit: every job starts at once and no job is stopped.
+    - With one GPU type, or if all tenants gain equally: trade=off.
+    - With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.
+
+    Sources
+    -------
+    - Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, the
+      second-largest gain, as in an independent reimplementation.
+    - Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node and a central
+      one; tenants trade as much as possible at once; margin; a tenant's speed on a type is the mean over its jobs.
+    """
+
+    plans = _Stride
+    card = Card(
         name="gandiva-fair",
-        title="GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types",
-        rule=(
-            "Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs "
-            "than its jobs request. With trade=on the tenant whose jobs gain most from the faster of two types buys "
-            "GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the "
-            "second-largest gain. They trade until either has nothing left to give, provided that the largest gain is "
-            "at least 1 + margin times the smallest. A tenant's share of a type is divided evenly among its jobs "
-            "there, and no job gets more GPUs than it requests. A job goes to the type on which its tenant has most "
-            "GPUs left, and moves when the tenant has too few there and enough elsewhere. At each multiple of quantum "
-            "the jobs of a type run in the order of their pass, the smallest first; a running job's pass grows by GPUs "
-            "times time over its share. A job that does not fit is skipped, keeps its pass and so moves to the front. "
-            "A new job starts with the smallest pass, and gets a type at the next slice. GPUs that the jobs of a type "
-            "leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be spread over "
-            "nodes."
-        ),
         parameters=(
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
             Parameter("of", "user", "kind of tenants with tickets: virtual clusters or users", ("vc", "user")),
             WEIGHT,
             Parameter("trade", True, "tenants may trade GPU types"),
             Parameter("margin", 0.1, "minimum gain of the buyer over the seller for a trade [1]"),
-            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
+            overhead("gandiva"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit: every job starts at once and no job is stopped.",
-            "With one GPU type, or if all tenants gain equally: trade=off.",
-            "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
-        ),
-        sources=(
-            (
-                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, "
-                "the second-largest gain, as in an independent reimplementation."
-            ),
-            (
-                "Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node "
-                "and a central one; tenants trade as much as possible at once; margin; a tenant's speed on a type is "
-                "the mean over its jobs."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at events and slices."""
-        p = self.parameters
-        stride = _Stride(p, jobs, cluster, models)
-        cost_ms = overheads(models, p["overhead"], jobs.devices)
-        return Planner(stride.plan, stride.begin, any_model=True, overhead_ms=cost_ms)

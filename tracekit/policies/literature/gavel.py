@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.gavel_shares import OBJECTIVES, PACKABLE, Active, find_shares, isolated_speed
-from tracekit.policies.parameters import OVERHEAD, overheads
-from tracekit.policies.pools import Pools, make_pools, pool_speeds
+from tracekit.policies.literature.turns import Turns
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.costs import gpu_prices
 from tracekit.replay.assumptions.of_jobs import deadlines_ms, memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# Rounds that approximate shares of time: track each job's entitlement and use, and choose the next jobs.
 
 _LEVELS = 5
 """Number of GPU utilization levels that distinguish pairs of jobs."""
@@ -43,7 +39,7 @@ class _Book:
     met: Bools
     """Whether each job's shares have been computed yet (n,)."""
     partner: Ints
-    """Partner with which each job shares GPUs in the last plan that included it; -1: none (n,)."""
+    """Partner that shares the job's GPUs since the last plan that included the job; -1: none (n,)."""
     left_ms: Floats
     """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
@@ -63,21 +59,37 @@ class _Book:
     """GPUs of the pools at that time."""
 
 
-class Rounds:
+class _Rounds(Turns):
     """Plans made in rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.p, self.packed, self.models = p, p["packed"], models
+    any_model = True
+
+    def set_up(self) -> None:
+        """Compute the prices and speeds of the types, and the deadlines.
+
+        Raises
+        ------
+        UsageError
+            Jobs cannot be packed with this objective.
+        """
+        super().set_up()
+        p, jobs, cluster, models = self.p, self.jobs, self.cluster, self.models
+        self.packed: bool = p["packed"]
+        if self.packed and p["objective"] not in PACKABLE:
+            raise UsageError(
+                f"gavel: packed=on cannot be combined with objective={p['objective']}",
+                hint=f"packed=on supports {', '.join(PACKABLE)}",
+            )
         self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
         """Price of a GPU of each model of the cluster, relative to the highest price."""
-        self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed)
+        self.settings.update(round_ms=self.round_ms, share=2 if self.packed else 1)
+        self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, self.seed)
         """Deadlines [ms] (n,)."""
-        self.gpus, self.submit_ms = jobs.devices.astype(np.int64), jobs.submit_ms
+        self.submit_ms = jobs.submit_ms
         self.tenant = jobs.tenant.astype(np.int64)
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+
         # Columns of the book are the types within a domain.
         low = np.searchsorted(self.pools.domain, self.pools.domain)
         self.column = np.arange(len(low)) - low
@@ -87,7 +99,6 @@ class Rounds:
         self.small = memory_ppm(models, jobs) * 2 <= 1_000_000
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         n, width = len(self.gpus), self.types * (2 if self.packed else 1)
         self.book = _Book(
             entitled_ms=np.zeros((n, width)),
@@ -108,7 +119,7 @@ class Rounds:
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # A job that ended, was stopped or did not fit is no longer a partner.
+        # Jobs that ended, were stopped or did not fit have no partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(view.now_ms, job, running, together)
@@ -260,28 +271,54 @@ def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
     return np.where(here == there, partner < place, there)
 
 
-class Gavel(Policy):
-    """Shares of time on GPU types for an objective, in rounds."""
+class Gavel(Planned):
+    """In rounds, jobs get the shares of time on GPU types that best meet an objective.
 
-    card: ClassVar[Card] = Card(
+    When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of time on the
+    GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on; normalized speed
+    is GPUs times speed, relative to shares in proportion to the GPUs of each type. makespan: the last present job ends
+    as early as possible. finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the
+    cluster is as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. cost:
+    as throughput, but divided by the price of a GPU of the type. slo: as cost, and jobs that can still meet their
+    deadlines get the speed they need, unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC
+    counts the sum of its jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two
+    jobs with the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type
+    where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both start with
+    half a round's share. Among equals running jobs go first. A job that does not fit is skipped, a job runs on one type
+    in a round, and jobs without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
+
+    Equal to
+    --------
+    - With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.
+    - With one type and jobs of one size, all submitted at once: equal times, to within a round.
+    - If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.
+    - If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
+    - With one VC: objective=hierarchical equals max_min.
+    - With one price: objective=cost equals throughput.
+    - If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.
+    - If all speeds are equal: aware=off equals aware=on.
+
+    Sources
+    -------
+    - Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.
+    - Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds is the
+      released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs without a share
+      last; makespan and finish_time_fairness work like this here too. Run time counts from a job's arrival and not from
+      the last program. A job also runs on types that it did not request, if its speed there is known. Types on which
+      all jobs are equally fast count as one.
+    - Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except under cost
+      and slo; run times and required speeds within a quarter of each other count as equal, at the larger value;
+      makespan is one linear program, while the released code bisects to 5 %, and the search of finish_time_fairness
+      ends at 5 %; throughput weighs a job by its GPUs, because speeds are relative to the recorded speed; a deadline
+      that can no longer be met is dropped, and all deadlines are dropped if they cannot be met together; VCs have equal
+      weight, and their GPUs are divided in two steps, while the released code changes the weights of jobs; remaining
+      run times are known. Pairs are formed among five levels of GPU utilization; jobs that lag most are paired first,
+      and a job speeds up after its partner's end only at the next round.
+    """
+
+    plans = _Rounds
+    card = Card(
         name="gavel",
-        title="in rounds, jobs get the shares of time on GPU types that best meet an objective",
-        rule=(
-            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of "
-            "time on the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and "
-            "so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. "
-            "makespan: the last present job ends as early as possible. finish_time_fairness: the worst ratio of a "
-            "job's end to its end on an equal part of the cluster is as small as possible. throughput: GPUs times "
-            "speed, summed over all jobs, is as large as possible. cost: as throughput, but divided by the price of a "
-            "GPU of the type. slo: as cost, and jobs that can still meet their deadlines get the speed they need, "
-            "unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC counts the sum of its "
-            "jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two jobs with "
-            "the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type "
-            "where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both "
-            "start with half a round's share. Among equals running jobs go first. A job that does not fit is skipped, "
-            "a job runs on one type in a round, and jobs without computed shares get the remaining GPUs. Gangs may be "
-            "spread over nodes of a type."
-        ),
         parameters=(
             Parameter("objective", "max_min", "objective of the shares", OBJECTIVES),
             Parameter("round", 360.0, "length of a round [s]", minimum=0.001),
@@ -301,53 +338,4 @@ class Gavel(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
-        equal_to=(
-            "With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.",
-            "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
-            "If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.",
-            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.",
-            "With one VC: objective=hierarchical equals max_min.",
-            "With one price: objective=cost equals throughput.",
-            "If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.",
-            "If all speeds are equal: aware=off equals aware=on.",
-        ),
-        sources=(
-            "Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.",
-            (
-                "Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds "
-                "is the released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs "
-                "without a share last; makespan and finish_time_fairness work like this here too. Run time counts from "
-                "a job's arrival and not from the last program. A job also runs on types that it did not request, if "
-                "its speed there is known. Types on which all jobs are equally fast count as one."
-            ),
-            (
-                "Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except "
-                "under cost and slo; run times and required speeds within a quarter of each other count as equal, at "
-                "the larger value; makespan is one linear program, while the released code bisects to 5 %, and the "
-                "search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, because speeds are "
-                "relative to the recorded speed; a deadline that can no longer be met is dropped, and all deadlines "
-                "are dropped if they cannot be met together; VCs have equal weight, and their GPUs are divided in two "
-                "steps, while the released code changes the weights of jobs; remaining run times are known. Pairs are "
-                "formed among five levels of GPU utilization; jobs that lag most are paired first, and a job speeds up "
-                "after its partner's end only at the next round."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in rounds."""
-        p = self.parameters
-        if p["packed"] and p["objective"] not in PACKABLE:
-            raise UsageError(
-                f"gavel: packed=on cannot be combined with objective={p['objective']}",
-                hint=f"packed=on supports {', '.join(PACKABLE)}",
-            )
-        rounds = Rounds(p, jobs, cluster, models, seed)
-        return Planner(
-            rounds.plan,
-            rounds.begin,
-            round_ms=rounds.round_ms,
-            any_model=True,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-            share=2 if p["packed"] else 1,
-        )

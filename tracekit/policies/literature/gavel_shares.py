@@ -127,7 +127,7 @@ def _grouped(*columns: NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
 
 
 def _kinds(active: Active, *columns: NDArray[np.generic]) -> tuple[Kinds, Ints, Ints]:
-    """Return the kinds of jobs, equal also in the extra columns, each kind's first row, and each row's kind."""
+    """Return the kinds of jobs, each kind's first row and each row's kind; extra columns distinguish kinds, too."""
     first, of, count = _grouped(active.gpus, active.speed, *columns)
     return Kinds(count, active.gpus[first], active.speed[first], active.capacity), first, of
 
@@ -145,7 +145,7 @@ def _at_need(active: Active, need: Floats) -> tuple[Floats, float]:
 
 
 def _fair_finish(active: Active) -> Floats:
-    """Return the shares that minimize the largest ratio of a job's end to its end on an equal part of the cluster."""
+    """Return the shares with the smallest worst ratio of a job's end to its end on an equal part of the cluster."""
     fastest, left = active.speed.max(axis=1), np.maximum(active.left_ms, 1.0)
     alone = active.isolated_ms + left / np.maximum(isolated_speed(active), 1e-9)
 
@@ -185,7 +185,7 @@ def _valued(active: Active, value: Floats, *, due: bool) -> Floats:
 
 
 def _of_tenants(active: Active, inside: str) -> Floats:
-    """Return shares: divide GPUs of each type among VCs by max-min over their sums, then each VC's among its jobs."""
+    """Divide GPUs of each type among VCs by max-min over their sums, then among each VC's jobs; return the shares."""
     tenants, tenant = np.unique(active.tenant, return_inverse=True)
     demand, first, of = _kinds(active, tenant)
     count, equal, entity = demand.count, demand.equal, tenant[first]
@@ -267,8 +267,6 @@ def _packed(objective: str, active: Active, able: Ints, *, once: bool) -> Found:
     row, place = np.nonzero(time > 1e-9)
     return Found(shares[0], shares[1], kind, np.column_stack([pair[row], place]))
 
-
-# Linear programs that divide time on GPU types: shares that raise the least level, or maximize the value.
 
 _SLACK = 1e-9
 
@@ -352,7 +350,7 @@ def max_min_shares(
 def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
     """Return shares that let every job run all the time where its value is largest; None if that does not fit.
 
-    Types of equal value are filled in order, large gangs first, so a job rarely gets shares of two types.
+    Types of equal value are filled one after another, large gangs first, and a job rarely gets shares of two types.
 
     Parameters
     ----------
@@ -379,7 +377,7 @@ def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
 
 
 def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | None = None) -> tuple[Floats, float]:
-    """Return the shares that maximize the least level, which is speed over need, and that level.
+    """Return the shares that maximize the least level (speed over need), and this level.
 
     Parameters
     ----------
@@ -422,7 +420,7 @@ def _fill(demand: Kinds, need: Floats, *, once: bool) -> tuple[Floats, float]:
 
 
 def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
-    """Divide time over several equal types, which are filled in order, large gangs first.
+    """Divide time over several equal types: fill one type after another, large gangs first.
 
     Parameters
     ----------
@@ -448,7 +446,7 @@ def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
 
 
 def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares found by a sequence of linear programs; each fixes the jobs that cannot get more."""
+    """Return the shares of a sequence of linear programs; each program fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -462,7 +460,7 @@ def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: boo
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # Use a slightly smaller value, so the next program stays feasible despite rounding.
+        # With a slightly smaller value the next program stays feasible despite rounding.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)
@@ -490,7 +488,7 @@ def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Flo
 
 
 class _Program:
-    """A linear program whose variables are the total times of each way to run: a kind or a pair on a type."""
+    """A linear program; each variable is the total time of one way to run, a kind or a pair on a type."""
 
     def __init__(self, demand: Kinds) -> None:
         self.demand = demand
@@ -544,7 +542,7 @@ class _Program:
         level : array (A,), optional
             Coefficients of the level in these rows; the level is then maximized.
         aim : array (ways,), optional
-            Coefficients to maximize if there is no level.
+            Coefficients of the value to maximize; only without a level.
         """
         from scipy.optimize import linprog
 

@@ -6,33 +6,27 @@ import math
 from dataclasses import replace
 from itertools import chain
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.evictable import Evictable
 from tracekit.policies.literature.residents import Lines
-from tracekit.policies.parameters import overheads, scan
-from tracekit.policies.places import FEWEST, Places, Spot, place_rows
+from tracekit.policies.network_tiers import FEWEST, Places, Spot
+from tracekit.policies.parameters import overhead, scan
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.policies.tenants import tenants
 from tracekit.replay.assumptions.of_jobs import classes
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.policies.places import Pool
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.policies.network_tiers import Pool
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, given their demand so far.
-#
-# Guaranteed demand is the GPUs that guaranteed jobs use or wait for. It is tracked as one series for each tenant and
-# each set of pools that its jobs accept. Hours count from the first submission.
 
 HOUR_MS = 3_600_000
 _WEEK = 168
@@ -42,6 +36,9 @@ _DAY = 24
 
 class Forecast:
     """Hourly guaranteed demand and its forecast; S series, P pools.
+
+    Guaranteed demand is the GPUs that guaranteed jobs use or wait for: one series for each tenant and each set of pools
+    that its jobs accept. Hours count from the first submission.
 
     Parameters
     ----------
@@ -142,34 +139,25 @@ class Feedback:
             self.factor = min(self.factor * self.UP, max(self.HIGH, self.factor))
 
 
-# Place guaranteed jobs and spot jobs on the same nodes, and choose the spot jobs to evict.
-
 _FULL = 1_000_000
 _MANY = 1 << 40
 """A number larger than any GPU count."""
 _LONGEST_S = 1e9
 
 
-class SpotJobs:
-    """Plans guaranteed and spot jobs; holds the state of one run. n jobs, N nodes, P pools.
+class _SpotJobs(Plans):
+    """Plans guaranteed and spot jobs. n jobs, N nodes, P pools."""
 
-    Parameters
-    ----------
-    parameters : dict
-        The parameters of gfs-like.
-    spot : array of bool (n,)
-        Whether each job is a spot job.
-    overhead_ms : array
-        Cost of a preemption by gang size [ms].
-    """
-
-    def __init__(
-        self, parameters: dict[str, Any], jobs: Jobs, cluster: Cluster, spot: Bools, overhead_ms: Ints
-    ) -> None:
-        self.p, self.jobs, self.cluster, self.overhead_ms = parameters, jobs, cluster, overhead_ms
-        self.rule, self.skip, self.adapt = parameters["quota"], parameters["scan"] == "skip", parameters["adapt"]
-        self.spot: list[bool] = spot.tolist()
-        self.gpus: list[int] = jobs.devices.tolist()
+    def set_up(self) -> None:
+        """Determine the spot jobs, and the series of demand to which each job belongs."""
+        jobs, cluster, models = self.jobs, self.cluster, self.models
+        self.settings.update(scope=0, names_nodes=True)
+        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
+        self.models = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
+        self.rule, self.skip, self.adapt = self.p["quota"], self.p["scan"] == "skip", self.p["adapt"]
+        self.spot: list[bool] = (classes(models, jobs, self.seed) == 1).tolist()
+        """Whether each job is a spot job."""
+        self.size: list[int] = jobs.devices.tolist()
         self.places, self.pools = Places(jobs, cluster), make_pools(jobs, cluster, "place")
         self.kind: list[int] = self.places.kind.tolist()
         accepts, of_kind = np.unique(self.pools.accepts, axis=0, return_inverse=True)
@@ -180,7 +168,6 @@ class SpotJobs:
         """The pools that the jobs of each series may use."""
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         p = self.p
         self.view = view
         self.node_pool = self.pools.group_pool[view.node_group]
@@ -192,7 +179,7 @@ class SpotJobs:
         self.waiting = Lines(self.kind)
         self.hosts: set[int] = set()
         """Running guaranteed jobs."""
-        self.spots = Evictable(p, self.jobs.devices.astype(np.int64), self.cluster.nodes, self.overhead_ms)
+        self.spots = Evictable(p, self.gpus, self.cluster.nodes, self.overhead_ms)
         self.since: dict[int, int] = {}
         """Time since which each waiting spot job has waited [ms]."""
         self.spot_in = np.zeros(len(self.pools.model), np.int64)
@@ -216,7 +203,10 @@ class SpotJobs:
             self._set_limit(view)
             self.waiting.start(self._start_spot)
         wakes = bool(len(self.waiting)) and self.rule == "forecast"
-        return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
+        stopped = [job for job in self.lost if job not in self.named]
+        lost_ms = np.array([self.lost.get(job, 0) for job in (*stopped, *self.named)], np.int64)
+        wake_ms = (self.demand.hour + 1) * HOUR_MS if wakes else -1
+        return self.written(stopped, dict.fromkeys(self.named, PPM), self.named, wake_ms, lost_ms=lost_ms)
 
     def _follow(self, view: View) -> None:
         """Remove ended jobs, and add new waiting jobs."""
@@ -242,10 +232,10 @@ class SpotJobs:
     def _end(self, job: int) -> None:
         """Remove a job that has ended."""
         if self.spot[job]:
-            self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.gpus[job]
+            self.spot_in[self.node_pool[self.spots.take(job).nodes[0]]] -= self.size[job]
         else:
             self.hosts.discard(job)
-            self.demand.change(self.series[job], -self.gpus[job])
+            self.demand.change(self.series[job], -self.size[job])
 
     def _let_wait(self, job: int) -> None:
         if self.spot[job]:
@@ -253,7 +243,7 @@ class SpotJobs:
             self.since[job] = self.view.now_ms
         else:
             self.guaranteed[self._pool(job).domain].add(job)
-            self.demand.change(self.series[job], self.gpus[job])
+            self.demand.change(self.series[job], self.size[job])
 
     def _pool(self, job: int) -> Pool:
         return self.places.pools[self.places.kind_pool[self.kind[job]]]
@@ -277,12 +267,12 @@ class SpotJobs:
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Round first, so a sum of many fractions that should be whole is whole.
+            # Round first: a sum of many fractions that should be whole is then whole.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
         """Start a spot job on the node with the most spot GPUs where it fits, if the pool's quota allows it."""
-        gpus = self.gpus[job]
+        gpus = self.size[job]
         open_pool = self.spot_in + gpus <= self.limit
         nodes = self._pool(job).nodes
         free = np.where(open_pool[self.node_pool[nodes]], self.free[nodes], 0)
@@ -300,7 +290,7 @@ class SpotJobs:
 
     def _start_guaranteed(self, job: int) -> bool:
         """Start a guaranteed job, by evicting spot jobs if necessary."""
-        gpus, nodes = self.gpus[job], self._pool(job).nodes
+        gpus, nodes = self.size[job], self._pool(job).nodes
         free, spots = self.free[nodes], self.spots.on[nodes]
         fits = free >= gpus
         if fits.any():
@@ -320,13 +310,13 @@ class SpotJobs:
     def _evict_for(self, job: int) -> Spot | None:
         """Evict spot jobs with the least harm, and return the spot freed for a guaranteed job."""
         now = self.view.now_ms
-        found = self.spots.cheapest(self._pool(job), self.gpus[job], self.free, self.there, now)
+        found = self.spots.cheapest(self._pool(job), self.size[job], self.free, self.there, now)
         if found is None:
             return None
         place, victims = found
         for victim in victims:
             spot, self.lost[victim] = self.spots.evict(victim, now)
-            self.spot_in[self.node_pool[spot.nodes[0]]] -= self.gpus[victim]
+            self.spot_in[self.node_pool[spot.nodes[0]]] -= self.size[victim]
             self.feedback.evictions += 1
             self.free[spot.nodes] += np.where(self.there[spot.nodes], spot.gpus, 0)
             self._let_wait(victim)
@@ -338,46 +328,46 @@ class SpotJobs:
         if not self.spot[job]:
             self.hosts.add(job)
             return
-        self.spot_in[self.node_pool[spot.nodes[0]]] += self.gpus[job]
+        self.spot_in[self.node_pool[spot.nodes[0]]] += self.size[job]
         self.spots.put(job, spot, self.view.now_ms)
         self.feedback.starts += 1
 
-    def _written(self, wake_ms: int) -> Plan:
-        """Return the plan that starts and stops these jobs."""
-        names = [job for job in self.lost if job not in self.named]
-        stopped = len(names)
-        names += self.named
-        return Plan(
-            np.array(names, np.int64),
-            np.array([0] * stopped + [self.gpus[job] for job in names[stopped:]], np.int64),
-            place=place_rows(enumerate(self.named.values(), stopped)),
-            keep=True,
-            wake_ms=wake_ms,
-            lost_ms=np.array([self.lost.get(job, 0) for job in names], np.int64),
-        )
 
+class GfsLike(Planned):
+    """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
-class GfsLike(Policy):
-    """Guaranteed jobs start at once, spot jobs within a forecast quota."""
+    Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
+    spot jobs, otherwise by evicting some. The policy evicts where it does the least harm; among equals it evicts fewer
+    jobs. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It counts half for a
+    job that has run for its guaranteed time. For a multi-node gang an integer program chooses the nodes. Evicted jobs
+    wait again in submission order and repeat their lost time. A spot job starts on the node with the most spot GPUs
+    where it fits, while the spot GPUs of that domain and GPU model stay within the quota: factor * (GPUs - the quantile
+    q of the peak guaranteed demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait
+    for. It is forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in the
+    last four weeks or, until two weeks are known, the current demand and the hourly changes of the last day. VCs are
+    assumed to be independent and their sum to be normal. The factor is then multiplied by 0.9 if more than the share
+    `target` of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than
+    `wait`; it stays between 0.2 and 1.2.
 
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - Without spot jobs: fifo with the same scan.
+    - With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.
+    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where the spot job
+      that started last is evicted and starts over.
+
+    Sources
+    -------
+    - Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each organization's
+      demand, a spot quota with a guaranteed time, and preemption with least harm.
+    - Our choices, because we could not read the formulas: the forecast, the quota and its factor, the harm, the
+      placement and the order of victims. A job that accepts several GPU models counts towards each model in proportion
+      to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace does not mark them.
+    """
+
+    plans = _SpotJobs
+    card = Card(
         name="gfs-like",
-        title="spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS)",
-        rule=(
-            "Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise "
-            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times the "
-            "run time since the last checkpoint, plus `harm` for each job, and half of that for a job that has run for "
-            "its guaranteed time; among equals it evicts fewer jobs. For a multi-node gang an integer program chooses "
-            "the nodes. Evicted jobs wait again in submission order and repeat their lost time. A spot job starts on "
-            "the node with the most spot GPUs where it fits, while the spot GPUs of that domain and GPU model stay "
-            "within the quota: factor * (GPUs - the quantile q of the peak guaranteed demand within the guaranteed "
-            "time). Demand is the GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and "
-            "GPU model: the mean and deviation of that hour of the week in the last four weeks or, until two weeks are "
-            "known, the current demand and the hourly changes of the last day. VCs are assumed to be independent and "
-            "their sum to be normal. The factor is then multiplied by 0.9 if more than the share `target` of the last "
-            "day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than `wait`; it "
-            "stays between 0.2 and 1.2."
-        ),
         parameters=(
             Parameter(
                 "quota",
@@ -404,37 +394,7 @@ class GfsLike(Policy):
                 "solution the gang waits; 0: no limit",
             ),
             scan("skip"),
-            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+            overhead("none"),
         ),
         assumptions=("D1", "M4", "M9", "M10"),
-        equal_to=(
-            "Without spot jobs: fifo with the same scan.",
-            "With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.",
-            (
-                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where "
-                "the spot job that started last is evicted and starts over."
-            ),
-        ),
-        sources=(
-            (
-                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each "
-                "organization's demand, a spot quota with a guaranteed time, and preemption with least harm."
-            ),
-            (
-                "Our choices, because we could not read the formulas: the forecast, the quota and its factor, the "
-                "harm, the placement and the order of victims. A job that accepts several GPU models counts towards "
-                "each model in proportion to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace "
-                "does not mark them."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which chooses the nodes of every job."""
-        p = self.parameters
-        spot = classes(models, jobs, seed) == 1
-        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
-        restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
-        overhead_ms = overheads(restarts, p["overhead"], jobs.devices)
-        books = SpotJobs(p, jobs, cluster, spot, overhead_ms)
-        return Planner(books.plan, books.begin, scope=0, names_nodes=True, overhead_ms=overhead_ms)

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import OVERHEAD, overheads
-from tracekit.policies.pools import NOTHING, Pools, make_pools, pool_fits, pool_speeds
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.turns import Turns
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned
+from tracekit.policies.pools import NOTHING, pool_fits
+from tracekit.replay.assumptions.speeds import PPM
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# After Hadar, as far as its rule is known: jobs buy GPUs of one type at prices that rise with use.
 
 _LEAST = 1e-3
 """Need of a job with no work left [GPU*ms]."""
 
 
-class _Market:
-    """Prices and purchases in each round; holds the state of one run."""
+class _Market(Turns):
+    """Plans by prices and purchases in each round."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    any_model = True
+
+    def set_up(self) -> None:
+        """Exclude types on which gangs do not fit."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
         self.utility, self.refused, self.candidates = p["utility"], p["refused"], p["candidates"]
         self.preempt, self.margin = p["preempt"], p["margin"]
         self.round_ms = round(p["round"] * 1000)
-        self.cost_ms = overheads(models, p["overhead"], jobs.devices)
-        self.gpus, self.submit_ms, self.work_ms = jobs.devices.astype(np.int64), jobs.submit_ms, jobs.work_ms
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        speed = pool_speeds(self.pools, jobs, cluster, models)
-        self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
-        """Speed of each kind of demand in each pool; 0 if it may not run there [ppm] (K, P)."""
+        self.settings.update(round_ms=self.round_ms, scope=0)
+        self.submit_ms, self.work_ms = jobs.submit_ms, jobs.work_ms
+        self.speed = np.where(pool_fits(self.pools, jobs, self.cluster), self.speed, 0)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.seen: Ints = np.zeros(0, np.int64)
         """Jobs of the last plan."""
         self.there: Ints = np.zeros(0, np.int64)
@@ -81,7 +80,7 @@ class _Market:
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]
         moves = (running[rows, None] >= 0) & (running[rows, None] != np.arange(speed.shape[1]))
-        left = left + np.where(moves, self.cost_ms[self.gpus[job], None], 0)
+        left = left + np.where(moves, self.overhead_ms[self.gpus[job], None], 0)
         need = np.maximum(self.gpus[job, None] * left, _LEAST)
         utility = np.ones(left.shape)
         if self.utility != "jobs":
@@ -127,24 +126,38 @@ class _Market:
         return self.pools.plan(named, gpus, pool, self.speed[self.pools.kind[named], pool], wake)
 
 
-class HadarLike(Policy):
-    """Jobs buy GPUs of one type at prices that rise with use."""
+class HadarLike(Planned):
+    """Jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar).
 
-    card: ClassVar[Card] = Card(
+    In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per GPU time
+    first. Each type has a price per GPU and time. While none of its GPUs are in use, the price is the least utility
+    that any considered job has on any type. When all are in use, it is the greatest utility on this type. In between it
+    rises exponentially with the share in use. A job may buy its gang on a type with enough free GPUs if its utility
+    there is at least what it would pay until its end at the current price. It takes the type with the largest surplus.
+    If a job finds every type too expensive, it waits. With refused=run it gets GPUs that would be idle, of the type
+    that is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has become better
+    for them by margin; with preempt=off running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs
+    get them in the next round, and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes.
+
+    Equal to
+    --------
+    - With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.
+    - With one type, one-GPU jobs and round=0: srtf.
+
+    Sources
+    -------
+    - Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a primal-dual
+      framework with a dual subroutine, decisions in space and time; prices that rise exponentially with use come from
+      online primal-dual algorithms.
+    - Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a gang GPUs of
+      one model; the utilities and the bounds of the prices; jobs are offered GPUs one after the other instead of the
+      dual subroutine; refused=run; remaining run times are known; a job also runs on types that it did not request, if
+      its speed there is known; the length of a round, as in Gavel.
+    """
+
+    plans = _Market
+    card = Card(
         name="hadar-like",
-        title="jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar)",
-        rule=(
-            "In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per "
-            "GPU time first. Each type has a price per GPU and time. With none of its GPUs in use, the price is the "
-            "least utility that any considered job has on any type; with all in use, it is the greatest utility on "
-            "this type; in between it rises exponentially with the share in use. A job may buy its gang on a type with "
-            "enough free GPUs if its utility there is at least what it would pay until its end at the current price. "
-            "It takes the type with the largest surplus. A job that finds every type too expensive waits or, with "
-            "refused=run, gets GPUs that would be idle, of the type that is worth most to it. Jobs that end up without "
-            "GPUs are stopped, and jobs move if another type has become better for them by margin; with preempt=off "
-            "running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs get them in the next round, "
-            "and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes."
-        ),
         parameters=(
             Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
             Parameter(
@@ -175,39 +188,8 @@ class HadarLike(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "M9"),
-        equal_to=(
-            "With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.",
-            "With one type, one-GPU jobs and round=0: srtf.",
-        ),
-        sources=(
-            (
-                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a "
-                "primal-dual framework with a dual subroutine, decisions in space and time; prices that rise "
-                "exponentially with use come from online primal-dual algorithms."
-            ),
-            (
-                "Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a "
-                "gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered GPUs one after "
-                "the other instead of the dual subroutine; refused=run; remaining run times are known; a job also runs "
-                "on types that it did not request, if its speed there is known; the length of a round, as in Gavel."
-            ),
-        ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for rounds."""
-        market = _Market(self.parameters, jobs, cluster, models)
-        return Planner(
-            market.plan,
-            market.begin,
-            round_ms=market.round_ms,
-            any_model=True,
-            scope=0,
-            overhead_ms=market.cost_ms,
-        )
-
-
-# AlloX: jobs are matched to queue positions on machines of several types, for the least mean completion time.
 
 _SPARE = 4
 """Extra queue positions per machine, beyond those that all jobs need."""
@@ -267,25 +249,28 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
     return np.column_stack([job[first], of[column[first]]])
 
 
-class _Matching:
+class _Matching(Turns):
     """Plans made after each event."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
+    any_model = True
+
+    def set_up(self) -> None:
+        """Find out whether the types differ."""
+        super().set_up()
+        p = self.p
         self.share, self.candidates, self.busy = p["alpha"], p["candidates"], p["machines"] == "all"
-        self.gpus = jobs.devices.astype(np.int64)
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+        self.settings["scope"] = 0
         highest = self.speed.max(axis=1, initial=0)
         # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
-        self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == 1_000_000).all())
+        self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == PPM).all())
 
     def plan(self, view: View) -> Plan:
         """Return the jobs that start now, and their pools."""
         room = np.bincount(self.pools.group_pool[view.node_group], view.node_free, len(self.pools.model))
         free = room.astype(np.int64)
         if free.sum() <= 0:
-            return self._named(np.zeros(0, np.int64), None, None)
+            return NOTHING
         job, held = view.job, view.held
         waiting = np.flatnonzero(held == 0)
         # Consider only the oldest jobs, but at least as many as there are free GPUs.
@@ -295,9 +280,6 @@ class _Matching:
         if self.alike:
             return self._shortest(who, left, free)
         return self._matched(view, who, left, free)
-
-    def _named(self, job: Ints, model: Ints | None, rate: Ints | None) -> Plan:
-        return Plan(job, self.gpus[job], rate=rate, model=model, keep=True, optional=len(job))
 
     def _shortest(self, who: Ints, left: Floats, free: Ints) -> Plan:
         """Return the shortest jobs first, because on equal machines this is the best matching."""
@@ -309,7 +291,8 @@ class _Matching:
         start = np.searchsorted(kind[by_kind], kind[by_kind])
         near = np.zeros(len(kind), np.bool_)
         near[by_kind] = (np.arange(len(kind)) - start) * self.gpus[who[order]][by_kind] < free.sum()
-        return self._named(who[order[near]], None, None)
+        job = who[order[near]]
+        return self.pools.plan(job, self.gpus[job], np.full(len(job), -1), np.full(len(job), PPM))
 
     def _ready(self, view: View, free: Ints) -> list[Floats]:
         """Return the time until each GPU of each pool is free, ascending [ms]."""
@@ -355,24 +338,38 @@ class _Matching:
                 free[p] -= self.gpus[first]
                 chosen.append((first, p))
         job, at = np.array(chosen, np.int64).reshape(-1, 2).T
-        return self._named(job, self.pools.model[at], np.maximum(self.speed[self.pools.kind[job], at], 1))
+        return self.pools.plan(job, self.gpus[job], at, self.speed[self.pools.kind[job], at])
 
 
-class Allox(Policy):
-    """Match jobs to queue positions at the least cost."""
+class Allox(Planned):
+    """Jobs matched to queue positions on machines of several types, for the lowest mean completion time.
 
-    card: ClassVar[Card] = Card(
+    After each event the waiting jobs are matched to positions in the machines' queues so that the sum of completion
+    times is minimal. A position costs k times the job's run time on that type, with k counted from the end of the
+    queue, plus the time until the machine is free. The first job in the queue of a free machine starts; the others are
+    matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a machine is a group of as
+    many GPUs of one type as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of
+    run time while there is room. Gangs are not spread over more nodes than needed.
+
+    Equal to
+    --------
+    - If all types are equally fast: sjf,scan=skip.
+    - With one GPU and alpha=0: fifo.
+
+    Sources
+    -------
+    - Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.
+    - Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of its generator.
+      On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike that simulator it has no
+      rounds of 360 s. We cannot explain the rest of the difference.
+    - Our choices: gangs, which the paper does not have; busy machines become free according to remaining run times; the
+      limit on what a matching considers, and at least five positions in each machine's queue; no matching between types
+      on which all jobs are equally fast, because shortest first is optimal there.
+    """
+
+    plans = _Matching
+    card = Card(
         name="allox",
-        title="jobs matched to queue positions on machines of several types, for the lowest mean completion time",
-        rule=(
-            "After each event the waiting jobs are matched to positions in the machines' queues so that the sum of "
-            "completion times is minimal. Position k from the end of a queue costs k times the job's run time on that "
-            "type, plus the time until the machine is free. The first job in the queue of a free machine starts; the "
-            "others are matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a "
-            "machine is a group of as many GPUs of one type as the gang needs. Each gang size is matched separately, "
-            "and the chosen jobs start in order of run time while there is room. Gangs are not spread over more nodes "
-            "than needed."
-        ),
         parameters=(
             Parameter(
                 "alpha",
@@ -397,27 +394,4 @@ class Allox(Policy):
             ),
         ),
         assumptions=("D1", "D6", "M4"),
-        equal_to=(
-            "If all types are equally fast: sjf,scan=skip.",
-            "With one GPU and alpha=0: fifo.",
-        ),
-        sources=(
-            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.",
-            (
-                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
-                "its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike "
-                "that simulator it has no rounds of 360 s. We cannot explain the rest of the difference."
-            ),
-            (
-                "Our choices: gangs, which the paper does not have; busy machines become free according to remaining "
-                "run times; the limit on what a matching considers, and at least five positions in each machine's "
-                "queue; no matching between types on which all jobs are equally fast, because shortest first is "
-                "optimal there."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans after each event."""
-        matching = _Matching(self.parameters, jobs, cluster, models)
-        return Planner(matching.plan, any_model=True, scope=0)

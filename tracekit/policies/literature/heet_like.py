@@ -1,32 +1,27 @@
-"""After Heet, as far as its rule is known: prices decide the GPU types and sizes of elastic jobs, and trades."""
+"""After Heet, as far as its rule is known: prices decide GPU types, job sizes and trades."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import GAP, RESIZE, Sizes, Wish
-from tracekit.policies.parameters import overheads
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import pool_fits, pool_speeds
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
 
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
-
-
-# Match jobs to GPU types by price, and trade places to lower the sum of the prices.
+    from tracekit.replay.mechanisms import Plan, View
 
 
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
-    """Return the pool of each job (-1: none) so that as many jobs as possible are matched, at the lowest total price.
+    """Match as many jobs to pools as possible, at the lowest total price; return each job's pool, -1: none.
 
     A pool has as many places as jobs of its smallest size would fit in it. Matched jobs get their GPUs in order of
     price while GPUs last; the others are matched again to the remaining GPUs.
@@ -169,37 +164,37 @@ def move_to_idle(traders: Traders, free: Ints) -> None:
                 traders.pool[who], traders.gpus[who] = there, gpus[who, there]
 
 
-class _Prices:
+class _Prices(Sizes):
     """Plans by the prices of GPU types and sizes."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.balance, self.candidates = p["balance"], p["candidates"]
+    def set_up(self) -> None:
+        """Compute the speeds and prices of the jobs."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
         self.margin = p["margin"] if p["trade"] else np.inf
-        self.sizes = Sizes(jobs, cluster, models, "place", rigid=not p["elastic"])
-        self.models, self.rigid = self.sizes.models, self.sizes.models.elastic.rigid
-        self.pools = self.sizes.pools
-        fits = pool_fits(self.pools, jobs, cluster) if self.rigid else True
-        self.speed = np.where(fits, pool_speeds(self.pools, jobs, cluster, models), 0)
+        self.rigid = self.models.elastic.rigid
+        self.settings.update(any_model=True, scope=0 if self.rigid else 2)
+        fits = pool_fits(self.pools, jobs, self.cluster) if self.rigid else True
+        self.speed = np.where(fits, pool_speeds(self.pools, jobs, self.cluster, self.models), 0)
         """Speed of each kind in each pool with the requested GPUs; 0 if it may not run there [ppm] (K, P)."""
-        cost_ms = overheads(models, p["overhead"], self.sizes.high)
-        power = np.arange(len(cost_ms)) ** self.balance
-        scale = np.ones(len(cost_ms)) if self.rigid else np.maximum(self.sizes.speed, 1.0)
-        self.on_one = scale[self.sizes.requested]
+        power = np.arange(len(self.overhead_ms)) ** p["balance"]
+        scale = np.ones(len(power)) if self.rigid else np.maximum(self.relative, 1.0)
+        self.on_one = scale[self.gpus]
         """Run time of each job on one GPU, relative to its run time on the requested GPUs (n,)."""
         self.factor = power / scale
         self.factor[0] = np.inf
         """Factor on a job's time on one GPU that gives its price with 0, 1, ... GPUs (most + 1,)."""
-        self.toll = power * cost_ms
+        self.toll = power * self.overhead_ms
         price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
-        self.least = (price * self.factor[self.sizes.low][:, None]).min(axis=1, initial=np.inf)
+        self.least = (price * self.factor[self.low][:, None]).min(axis=1, initial=np.inf)
         """Lowest price of each job at its minimum, before it runs (n,)."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job until the next event."""
-        wish, left = self.sizes.wish(view), view.remaining_ms.astype(np.float64)
+        wish, left = self.wish(view), view.remaining_ms.astype(np.float64)
         job, before = wish.job, wish.before
         runs = np.flatnonzero(before >= 0)
-        least = self.sizes.low[job]
+        least = self.low[job]
         wish.gpus[runs] = least[runs]
         wish.free -= np.bincount(before[runs], least[runs], len(wish.free)).astype(np.int64)
         rows, price = self._waiting(wish, least), np.zeros((0, len(wish.free)))
@@ -229,17 +224,17 @@ class _Prices:
         if len(wish.free) > 1:
             fits = ((least[rows, None] <= wish.free) & (self.speed[kind] > 0)).any(axis=1)
             rows, kind = rows[fits], kind[fits]
-        return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.candidates)]
+        return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.p["candidates"])]
 
     def _grow(self, wish: Wish, left_ms: Floats) -> None:
         """Give out GPUs one by one, each to the job whose price it lowers most."""
         if self.rigid:
             return
-        place, gpus = self.sizes.steps(wish)
+        place, gpus = self.steps(wish)
         job = wish.job[place]
         speed = self.speed[self.pools.kind[job], wish.pool[place]] / PPM
         time = left_ms[place] * self.on_one[job] / np.maximum(speed, 1 / PPM)
-        self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
+        self.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: Floats) -> None:
         """Swap jobs with equal numbers of GPUs, or move jobs to idle GPUs, if that saves enough."""
@@ -250,8 +245,8 @@ class _Prices:
             factor=self.factor,
             toll=self.toll,
             before=wish.before[has],
-            low=self.sizes.low[job],
-            high=self.sizes.high[job],
+            low=self.low[job],
+            high=self.most[job],
             gpus=wish.gpus[has],
             pool=wish.pool[has],
             margin=self.margin,
@@ -272,31 +267,46 @@ class _Prices:
             pool[rows] = np.where(wish.gpus[rows] > 0, pool[rows], price.argmin(axis=1))
         line = np.concatenate([moved, starts, late])
         job = wish.job[line]
-        gpus = np.where(wish.gpus[line] > 0, wish.gpus[line], self.sizes.low[job])
-        rate = self.speed[self.pools.kind[job], pool[line]] * elastic_ppm(self.models, self.sizes.requested[job], gpus)
+        gpus = np.where(wish.gpus[line] > 0, wish.gpus[line], self.low[job])
+        rate = self.speed[self.pools.kind[job], pool[line]] * elastic_ppm(self.models, self.gpus[job], gpus)
         return self.pools.plan(job, gpus, pool[line], rate // PPM)
 
 
-class HeetLike(Policy):
-    """Prices decide the GPU types and sizes of elastic jobs."""
+class HeetLike(Planned):
+    """Prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet).
 
-    card: ClassVar[Card] = Card(
+    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs the end of
+    a job against the GPUs that it uses: the remaining time with n GPUs of a type, times n to the power of balance. With
+    balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep their minimum number of GPUs, on
+    their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places, for the
+    lowest sum of prices. A type has as many places as jobs of its smallest size would fit there. The matched jobs start
+    in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then the GPUs go, one at
+    a time, to the job whose price falls most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with
+    the same number of GPUs on different types swap places, and jobs move to the same number of idle GPUs of another
+    type, if that lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the
+    jobs whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic
+    (rigid), jobs get the GPUs they request, on the fewest nodes.
+
+    Equal to
+    --------
+    - With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.
+    - With one type: trade=off equals trade=on.
+    - With balance=1, if the minima of all jobs fit: every job gets its minimum.
+    - With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.
+
+    Sources
+    -------
+    - Mo et al., Heet (ASPLOS'24), abstract: scaling efficiency by type, a price that weighs scaling against scheduling
+      efficiency, minimum-weight full bipartite matching, opportunistic trading.
+    - Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), instead of a
+      profile filled in by collaborative filtering; matchings at the minimum, then growth by steps; places counted by
+      the smallest job; which jobs trade; remaining run times are known; a job also runs on types that it did not
+      request, if its speed there is known.
+    """
+
+    plans = _Prices
+    card = Card(
         name="heet-like",
-        title="prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet)",
-        rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs "
-            "how soon a job ends against the GPUs it uses: its remaining time with n GPUs of a type, times n to the "
-            "power of balance. With balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep "
-            "their minimum number of GPUs, on their type. Waiting jobs are matched to the types at their minimum: as "
-            "many jobs as possible get places, for the lowest sum of prices. A type has as many places as jobs of its "
-            "smallest size would fit there. The matched jobs start in order of price while GPUs last, and the others "
-            "are matched again to the remaining GPUs. Then the GPUs go, one at a time, to the job whose price falls "
-            "most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with the same number of GPUs "
-            "on different types swap places, and jobs move to the same number of idle GPUs of another type, if that "
-            "lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the jobs "
-            "whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is "
-            "elastic (rigid), jobs get the GPUs they request, on the fewest nodes."
-        ),
         parameters=(
             Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
             Parameter("trade", True, "running jobs may swap GPUs with other jobs, or move to idle GPUs"),
@@ -312,31 +322,7 @@ class HeetLike(Policy):
             ),
             GAP,
             RESIZE,
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
+            overhead("voda"),
         ),
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
-        equal_to=(
-            "With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.",
-            "With one type: trade=off equals trade=on.",
-            "With balance=1, if the minima of all jobs fit: every job gets its minimum.",
-            "With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.",
-        ),
-        sources=(
-            (
-                "Mo et al., Heet (ASPLOS'24), abstract: scaling efficiency by type, a price that weighs scaling "
-                "against scheduling efficiency, minimum-weight full bipartite matching, opportunistic trading."
-            ),
-            (
-                "Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), "
-                "instead of a profile filled in by collaborative filtering; matchings at the minimum, then growth by "
-                "steps; places counted by the smallest job; which jobs trade; remaining run times are known; a job "
-                "also runs on types that it did not request, if its speed there is known."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans after events."""
-        p = self.parameters
-        prices = _Prices(p, jobs, cluster, models)
-        return prices.sizes.planner(p, prices.plan, any_model=True, scope=0 if prices.rigid else 2)

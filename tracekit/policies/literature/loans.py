@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.places import Spot
+from tracekit.policies.network_tiers import Spot
 from tracekit.replay.assumptions.costs import HOUR_MS
 from tracekit.replay.clusters.cluster import Node, QuotaTable, make_cluster, scaled_number
 from tracekit.replay.jobs import naive_utc
@@ -147,8 +147,6 @@ def _made(cluster: Cluster, nodes: list[Node], origin: str) -> Cluster:
     return replace(made, lendable=cluster.lendable, without_gpus=cluster.without_gpus)
 
 
-# Track the GPUs that gangs and extra workers use, and choose the servers returned at the end of a loan.
-
 _NO_NODES = np.zeros(0, np.int64)
 
 
@@ -169,9 +167,9 @@ class Servers:
         self.base: dict[int, Spot] = {}
         """Spot of each running job's requested GPUs."""
         self.elastic: dict[int, None] = {}
-        """Running jobs that may grow, in the order in which they started."""
+        """Running jobs that may grow, in the order of their starts."""
         self.workers: dict[int, list[Spot]] = {}
-        """Spots of each job's extra workers, in the order in which they were added."""
+        """Spots of each job's extra workers, the oldest first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
         """GPUs of extra workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
@@ -185,7 +183,7 @@ class Servers:
         self.changed = False
         """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
-        """Jobs whose workers cannot be taken away because the jobs also run on nodes that left."""
+        """Jobs that keep their workers because they also run on nodes that left."""
         self.gave = False
         """Whether a worker was removed in this plan to make room for a gang."""
         self.stopped: set[int] = set()
@@ -224,7 +222,7 @@ class Servers:
             self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
 
     def is_fixed(self, job: int) -> bool:
-        """Return whether a job runs on a node that left without being on loan; such a job continues there unchanged."""
+        """Return whether a job runs on a node that left but was not on loan; such a job continues there unchanged."""
         gone = self._gone
         return gone is not None and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
 
@@ -277,7 +275,7 @@ class Servers:
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the returned servers: remove extra workers there, and stop jobs whose gangs run there."""
+        """Clear the returned servers: remove the extra workers there, and stop the gangs there."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)
@@ -297,7 +295,7 @@ class Servers:
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> Ints | None:
-        """Return pairs of nodes to exchange so that the servers that cost least leave; None if there are none.
+        """Return pairs of nodes to exchange, to let the cheapest servers leave; None if they leave anyway.
 
         Servers are chosen one by one by the least cost. The cost of losing a server is the sum, over the gangs on it,
         of one over the number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.

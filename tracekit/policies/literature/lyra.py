@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.loans import Servers, loaned, with_loans, without_loans
 from tracekit.policies.literature.optimal import take_chains
 from tracekit.policies.literature.resizing import RESIZE, ragged, speedup
-from tracekit.policies.parameters import overheads
-from tracekit.policies.places import FEWEST, Places, Spot, gathered, place_rows
+from tracekit.policies.network_tiers import FEWEST, Places, Spot, gathered, place_rows
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, spread_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
 _NOBODY = np.zeros(0, np.int64)
 
 
-class LyraPlans:
-    """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans; holds one run's state."""
+class _Loans(Plans):
+    """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.places = places = Places(jobs, cluster)
-        self.cluster, self.models = cluster, models
-        self.growth = _Growth(p, jobs, cluster, models, seed)
+    def set_up(self) -> None:
+        """Determine the nodes on loan, when they leave, and the jobs that may run."""
+        p, cluster = self.p, self.cluster
+        self.places = places = Places(self.jobs, cluster)
+        self.growth = _Growth(p, self.jobs, cluster, self.models, self.seed)
+        self.most = self.growth.high
+        self.settings["names_nodes"] = True
         self.interval_ms, self.decreasing = round(p["interval"] * 1000), p["place"] == "decreasing"
         self.lent = loaned(cluster)
         self.asks = np.array(places.kind_gpus, np.int64)
@@ -46,7 +50,6 @@ class LyraPlans:
         self.leave_ms = np.unique(cluster.change_ms[leaves])
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.books = Servers(self.cluster, self.lent, self.growth.most > 0)
         self.grown_ms, self.news, self.seen = -1, True, -1
 
@@ -131,7 +134,7 @@ class LyraPlans:
                 books.start(job, spot, view)
 
     def _room(self) -> Bools:
-        """Return the kinds for which enough GPUs could be free: on one node, or in total for multi-node gangs (K,)."""
+        """Return the kinds that could find enough free GPUs: on one node, or in total for multi-node gangs (K,)."""
         loose, pools = self.books.loose(), self.places.pools
         most = np.array([loose[p.nodes].max(initial=0) for p in pools], np.int64)
         total = np.array([loose[p.nodes].sum() for p in pools], np.int64)
@@ -169,103 +172,6 @@ class LyraPlans:
 
 _STREAM = 42
 """Seed of the random numbers."""
-
-
-class Lyra(Policy):
-    """Training borrows inference servers, and elastic jobs grow into spare GPUs."""
-
-    card: ClassVar[Card] = Card(
-        name="lyra",
-        title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
-        rule=(
-            "Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit "
-            "are skipped. Among jobs that start at once, the largest are placed first, each on the tightest node that "
-            "fits it, or else on whole nodes and one more node. Training nodes come before servers on loan, and free "
-            "GPUs before those of extra workers. The remaining GPUs go to extra workers of elastic jobs so that the "
-            "sum of their remaining times falls most. A multiple-choice knapsack chooses the number of extra workers "
-            "of each job, up to its maximum. Workers are placed the largest first, on the tightest server on loan that "
-            "fits them, else on training nodes, but not if the spread gang would be no faster. They give way to every "
-            "waiting job; no running job has fewer GPUs than it requests. Servers join when inference does not need "
-            "them, and are returned when inference needs them (M42). Among equal servers, the ones whose loss costs "
-            "least leave first. This cost is the sum, over the gangs on a server, of one over the number of servers "
-            "that the gang uses; it is recomputed after each choice. Extra workers on returned servers are removed; "
-            "gangs there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes "
-            "are not run. If a cluster has nodes in a rack called 'on loan', the cluster itself defines when these "
-            "nodes join and leave."
-        ),
-        parameters=(
-            Parameter("loan", True, "borrow inference servers (M42)"),
-            Parameter("elastic", True, "some jobs get extra workers on spare GPUs"),
-            Parameter("share", 0.3, "share of jobs that are elastic, drawn once per job with the seed", maximum=1.0),
-            Parameter(
-                "workers",
-                4,
-                "maximum number of equal workers into which a job's request is divided",
-                minimum=1,
-                maximum=64,
-            ),
-            Parameter("interval", 300.0, "minimum time between two divisions of the spare GPUs [s]"),
-            Parameter("min_loan", 0.0, "minimum time for which a server must be free to be borrowed [s]"),
-            Parameter(
-                "place",
-                "decreasing",
-                "which of the jobs that start at once is placed first: the largest or the shortest",
-                ("decreasing", "order"),
-            ),
-            Parameter(
-                "core",
-                6,
-                "number of jobs on either side of the first one that does not fit over which an integer program "
-                "decides",
-            ),
-            RESIZE,
-            Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
-        ),
-        assumptions=("D1", "D3", "M42", "M9", "M4"),
-        equal_to=(
-            "With loan=off, elastic=off, place=order: sjf,scan=skip.",
-            "With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.",
-            "With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.",
-        ),
-        sources=(
-            (
-                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
-                "jobs, servers returned by a greedy rule on the cost of preemption. From reading notes: two phases, "
-                "knapsack, best fit decreasing. From memory: this cost, and which servers are preferred."
-            ),
-            (
-                "Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
-                "exact step near the end of the knapsack instead of dynamic programming over all jobs; the interval; "
-                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have "
-                "their own rack; jobs on nodes that leave for other reasons continue there and are not resized."
-            ),
-        ),
-    )
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """The assumptions of the card, without those about loans or elastic jobs if they are off."""
-        unused = {"M42"} if not self.parameters["loan"] else set[str]()
-        unused |= set() if self.parameters["elastic"] else {"D3"}
-        return tuple(name for name in self.card.assumptions if name not in unused)
-
-    def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the servers on loan, or without them if loan=off."""
-        if not self.parameters["loan"]:
-            return without_loans(cluster)
-        return with_loans(cluster, jobs, models, round(self.parameters["min_loan"] * 1000))
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at every event."""
-        p = self.parameters
-        plans = LyraPlans(p, jobs, cluster, models, seed)
-        return Planner(
-            plans.plan,
-            plans.begin,
-            names_nodes=True,
-            overhead_ms=overheads(models, p["overhead"], plans.growth.high),
-            resize_ms=round(p["resize"] * 1000),
-        )
 
 
 class _Growth:
@@ -349,3 +255,83 @@ class _Growth:
 def _parts(gpus: int, workers: int) -> int:
     """Return the largest number of workers, up to a limit, that divides a gang's GPUs evenly."""
     return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)
+
+
+class Lyra(Planned):
+    """Training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra).
+
+    Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit are skipped.
+    Among jobs that start at once, the largest are placed first, each on the tightest node that fits it, or else on
+    whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of extra
+    workers. The remaining GPUs go to extra workers of elastic jobs so that the sum of their remaining times falls most.
+    A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. Workers are placed
+    the largest first, on the tightest server on loan that fits them, else on training nodes, but not if the spread gang
+    would be no faster. They give way to every waiting job; no running job has fewer GPUs than it requests. Servers join
+    while inference does not need them, and leave when inference needs them again (M42). Among equal servers, those
+    leave first that are cheapest to lose. Each gang on a server adds to its cost one divided by the number of servers
+    that the gang uses; the costs are recomputed after each choice. Extra workers on returned servers are removed; gangs
+    there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes are not run. If a
+    cluster has nodes in a rack called 'on loan', the cluster itself defines when these nodes join and leave.
+
+    Equal to
+    --------
+    - With loan=off, elastic=off, place=order: sjf,scan=skip.
+    - With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.
+    - With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.
+
+    Sources
+    -------
+    - Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic jobs, servers
+      returned by a greedy rule on the cost of preemption. From reading notes: two phases, knapsack, best fit
+      decreasing. From memory: this cost, and which servers are preferred.
+    - Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an exact step near
+      the end of the knapsack instead of dynamic programming over all jobs; the interval; gangs that start go to the
+      fewest nodes; inference servers are as fast as training nodes, and have their own rack; jobs on nodes that leave
+      for other reasons continue there and are not resized.
+    """
+
+    plans = _Loans
+    card = Card(
+        name="lyra",
+        parameters=(
+            Parameter("loan", True, "borrow inference servers (M42)"),
+            Parameter("elastic", True, "some jobs get extra workers on spare GPUs"),
+            Parameter("share", 0.3, "share of jobs that are elastic, drawn once per job with the seed", maximum=1.0),
+            Parameter(
+                "workers",
+                4,
+                "maximum number of equal workers into which a job's request is divided",
+                minimum=1,
+                maximum=64,
+            ),
+            Parameter("interval", 300.0, "minimum time between two divisions of the spare GPUs [s]"),
+            Parameter("min_loan", 0.0, "minimum time for which a server must be free to be borrowed [s]"),
+            Parameter(
+                "place",
+                "decreasing",
+                "which of the jobs that start at once is placed first: the largest or the shortest",
+                ("decreasing", "order"),
+            ),
+            Parameter(
+                "core",
+                6,
+                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
+            ),
+            RESIZE,
+            overhead("uniform"),
+        ),
+        assumptions=("D1", "D3", "M42", "M9", "M4"),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The assumptions of the card, without those about loans or elastic jobs if they are off."""
+        unused = {"M42"} if not self.parameters["loan"] else set[str]()
+        unused |= set() if self.parameters["elastic"] else {"D3"}
+        return tuple(name for name in self.card.assumptions if name not in unused)
+
+    def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
+        """Return the cluster with the servers on loan, or without them if loan=off."""
+        if not self.parameters["loan"]:
+            return without_loans(cluster)
+        return with_loans(cluster, jobs, models, round(self.parameters["min_loan"] * 1000))

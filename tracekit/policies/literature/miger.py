@@ -1,33 +1,25 @@
-"""After MIGER, without its inner rule: GPUs are split into slices, slices are shared, online jobs are kept apart."""
+"""After MIGER, without its inner rule: jobs share slices of GPUs, and online jobs have their own slices."""
 
 from __future__ import annotations
 
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.literature.residents import Demand, Lines, Residents
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.residents import Lines, Residents
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import online_services
-from tracekit.replay.assumptions.speeds import interference_ppm
-from tracekit.replay.mechanisms import Planner
+from tracekit.replay.assumptions.speeds import PPM, interference_ppm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.array_types import Ints
-    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import Slices
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, View
-
-
-# Split a GPU into slices: every possible split, and the best split for the GPU's jobs.
-
-_WHOLE = 1_000_000
+    from tracekit.replay.mechanisms import View
 
 
 class Slice(NamedTuple):
@@ -46,7 +38,7 @@ class Resident(NamedTuple):
     memory: int
     """Memory, as a share of a whole GPU's [ppm]."""
     online: bool
-    """Whether the job is online; it then has its own, large enough slice, which never changes."""
+    """Whether the job is online. An online job has a large enough slice of its own, which never changes."""
 
 
 class Cut(NamedTuple):
@@ -114,10 +106,10 @@ class Layouts:
 
     def _suits(self, job: Resident, piece: Slice) -> bool:
         """Return whether a slice has enough memory for a job, and for an online job also enough compute."""
-        if job.memory * self.memory > piece.memory * _WHOLE:
+        if job.memory * self.memory > piece.memory * PPM:
             return False
-        needed = min(job.used * (1 + self.slack), _WHOLE)
-        return not job.online or needed * self.compute <= piece.compute * _WHOLE
+        needed = min(job.used * (1 + self.slack), PPM)
+        return not job.online or needed * self.compute <= piece.compute * PPM
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
         """Return the speed of each job; None if a slice has too many jobs, or sharing it does not pay."""
@@ -126,7 +118,7 @@ class Layouts:
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
             if others:
                 memory = job.memory + sum(other.memory for other in others)
-                crowded = len(others) >= self.most or memory * self.memory > piece.memory * _WHOLE
+                crowded = len(others) >= self.most or memory * self.memory > piece.memory * PPM
                 if crowded or job.online or any(other.online for other in others):
                     return None
             speeds.append(self._speed(job, piece, others))
@@ -138,16 +130,16 @@ class Layouts:
         return tuple(speeds)
 
     def _speed(self, job: Resident, piece: Slice, others: list[Resident]) -> int:
-        part = piece.compute * _WHOLE // self.compute
-        speed = min(_WHOLE, part * _WHOLE // max(job.used, 1))
+        part = piece.compute * PPM // self.compute
+        speed = min(PPM, part * PPM // max(job.used, 1))
         for other in others:
-            speed = speed * self.beside(_scaled(job.used, part), _scaled(other.used, part)) // _WHOLE
+            speed = speed * self.beside(_scaled(job.used, part), _scaled(other.used, part)) // PPM
         return max(speed, 1)
 
 
 def _scaled(used: int, part: int) -> int:
     """Convert a job's utilization of a whole GPU to that of a slice, in whole percent [ppm]."""
-    return min(used * _WHOLE // part // 10_000 * 10_000, _WHOLE)
+    return min(used * PPM // part // 10_000 * 10_000, PPM)
 
 
 def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
@@ -177,14 +169,16 @@ _STEP = 50_000
 """Step to which utilization and memory are rounded up [ppm]."""
 
 
-class _Cuts:
-    """Starts jobs and splits GPUs; holds the state of one run."""
+class _Cuts(Residents):
+    """Starts jobs and splits GPUs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        online = online_services(models, jobs, seed)
-        self.demand = Demand(jobs, cluster, models, online.astype(np.int64))
-        peak = round(models.online.load * (1 + models.online.swing) * 1_000_000)
-        used = np.where(online, min(peak, 1_000_000), np.array(self.demand.used, np.int64))
+    def set_up(self) -> None:
+        """Determine the jobs' properties, and all possible splits."""
+        super().set_up()
+        p, models = self.p, self.models
+        online = online_services(models, self.jobs, self.seed)
+        peak = round(models.online.load * (1 + models.online.swing) * PPM)
+        used = np.where(online, min(peak, PPM), np.array(self.demand.used, np.int64))
         rows = zip(_steps(used), _steps(self.demand.memory), online.tolist(), strict=True)
         self.kinds = [Resident(*row) for row in rows]
 
@@ -193,57 +187,73 @@ class _Cuts:
 
         whole = p["slices"] == "whole"
         self.layouts = Layouts(models.slices, beside, most=p["mps"], slack=p["slack"], whole_only=whole)
-        self.residents = p["residents"]
+        self.settings["share"] = max(p["residents"], 2)
         self.reconfigure_ms, self.horizon_ms = round(p["reconfigure"] * 1000), round(p["horizon"] * 1000)
 
+    def extra(self) -> Ints:
+        """Return whether each job is online."""
+        return online_services(self.models, self.jobs, self.seed).astype(np.int64)
+
     def begin(self, view: View) -> None:
-        """Begin a run."""
-        self.books = Residents(self.demand, view)
-        self.online, self.offline = Lines(self.demand.type), Lines(self.demand.type)
+        super().begin(view)
+        self.online = Lines(self.demand.type)
+        self.emptied: set[int] = set()
+        """GPUs that a job has left since the last plan."""
         self.cut: dict[int, Cut] = {}
-        """Split of each GPU with one-GPU jobs; its jobs are in the order of `Residents.on`."""
+        """Split of each GPU with one-GPU jobs, in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
         """GPUs with equal codes have equal jobs and slices; 0: idle, -1: used by a gang (T,)."""
         self.order: dict[int, list[int]] = {}
-        """Jobs of each GPU when it was last split, in the order of their slices."""
+        """Jobs of each GPU at its last split, in the order of their slices."""
         self.stopped: dict[int, int] = {}
         """Time until which each job pauses because its GPU is split again [ms]."""
 
-    def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
-        new, ended = self.books.follow(view)
-        left = {gpu for gpus in ended.values() for gpu in gpus}
-        for job in [job for job, until in self.stopped.items() if until <= view.now_ms or job not in self.books.of]:
-            del self.stopped[job]
-            self.books.touch(self.books.of.get(job, ()))
-        for gpu in sorted(left):
-            self._again(gpu)
-        for job in new:
-            (self.online if self.kinds[job].online else self.offline).add(job)
-        for line in (self.online, self.offline):
-            if len(line):
-                line.start(self._start)
-        return self.books.plan(self._speed, min(self.stopped.values(), default=-1))
+    def left(self, job: int, gpus: list[int]) -> None:
+        """Record that a job on these GPUs has ended."""
+        self.emptied.update(gpus)
 
-    def _speed(self, job: int, gpu: int) -> int:
+    def due(self, now_ms: int) -> None:
+        """Let jobs continue after their pause, and reconsider the split of GPUs that a job has left."""
+        for job in [job for job, until in self.stopped.items() if until <= now_ms or job not in self.of]:
+            del self.stopped[job]
+            self.touch(self.of.get(job, ()))
+        for gpu in sorted(self.emptied):
+            self._again(gpu)
+        self.emptied.clear()
+
+    def add(self, job: int) -> None:
+        """Let a job wait with the jobs of its class."""
+        (self.online if self.kinds[job].online else self.waiting).add(job)
+
+    def start(self, view: View) -> None:
+        """Start online jobs, then the others."""
+        for line in (self.online, self.waiting):
+            line.start(self._start)
+
+    def wake(self, now_ms: int) -> int:
+        """Return the end of the first pause."""
+        return min(self.stopped.values(), default=-1)
+
+    def speed(self, job: int, gpu: int) -> int:
+        """Return the speed of a job on its slice, or 1 during a pause."""
         if job in self.stopped:
             return 1
-        on = self.books.on[gpu]
-        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else 1_000_000
+        on = self.on[gpu]
+        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else PPM
 
     def _start(self, job: int) -> bool:
         if self.demand.gpus[job] > 1:
-            found = self.books.idle_gpus(job)
+            found = self.idle_gpus(job)
             if found is None:
                 return False
-            self.books.put(job, found)
+            self.put(job, found)
             self.code[found] = -1
             return True
         best: tuple[int, int, int] | None = None
         cuts: dict[int, Cut] = {}
         for gpu in self._candidates(job):
-            on = self.books.on[gpu]
+            on = self.on[gpu]
             cut = self._cut(gpu, [*on, job], self.cut[gpu].place if gpu in self.cut else ())
             if cut is None:
                 continue
@@ -254,7 +264,7 @@ class _Cuts:
             return False
         gpu = -best[2]
         self._stop_moved(gpu, cuts[gpu])
-        self.books.put(job, [gpu])
+        self.put(job, [gpu])
         self._set(gpu, cuts[gpu])
         return True
 
@@ -262,17 +272,17 @@ class _Cuts:
         """Return the GPUs that a job may join, one from each group of equal GPUs."""
         found = []
         for own in self.demand.gpus_of(job):
-            there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
-            there = there[(self.code[there] >= 0) & (self.books.count[there] < self.residents)]
+            there = own[self.view.node_gpus[self.demand.node[own]] > 0]
+            there = there[(self.code[there] >= 0) & (self.count[there] < self.p["residents"])]
             codes, first = np.unique(self.code[there], return_index=True)
             found += [int(gpu) for code, gpu in zip(codes.tolist(), there[first].tolist(), strict=True) if code]
             empty = there[self.code[there] == 0]
             if len(empty):
-                found.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+                found.append(int(empty[self.idle[self.demand.node[empty]].argmin()]))
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return the split of a GPU for these jobs, of which the first have slices now; None if there is no split.
+        """Return the split of a GPU for these jobs, the first of which have slices now; None if they do not fit.
 
         The GPU is split again only if the gain exceeds the loss during the pause.
         """
@@ -294,20 +304,20 @@ class _Cuts:
         """Pause jobs whose slice changes while the GPU is split again."""
         if not self.reconfigure_ms or gpu not in self.cut:
             return
-        for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):
+        for job, old, new in zip(self.on[gpu], self.cut[gpu].place, cut.place, strict=False):
             if old != new:
-                self.stopped[job] = self.books.view.now_ms + self.reconfigure_ms
+                self.stopped[job] = self.view.now_ms + self.reconfigure_ms
 
     def _again(self, gpu: int) -> None:
         """Reconsider the split of a GPU after a job has left."""
-        on = self.books.on[gpu]
+        on = self.on[gpu]
         old = self.cut.pop(gpu, None)
         if not on or old is None:
             self.code[gpu] = 0
             return
         # The remaining jobs have kept their order.
-        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.books.of]
-        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.books.of)
+        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.of]
+        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.of)
         self.cut[gpu] = Cut(tuple(staying), speeds)
         cut = self._cut(gpu, on, tuple(staying))
         if cut is not None:
@@ -316,30 +326,42 @@ class _Cuts:
 
     def _set(self, gpu: int, cut: Cut) -> None:
         self.cut[gpu] = cut
-        self.order[gpu] = list(self.books.on[gpu])
-        key = tuple(self.kinds[job] for job in self.books.on[gpu]), cut
+        self.order[gpu] = list(self.on[gpu])
+        key = tuple(self.kinds[job] for job in self.on[gpu]), cut
         self.code[gpu] = self.alike.setdefault(key, len(self.alike) + 1)
-        self.books.touch([gpu])
+        self.touch([gpu])
 
 
-class MigerLike(Policy):
-    """GPUs are split into slices by need; slices are shared if that increases the sum of speeds."""
+class MigerLike(Planned):
+    """GPUs are split into slices by need, which jobs may share; online jobs get their own slices.
 
-    card: ClassVar[Card] = Card(
+    Online jobs are considered first, then the others, each in submission order. A job that cannot start is skipped, and
+    so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer than
+    residents jobs. For the jobs there and the new job together, the policy finds the split with the largest sum, over
+    all legal splits and all ways to place the jobs, with up to mps jobs on a slice if their speeds add up to more than
+    the speed of one job alone. An online job has its own slice, which exceeds its load by at least slack, and keeps it.
+    On a slice with c of 7 parts the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice. If the
+    slices of other jobs change, those jobs pause for reconfigure seconds; this happens only if the gain over horizon
+    seconds exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs
+    is taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5
+    %.
+
+    Equal to
+    --------
+    - With slices=whole, mps=1 and no online jobs: fifo,scan=skip.
+    - With residents=1 and no online jobs: fifo,scan=skip.
+
+    Sources
+    -------
+    - Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with protected
+      online jobs. The slice geometry is NVIDIA's.
+    - Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, the speed of a
+      slice, placing one job at a time, every default value; an online job's load is the maximum of M33.
+    """
+
+    plans = _Cuts
+    card = Card(
         name="miger-like",
-        title="GPUs are split into slices by need, which jobs may share; online jobs get their own slices",
-        rule=(
-            "Online jobs are considered first, then the others, each in submission order. A job that cannot start is "
-            "skipped, and so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all "
-            "GPUs with fewer than residents jobs. For the jobs there and the new job together, the policy finds the "
-            "split with the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on "
-            "a slice if their speeds add up to more than the speed of one job alone. An online job has its own slice, "
-            "which exceeds its load by at least slack, and keeps it. On a slice with c of 7 parts the speed is min(1, "
-            "c / 7 / u), times M1 with the utilizations of the slice. If the slices of other jobs change, those jobs "
-            "pause for reconfigure seconds; this happens only if the gain over horizon seconds exceeds the loss. When "
-            "a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs is taken, then the "
-            "first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5 %."
-        ),
         parameters=(
             Parameter("slices", "all", "which slices to use: all of M32, or whole GPUs only", ("all", "whole")),
             Parameter("mps", 2, "maximum number of jobs on a slice", minimum=1, maximum=4),
@@ -351,30 +373,10 @@ class MigerLike(Policy):
             Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
-        equal_to=(
-            "With slices=whole, mps=1 and no online jobs: fifo,scan=skip.",
-            "With residents=1 and no online jobs: fifo,scan=skip.",
-        ),
-        sources=(
-            (
-                "Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with "
-                "protected online jobs. The slice geometry is NVIDIA's."
-            ),
-            (
-                "Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, "
-                "the speed of a slice, placing one job at a time, every default value; an online job's load is the "
-                "maximum of M33."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        cuts = _Cuts(self.parameters, jobs, cluster, models, seed)
-        return Planner(cuts.plan, cuts.begin, scope=0, names_nodes=True, share=max(cuts.residents, 2))
 
 
 def _steps(values: Ints | list[int]) -> list[int]:
     """Return values rounded up to steps of 5 %."""
-    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, 1_000_000).tolist()
+    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, PPM).tolist()
     return found

@@ -1,16 +1,17 @@
-"""After ONES: an evolutionary search that continues while jobs run chooses their GPUs and batches."""
+"""After ONES: an evolutionary search, which continues while jobs run, chooses their GPUs and batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.pollux import PROFILE, Bounds, application_of, goodputs, noise_in
 from tracekit.policies.literature.resizing import Sizes
-from tracekit.policies.parameters import FIT, overheads
+from tracekit.policies.parameters import FIT, overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
 
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
     from tracekit.policies.literature.resizing import Wish
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import Application, Applications
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
-
-
-# One table of job speeds by GPUs, batch and stage of training.
+    from tracekit.replay.mechanisms import Plan, View
 
 
 class BatchTable:
@@ -81,7 +78,7 @@ class BatchTable:
         return self._kind[job] * self._stages + stage
 
     def speed(self, row: Ints, gpus: Ints, batch: Ints) -> Floats:
-        """Return the goodputs by GPUs and batches, which are given as exponents of two; 0 without GPUs (..., k)."""
+        """Return the goodputs by GPUs and batches (exponents of two); 0 without GPUs (..., k)."""
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: Ints, gpus: Ints) -> Ints:
@@ -152,89 +149,26 @@ def evolved(
     return gpus[first], batch[first]
 
 
-class OnesLike(Policy):
-    """An evolutionary search chooses GPUs and batches."""
+class _Search(Sizes):
+    """Plans by a population of schedules."""
 
-    card: ClassVar[Card] = Card(
-        name="ones-like",
-        title="an evolutionary search over GPUs and batches that continues while jobs run (after ONES)",
-        rule=(
-            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and "
-            "a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every "
-            "interval seconds the population evolves by `generations` generations. A child takes the GPUs and batch of "
-            "each job from either of two parents and sometimes redraws them; jobs for which too few GPUs are left get "
-            "the rest. The schedules with the largest sum of the inverse remaining times survive; the remaining time "
-            "is the remaining work over the speed, plus the cost of a change. The parents always include the current "
-            "schedule, the current schedule with the best batches, and the schedule that gives minima by the least "
-            "remaining work. At most as many waiting jobs as there are GPUs take part, those with the least remaining "
-            "work. The best schedule is carried out: jobs are resized, stopped and started. GPUs that it leaves free, "
-            "or that become free before the next step, go to waiting jobs, the least remaining work first, at their "
-            "minimum. If the maxima of all jobs fit, every job gets its fastest number of GPUs. With profile=none "
-            "there are no batches, and the work of a job is fixed. With another profile jobs are applications (M43), "
-            "batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is goodput; do not "
-            "compare such runs with runs of fixed work."
-        ),
-        parameters=(
-            PROFILE,
-            Parameter("population", 12, "number of schedules in the population", minimum=3, maximum=1000),
-            Parameter("generations", 6, "number of generations per step", maximum=1000),
-            Parameter("interval", 300.0, "minimum time between two steps of the evolution [s]", minimum=0.001),
-            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
-            FIT,
-        ),
-        assumptions=("D1", "D3", "M43", "M9", "M4"),
-        equal_to=(
-            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
-            "With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.",
-        ),
-        sources=(
-            (
-                "ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and "
-                "workers of elastic jobs for short mean completion times."
-            ),
-            (
-                "Our choices, because we could not read the rule: the objective, with remaining work known, not "
-                "predicted; the operators, population and interval; goodput by Pollux' model; powers of two as "
-                "batches; waiting jobs get their minimum between steps; the GPU bounds of M8; the placement, which the "
-                "search ignores."
-            ),
-        ),
-    )
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without profiles, M43 is not used."""
-        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which plans at every event."""
-        search = _Search(jobs, cluster, models, seed, self.parameters)
-        return search.sizes.planner(self.parameters, search.plan, begin=search.begin)
-
-
-class _Search:
-    """Plans and population; holds the state of one run."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
-        self.jobs, self.seed, self.given = jobs, seed, given
-        self.sizes = Sizes(jobs, cluster, models, given["fit"])
-        self.table = BatchTable(models, jobs, self.sizes.low, self.sizes.high, given["profile"])
-        self.overhead_ms = overheads(models, given["overhead"], self.sizes.high)
-        self.resize_ms = round(given["resize"] * 1000)
-        self.interval_ms = max(round(given["interval"] * 1000), 1)
+    def set_up(self) -> None:
+        """Compute the goodputs of the jobs."""
+        super().set_up()
+        self.table = BatchTable(self.models, self.jobs, self.low, self.most, self.p["profile"])
+        self.resize_ms = round(self.p["resize"] * 1000)
+        self.interval_ms = max(round(self.p["interval"] * 1000), 1)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
-        n, population = len(self.jobs), self.given["population"]
+        n, population = len(self.jobs), self.p["population"]
         self.evolved_ms = -1
-        self.gpus = np.zeros((population, n), np.int32)
+        self.schedules = np.zeros((population, n), np.int32)
         self.batches = np.zeros((population, n), np.int8)
         self.batch, self.rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs and speed of each job."""
-        wish = self.sizes.wish(view)
+        wish = self.wish(view)
         job, left = wish.job, view.remaining_ms
         row = self.table.rows(job, left)
         capacity = wish.free.copy()
@@ -244,10 +178,10 @@ class _Search:
             self._evolve(view, wish, row, left, capacity)
         else:
             wish.gpus[:] = wish.held
-        wish.free[:] = capacity - self.sizes.pools.used(np.where(wish.gpus > 0, wish.pool, -1), wish.gpus)
+        wish.free[:] = capacity - self.pools.used(np.where(wish.gpus > 0, wish.pool, -1), wish.gpus)
         waits = np.flatnonzero(wish.gpus == 0)
         if len(waits) and wish.free.max(initial=0) > 0:
-            self.sizes.give(wish, waits[np.argsort(left[waits], kind="stable")], self.sizes.low[job])
+            self.give(wish, waits[np.argsort(left[waits], kind="stable")], self.low[job])
             late = waits[wish.gpus[waits] > 0]
             self.batch[job[late]] = self.table.best_batch(row[late], wish.gpus[late])
         rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
@@ -257,13 +191,13 @@ class _Search:
             also &= wish.gpus != wish.held
             rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
         self.rate[job] = np.where(wish.gpus > 0, rate, 0)
-        return self.sizes.plan(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
+        return self.resized(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
 
     def _evolve(self, view: View, wish: Wish, row: Ints, left: Ints, capacity: Ints) -> None:
         """Run one step of the evolution; set the GPUs, pools and batches of the jobs."""
-        job, sizes, table = wish.job, self.sizes, self.table
-        low, high = sizes.low[job], sizes.high[job]
-        pool = settle_pools(wish.before, sizes.pools, job, low, capacity)
+        job, table = wish.job, self.table
+        low, high = self.low[job], self.most[job]
+        pool = settle_pools(wish.before, self.pools, job, low, capacity)
         if len(job) and (np.bincount(pool, high, len(capacity)) <= capacity).all():
             moment = self._moment(view, wish, np.arange(len(job)), row, left, pool, capacity)
             wish.gpus[:], self.batch[job] = _fastest(table, moment)
@@ -277,7 +211,7 @@ class _Search:
         moment = self._moment(view, wish, part, row, left, pool, capacity)
         mine = job[part]
         random = np.random.default_rng((self.seed % 2**64, _STREAM, max(view.now_ms, 0)))
-        stored = np.clip(self.gpus[:, mine].astype(np.int64), 0, high[part])
+        stored = np.clip(self.schedules[:, mine].astype(np.int64), 0, high[part])
         stored = moment.bounds.within(np.where(stored < low[part], 0, stored), random)
         now, own = wish.held[part], self.batch[mine]
         short = moment.bounds.in_order(np.argsort(moment.left, kind="stable"))
@@ -287,20 +221,20 @@ class _Search:
             moment,
             np.stack([*(n for n, _ in parents), *stored[len(parents) :]]),
             np.stack([*(b for _, b in parents), *self.batches[len(parents) :, mine].astype(np.int64)]),
-            generations=self.given["generations"],
+            generations=self.p["generations"],
             random=random,
         )
-        self.gpus[:, mine], self.batches[:, mine] = gpus, batch
+        self.schedules[:, mine], self.batches[:, mine] = gpus, batch
         wish.gpus[part], self.batch[mine] = gpus[0], batch[0]
         wish.pool[part] = pool[part]
 
     def _moment(self, view: View, wish: Wish, part: Ints, row: Ints, left: Ints, pool: Ints, capacity: Ints) -> Moment:
         """Return the `Moment` of these jobs."""
         job, held = wish.job[part], wish.held[part]
-        restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.sizes.low[job]], 0)
+        restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.low[job]], 0)
         cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
         none = np.zeros(len(part), np.int64)
-        bounds = Bounds(none, self.sizes.low[job], self.sizes.high[job], pool[part], capacity)
+        bounds = Bounds(none, self.low[job], self.most[job], pool[part], capacity)
         return Moment(row[part], np.maximum(left[part], 1).astype(np.float64), held, cost, bounds)
 
 
@@ -311,3 +245,55 @@ def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
     changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays
     gpus = np.where(changes, fastest, moment.held)
     return gpus, table.best_batch(moment.row, gpus)
+
+
+class OnesLike(Planned):
+    """An evolutionary search over GPUs and batches that continues while jobs run (after ONES).
+
+    The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and a batch to
+    every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every interval seconds the
+    population evolves by `generations` generations. A child takes the GPUs and batch of each job from either of two
+    parents and sometimes redraws them; jobs for which too few GPUs are left get the rest. The schedules with the
+    largest sum of the inverse remaining times survive; the remaining time is the remaining work over the speed, plus
+    the cost of a change. Three parents are always present: the current schedule, the current schedule with the best
+    batches, and a schedule that gives each job its minimum, the least remaining work first. At most as many waiting
+    jobs as there are GPUs take part, those with the least remaining work. The cluster follows the best schedule: jobs
+    are resized, stopped and started. GPUs that it leaves free, or that become free before the next step, go to waiting
+    jobs, the least remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest
+    number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another profile jobs
+    are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is
+    goodput; do not compare such runs with runs of fixed work.
+
+    Equal to
+    --------
+    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
+    - With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.
+
+    Sources
+    -------
+    - ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and workers of elastic
+      jobs for short mean completion times.
+    - Our choices, because we could not read the rule: the objective, with remaining work known, not predicted; the
+      operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting jobs get their
+      minimum between steps; the GPU bounds of M8; the placement, which the search ignores.
+    """
+
+    plans = _Search
+    card = Card(
+        name="ones-like",
+        parameters=(
+            PROFILE,
+            Parameter("population", 12, "number of schedules in the population", minimum=3, maximum=1000),
+            Parameter("generations", 6, "number of generations per step", maximum=1000),
+            Parameter("interval", 300.0, "minimum time between two steps of the evolution [s]", minimum=0.001),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            overhead("voda"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M43", "M9", "M4"),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The card's assumptions; without profiles, M43 is not used."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")

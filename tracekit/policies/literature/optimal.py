@@ -1,17 +1,17 @@
-"""Optimal choices: matchings and multiple-choice knapsacks."""
+"""Optimal choices: matchings, integer programs and multiple-choice knapsacks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from tracekit.array_types import Floats, Ints
+    from tracekit.array_types import Bools, Floats, Ints
 
 
 def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -52,9 +52,41 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
     return [(r, c) for r, c in zip(rows.tolist(), columns.tolist(), strict=True) if weight[r, c] > 0]
 
 
-# Multiple-choice knapsacks: how many steps of each row give the largest total gain within a capacity.
-#
-# A row is a chain of steps, each with a size and a gain; its steps may only be taken in order.
+def chosen(
+    cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: Any
+) -> Bools | None:
+    """Return which variables an integer program (HiGHS) sets, for the least total cost; None if it has no solution.
+
+    Parameters
+    ----------
+    cost : array (v,)
+        Cost of each variable, which is 0 or 1.
+    limits : (matrix, lower, upper)
+        Limits of the sums of rows: matrices (r, v), dense or sparse, and lower and upper limits (r,).
+    most : float or array (v,)
+        Upper limit of each variable.
+    **options
+        Options of the program, such as `mip_rel_gap`, the accepted gap to the least cost [1].
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    found: Any = milp(
+        cost,
+        integrality=np.ones(len(cost), np.int64),
+        bounds=Bounds(0, most),
+        constraints=[LinearConstraint(matrix, lower, upper) for matrix, lower, upper in limits],
+        options=cast("Any", options),
+    )
+    return None if found.x is None else np.asarray(found.x) > 0.5
+
+
+def sparse(parts: Iterable[tuple[Ints, Ints, NDArray[Any]]], rows: int, columns: int) -> Any:
+    """Return a sparse matrix of entries, given as (row, column, value); values at the same place are added."""
+    from scipy.sparse import csr_array
+
+    row, column, value = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
+    return csr_array((value.astype(np.float64), (row, column)), shape=(rows, columns))
+
 
 _SLIGHT = 1e-3
 
@@ -62,7 +94,9 @@ _SLIGHT = 1e-3
 def take_chains(
     row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
 ) -> Ints:
-    """Return the number of steps to take from each row for the largest sum of gains.
+    """Return the number of steps to take from each row for the largest sum of gains: a multiple-choice knapsack.
+
+    A row is a chain of steps, which may only be taken in order.
 
     Steps are taken in order of gain per size, among equals first steps of a row first, until a step does not fit. An
     integer program over the rows near that step uses the remaining capacity, unless it can add less than a thousandth;
@@ -139,8 +173,6 @@ def _program(
 
     Return None if no choice adds more than `beat`.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     first = np.searchsorted(row, near)
     count = np.searchsorted(row, near, side="right") - first
     mine = np.repeat(np.arange(len(near)), count)
@@ -152,20 +184,14 @@ def _program(
     room = left + int(size[at][step < before[mine]].sum())
     one = np.zeros((len(near), len(mine)))
     one[mine, np.arange(len(mine))] = 1.0
-    found: Any = milp(
-        -gain_to / max(float(gain_to.max()), 1e-300),
-        integrality=np.ones(len(mine), np.int64),
-        bounds=Bounds(0, 1),
-        constraints=[LinearConstraint(one, ub=1.0), LinearConstraint(size_to[None, :].astype(float), ub=float(room))],
-        options={"time_limit": limit_s, "mip_rel_gap": 1e-6},
-    )
-    if found.x is None:
+    limits = [(one, -np.inf, 1.0), (size_to[None, :].astype(float), -np.inf, float(room))]
+    found = chosen(-gain_to / max(float(gain_to.max()), 1e-300), limits, time_limit=limit_s, mip_rel_gap=1e-6)
+    if found is None:
         return None
-    chosen = np.flatnonzero(np.asarray(found.x) > 0.5)
     best = np.zeros(len(near), np.int64)
-    best[mine[chosen]] = step[chosen] + 1
+    best[mine[found]] = step[found] + 1
     now = float(gain[at][step < before[mine]].sum())
-    return best if gain_to[chosen].sum() > now + beat and size_to[chosen].sum() <= room else None
+    return best if gain_to[found].sum() > now + beat and size_to[found].sum() <= room else None
 
 
 def _summed(values: NDArray[Any], step: Ints) -> NDArray[Any]:

@@ -5,27 +5,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.optimal import heaviest_pairs
-from tracekit.policies.literature.residents import FULL, Demand, Lines, Residents, rounded_use
-from tracekit.policies.parameters import NOISE, OVERHEAD, believed, overheads
+from tracekit.policies.literature.residents import FULL, Lines, Residents, rounded_use
+from tracekit.policies.parameters import NOISE, OVERHEAD, believed
+from tracekit.policies.plans import Planned, Plans
 from tracekit.policies.pools import make_pools
 from tracekit.replay.assumptions.of_jobs import memory_ppm, sharing_class
-from tracekit.replay.assumptions.speeds import stages_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.assumptions.speeds import PPM, stages_ppm
+from tracekit.replay.mechanisms import Plan, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
-    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
 
-
-# Lucid: small jobs are profiled first, then jobs are packed in pairs that slow each other little.
 
 _CHECK_MS = 100_000
 """Time between two checks of the arrival rate."""
@@ -35,15 +32,17 @@ _WIDEST = 8
 """Maximum number of GPUs of a job that is packed."""
 
 
-class _Packing:
-    """Profiles and packs jobs; holds the state of one run."""
+class _Packing(Residents):
+    """Profiles and packs jobs."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.p, self.demand = p, Demand(jobs, cluster, models)
-        self.score: list[int] = sharing_class(models, self.demand.used).tolist()
-        estimate = believed(jobs, models, p["noise"], seed)
+    def set_up(self) -> None:
+        """Estimate the jobs, and choose the profiler's nodes."""
+        super().set_up()
+        p, jobs, cluster = self.p, self.jobs, self.cluster
+        self.score: list[int] = sharing_class(self.models, self.demand.used).tolist()
+        estimate = believed(jobs, self.models, p["noise"], self.seed)
         work = jobs.work_ms if estimate is None else estimate
-        self.value: list[int] = (work * jobs.devices.astype(np.int64)).tolist()
+        self.value: list[int] = (work * self.gpus).tolist()
         """Expected GPU time of each job [GPU*ms]."""
         self.submit: list[int] = jobs.submit_ms.tolist()
         self.profile_ms = round(p["time"] * 1000)
@@ -53,12 +52,11 @@ class _Packing:
         self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
+        super().begin(view)
         demand = self.demand
-        self.books = Residents(demand, view)
         # In the profiler the smallest jobs come first, then the earliest.
         self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
-        self.main = Lines(demand.type, self.value)
+        self.waiting = Lines(demand.type, self.value)
         self.profiled: dict[int, int] = {}
         """Time at which each job leaves the profiler [ms]."""
         self.partner: dict[int, int] = {}
@@ -71,26 +69,29 @@ class _Packing:
         self.there: Ints | None = None
         self.packing, self.checked_ms = False, -1
 
-    def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, and the speeds of pairs."""
-        new, ended = self.books.follow(view)
-        for job in ended:
-            self._left(job)
-        for job in [job for job, until in self.profiled.items() if until <= view.now_ms]:
-            self.books.stop(job)
+    def due(self, now_ms: int) -> None:
+        """Stop jobs whose time in the profiler is over."""
+        for job in [job for job, until in self.profiled.items() if until <= now_ms]:
+            self.stop(job)
             del self.profiled[job]
-            self.main.add(job)
-        for job in new:
-            (self.fresh if self._profiles(job) else self.main).add(job)
-        if len(self.fresh):
-            self.fresh.start(self._profile, skip=False)
+            self.waiting.add(job)
+
+    def add(self, job: int) -> None:
+        """Let a job wait for the profiler or for the other nodes."""
+        (self.fresh if self._profiles(job) else self.waiting).add(job)
+
+    def start(self, view: View) -> None:
+        """Start jobs in the profiler, then the other jobs."""
+        self.fresh.start(self._profile, skip=False)
         self._look(view)
-        if len(self.main):
-            self.main.start(self._start, skip=self.packing)
+        self.waiting.start(self._start, skip=self.packing)
+
+    def wake(self, now_ms: int) -> int:
+        """Return when a job leaves the profiler or the policy checks the arrival rate again."""
         wakes = list(self.profiled.values())
-        if self.p["pack"] == "auto" and len(self.main):
+        if self.p["pack"] == "auto" and len(self.waiting):
             wakes.append(self.checked_ms + _CHECK_MS)
-        return self.books.plan(self._speed, min(wakes, default=-1))
+        return min(wakes, default=-1)
 
     def _look(self, view: View) -> None:
         """Decide whether to pack jobs."""
@@ -105,7 +106,7 @@ class _Packing:
         """Return whether a job is small enough for the profiler and may use its nodes."""
         if self.demand.gpus[job] > self.small:
             return False
-        there, kind = self.books.view.node_gpus, self.demand.kind[job]
+        there, kind = self.view.node_gpus, self.demand.kind[job]
         if there is not self.there:
             self.there, self.fits = there, {}
         if kind not in self.fits:
@@ -114,14 +115,14 @@ class _Packing:
 
     def _room(self, *, profiler: bool) -> Ints:
         there = self.nodes if profiler else ~self.nodes
-        return np.where(there & (self.books.view.node_gpus > 0), self.books.idle, 0)
+        return np.where(there & (self.view.node_gpus > 0), self.idle, 0)
 
     def _profile(self, job: int) -> bool:
         found = self.demand.nodes_for(job, self._room(profiler=True))
         if found is None:
             return False
-        self.books.put(job, self.books.lowest(found))
-        self.profiled[job] = self.books.view.now_ms + self.profile_ms
+        self.put(job, self.lowest(found))
+        self.profiled[job] = self.view.now_ms + self.profile_ms
         return True
 
     def _start(self, job: int) -> bool:
@@ -133,12 +134,12 @@ class _Packing:
         found = self.demand.nodes_for(job, self._room(profiler=False))
         if found is None:
             return False
-        self.books.put(job, self.books.lowest(found))
+        self.put(job, self.lowest(found))
         self._list(job)
         return True
 
     def _list(self, job: int) -> None:
-        gpu = self.books.of[job][0]
+        gpu = self.of[job][0]
         self.listed[job] = int(self.demand.group[gpu]), self.demand.gpus[job]
         self.alone.setdefault(self.listed[job], {})[job] = None
 
@@ -153,28 +154,29 @@ class _Packing:
                     self.score[job] + self.score[other] <= most
                     and demand.memory[job] + demand.memory[other] <= FULL
                     and self.value[job] <= ratio * self.value[other]
-                    and all(self.books.view.node_gpus[demand.node[gpu]] > 0 for gpu in self.books.of[other])
+                    and all(self.view.node_gpus[demand.node[gpu]] > 0 for gpu in self.of[other])
                 ):
-                    self.books.put(job, self.books.of[other])
+                    self.put(job, self.of[other])
                     self.partner[job], self.partner[other] = other, job
                     del self.alone[self.listed.pop(other)][other]
                     return True
         return False
 
-    def _left(self, job: int) -> None:
+    def left(self, job: int, gpus: list[int]) -> None:
         """Record that a job has ended; its partner runs alone again."""
         if self.profiled.pop(job, None) is not None:
             return
         other = self.partner.pop(job, -1)
         if other >= 0:
             del self.partner[other]
-            if other in self.books.of:
+            if other in self.of:
                 self._list(other)
             return
         if job in self.listed:
             del self.alone[self.listed.pop(job)][job]
 
-    def _speed(self, job: int, gpu: int) -> int:
+    def speed(self, job: int, gpu: int) -> int:
+        """Return the speed of a job next to its partner."""
         other = self.partner.get(job, -1)
         return FULL if other < 0 else self.demand.speed_beside(job, other)
 
@@ -189,24 +191,35 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
     return found
 
 
-class Lucid(Policy):
-    """Profile small jobs first, order jobs by expected GPU time, and pack them in pairs."""
+class Lucid(Planned):
+    """Small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little.
 
-    card: ClassVar[Card] = Card(
+    Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a quarter of its
+    nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit; a job
+    that has not ended after time seconds leaves the profiler. All other jobs wait for the other nodes, the least
+    expected run time times GPUs first. While jobs are packed, a job of at most 8 GPUs shares with the first job that
+    runs alone on the same number of GPUs, if their scores add up to at most score, both fit in memory, and its expected
+    GPU time is at most ratio times the other's. Otherwise it takes idle GPUs close together, or it is skipped. While
+    jobs are not packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both
+    jobs of a pair are slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in
+    the profiler. Utilization and memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With pack=off, profile=0: ssf.
+    - With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.
+
+    Sources
+    -------
+    - Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two modes.
+    - Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; expected arrivals
+      are those of the last ten minutes; the first partner is the job that has run alone the longest; overhead is
+      charged to jobs that leave the profiler.
+    """
+
+    plans = _Packing
+    card = Card(
         name="lucid",
-        title="small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little",
-        rule=(
-            "Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a "
-            "quarter of its nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job "
-            "that does not fit; a job that has not ended after time seconds leaves the profiler. All other jobs wait "
-            "for the other nodes, the least expected run time times GPUs first. While jobs are packed, a job of at "
-            "most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if their scores add up "
-            "to at most score, both fit in memory, and its expected GPU time is at most ratio times the other's. "
-            "Otherwise it takes idle GPUs close together, or it is skipped. While jobs are not packed, no job "
-            "overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both jobs of a pair are "
-            "slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in the "
-            "profiler. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("profile", 2, "number of profiler nodes per domain; 0: none"),
             Parameter("time", 200.0, "maximum time in the profiler [s]", minimum=0.001),
@@ -227,50 +240,19 @@ class Lucid(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M11"),
-        equal_to=(
-            "With pack=off, profile=0: ssf.",
-            "With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.",
-        ),
-        sources=(
-            (
-                "Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two "
-                "modes."
-            ),
-            (
-                "Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; "
-                "expected arrivals are those of the last ten minutes; the first partner is the job that has run alone "
-                "the longest; overhead is charged to jobs that leave the profiler."
-            ),
-        ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        p = self.parameters
-        packing = _Packing(p, jobs, cluster, models, seed)
-        return Planner(
-            packing.plan,
-            packing.begin,
-            scope=0,
-            names_nodes=True,
-            share=2,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-        )
-
-
-# Muri: jobs whose stages complement each other take turns on the same GPUs.
 
 Stages: TypeAlias = tuple[int, ...]
 """Shares of an iteration on storage, CPU, GPU and network [ppm]."""
 
-_PPM = 1_000_000
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
 """Measured time of a group relative to the computed time, by number of jobs."""
 
 
 @lru_cache(maxsize=1 << 16)
 def group_time(group: tuple[Stages, ...]) -> int:
-    """Return the time in which each job of a group completes an iteration, in the best order of turns.
+    """Return the time that each job of a group needs for an iteration, with the best order of turns.
 
     Parameters
     ----------
@@ -287,13 +269,13 @@ def group_time(group: tuple[Stages, ...]) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
-    """Return the share of the group's time in which the resources are busy [ppm]."""
-    return sum(map(sum, group)) * _PPM // (len(group[0]) * group_time(group))
+    """Return how much of a group's time the resources are busy [ppm]."""
+    return sum(map(sum, group)) * PPM // (len(group[0]) * group_time(group))
 
 
 def group_speed(group: tuple[Stages, ...]) -> int:
     """Return the speed of each job of a group [ppm]."""
-    return max(min(round(sum(group[0]) * _PPM / (group_time(group) * _MEASURED[len(group)])), _PPM), 1)
+    return max(min(round(sum(group[0]) * PPM / (group_time(group) * _MEASURED[len(group)])), PPM), 1)
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
@@ -301,20 +283,29 @@ def gains(group: tuple[Stages, ...]) -> bool:
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 
-class Groups:
-    """Groups jobs that take turns; holds the state of one run."""
+class Groups(Plans):
+    """Groups jobs that take turns."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, stages: Ints, memory: Ints) -> None:
-        self.gpus = jobs.devices.astype(np.int64)
+    def set_up(self) -> None:
+        """Find the jobs with equal stages."""
+        p, jobs, cluster, stages = self.p, self.jobs, self.cluster, self.stages()
+        self.settings.update(round_ms=round(p["round"] * 1000), scope=0, share=max(p["group"], 2))
+        memory = memory_ppm(self.models, jobs) if p["memory"] else np.zeros(len(jobs), np.int64)
         self.pools = make_pools(jobs, cluster, "place")
         self.domains = len(cluster.domains)
-        self.key, self.most, self.candidates, self.unpack = p["key"], p["group"], p["candidates"], p["unpack"]
+        self.key, self.largest, self.candidates, self.unpack = p["key"], p["group"], p["candidates"], p["unpack"]
         shapes, self.shape = np.unique(stages, axis=0, return_inverse=True)
         self.shape = self.shape.ravel()
         self.shapes: list[Stages] = [tuple(row) for row in shapes.tolist()]
         self.size: list[int] = self.gpus.tolist()
         self.alone = [((*row,),) for row in stages.tolist()]
         self.memory: list[int] = memory.tolist()
+
+    def stages(self) -> Ints:
+        """Return the shares of each job's iteration on storage, CPU, GPU and network [ppm] (n, 4)."""
+        used, wide = rounded_use(self.models, self.jobs), self.gpus > int(self.cluster.gpus.max(initial=1))
+        three = stages_ppm(self.models, used, wide)
+        return np.column_stack([three[:, 0] // 2, three[:, 0] - three[:, 0] // 2, three[:, 1], three[:, 2]])
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -368,7 +359,7 @@ class Groups:
                 slots[kind] -= 1
             elif gpus <= left:
                 left -= gpus
-                slots[kind] = self.most - 1
+                slots[kind] = self.largest - 1
             else:
                 others.append(j)
                 continue
@@ -381,7 +372,7 @@ class Groups:
         for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
             buckets.setdefault(kind, []).append([j])
         demand = int(self.gpus[chosen].sum())
-        for _ in range(self.most - 1):
+        for _ in range(self.largest - 1):
             before = demand
             for kind in sorted(buckets, key=lambda k: -int(self.gpus[buckets[k][0][0]])):
                 if demand > there:
@@ -411,7 +402,7 @@ class Groups:
         for low in range(0, len(groups), self.candidates):
             part = groups[low : low + self.candidates]
             found = _matched(
-                tuple(self._shapes(g) for g in part), tuple(sum(self.memory[j] for j in g) for g in part), self.most
+                tuple(self._shapes(g) for g in part), tuple(sum(self.memory[j] for j in g) for g in part), self.largest
             )
             pairs += [(weight, low + a, low + b) for weight, a, b in found]
         pairs.sort(key=lambda pair: (-pair[0], pair[1]))
@@ -425,7 +416,7 @@ class Groups:
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
-            speed = _PPM if len(group) == 1 else group_speed(self._shapes(group))
+            speed = PPM if len(group) == 1 else group_speed(self._shapes(group))
             named += ordered
             beside += [ordered[0]] * len(group)
             rate += [speed] * len(group)
@@ -447,7 +438,7 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
         for a in range(len(groups))
         for b in range(a + 1, len(groups))
-        if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
+        if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
         # All pairs are equal, so pair neighbours.
@@ -455,24 +446,35 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
     return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
 
 
-class Muri(Policy):
-    """Jobs with complementary stages take turns on the same GPUs."""
+class Muri(Planned):
+    """Jobs with complementary stages take turns on the same GPUs.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and then the next
+    group - 1 jobs that request the same number are considered too. If these jobs together request more GPUs than exist,
+    jobs that request the same number are matched in pairs, then pairs with pairs, up to group jobs, by blossom
+    matching. The matching maximizes the sum of the efficiencies, and the most efficient pairs are formed until the GPUs
+    suffice. The efficiency of a group tells how much of its time storage, CPU, GPU and network are busy if its jobs
+    take turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 or 1.35
+    for two, three or four jobs, as Muri measured. A group is dissolved if its jobs would be faster one after another.
+    The groups with the most GPUs are placed first, then by their first job. Jobs that find no GPUs are stopped, and
+    waiting jobs start if they fit. Utilization is counted in whole percent.
+
+    Equal to
+    --------
+    - With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.
+    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.
+
+    Sources
+    -------
+    - Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.
+    - Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's input stage is
+      half storage, half CPU; running jobs win ties of the key; a job that stays in its group keeps its GPUs, and each
+      job that moves pays for its own restart; jobs left out may start if a planned job does not fit.
+    """
+
+    plans = Groups
+    card = Card(
         name="muri",
-        title="jobs with complementary stages take turns on the same GPUs",
-        rule=(
-            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and "
-            "then the next group - 1 jobs that request the same number are considered too. If these jobs together "
-            "request more GPUs than exist, jobs that request the same number are matched in pairs, then pairs with "
-            "pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the efficiencies, and the "
-            "most efficient pairs are formed until the GPUs suffice. The efficiency of a group is the share of its "
-            "time in which storage, CPU, GPU and network are busy when its jobs take turns in the best order. Each job "
-            "of the group completes an iteration in that time, times 1.31, 1.48 or 1.35 for two, three or four jobs, "
-            "as Muri measured. A group whose jobs would be faster one after another is dissolved. The groups with the "
-            "most GPUs are placed first, then by their first job. Jobs for which no GPUs are left are stopped, and "
-            "waiting jobs start if there is room. Utilization is counted in whole percent."
-        ),
         parameters=(
             Parameter(
                 "key",
@@ -488,34 +490,4 @@ class Muri(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
-        equal_to=(
-            "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
-            "If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.",
-        ),
-        sources=(
-            "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
-            (
-                "Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
-                "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
-                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start if a "
-                "planned job does not fit."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for groups."""
-        p = self.parameters
-        largest = int(cluster.gpus.max(initial=1))
-        three = stages_ppm(models, rounded_use(models, jobs), jobs.devices > largest)
-        stages = np.column_stack([three[:, 0] // 2, three[:, 0] - three[:, 0] // 2, three[:, 1], three[:, 2]])
-        memory = memory_ppm(models, jobs) if p["memory"] else np.zeros(len(jobs), np.int64)
-        groups = Groups(p, jobs, cluster, stages, memory)
-        return Planner(
-            groups.plan,
-            groups.begin,
-            round_ms=round(p["round"] * 1000),
-            scope=0,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-            share=max(p["group"], 2),
-        )

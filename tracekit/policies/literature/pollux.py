@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.resizing import Sizes, speedup
-from tracekit.policies.parameters import FIT
+from tracekit.policies.parameters import FIT, overhead
+from tracekit.policies.plans import Planned
 from tracekit.policies.pools import settle_pools
-from tracekit.replay.assumptions.speeds import PPM, elastic_ppm, ppm
+from tracekit.replay.assumptions.speeds import PPM, ppm
 from tracekit.replay.engine.state import struct_dtype
 
 if TYPE_CHECKING:
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import Application
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan, Planner, View
+    from tracekit.replay.mechanisms import Plan, View
 
-
-# Speeds of jobs by GPUs: those of M8, or goodput with the best batch for the GPUs and the training progress.
 
 BATCHES = 50
 """Number of batch sizes tried, in geometric steps."""
@@ -168,9 +166,6 @@ def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> Speed
     )
 
 
-# Random divisions of GPUs among jobs, for searches, within the bounds of each job.
-
-
 @dataclass(frozen=True)
 class Bounds:
     """Bounds on the GPUs of k jobs in P pools."""
@@ -222,7 +217,7 @@ class Bounds:
         return self.within(np.where(anew, self.drawn(count, random), own), random), source, anew
 
     def in_order(self, order: Ints) -> Ints:
-        """Return the division in which jobs get their minimum in an order, up to the first that does not fit (k,)."""
+        """Give jobs their minimum in an order, up to the first job that does not fit; return this division (k,)."""
         found = self.least.copy()
         for pool in np.unique(self.pool).tolist():
             mine = order[self.pool[order] == pool]
@@ -231,14 +226,12 @@ class Bounds:
         return found
 
 
-# The fitness of Pollux, a power mean of speedups, and the genetic search for the division with the largest fitness.
-
 _NOTHING = 1e-3
 """Speedup of a job without GPUs, instead of 0."""
 
 
 def worths(gpus: Ints, rows: NDArray[Any], speed: Floats, power: float) -> Floats:
-    """Return each job's contribution to the mean in each division, which rises with its speedup.
+    """Return each job's contribution to the mean in each division; it rises with the job's speedup.
 
     Parameters
     ----------
@@ -330,109 +323,36 @@ PROFILE = Parameter(
 """Knowledge about a job's batches and steps: none, so its work is fixed, or its application class."""
 
 
-class PolluxLite(Policy):
-    """GPUs go where they raise the power mean of speedups most."""
+class _Rounds(Sizes):
+    """Divides GPUs in rounds."""
 
-    card: ClassVar[Card] = Card(
-        name="pollux-lite",
-        title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
-        rule=(
-            "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
-            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its number "
-            "of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past "
-            "changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by step, where "
-            "each gains most, among equals to the earlier job, up to the maximum. With search=genetic a seeded genetic "
-            "search of `generations` generations improves that division. Running jobs are never stopped, and gangs may "
-            "be spread over nodes. With profile=none the work of a job is fixed: no batch size adapts, so no job gets "
-            "less efficient. With another profile speed is goodput. Jobs are then applications (M43) with the best "
-            "batch for their GPUs and for the noise of their gradients. The noise rises in stages with the work done, "
-            "and a job's speed changes with its stage, at the next round. The recorded work is assumed to be work on "
-            "the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without "
-            "one."
-        ),
-        parameters=(
-            PROFILE,
-            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
-            Parameter("search", "greedy", "how to search for the division of GPUs", ("greedy", "genetic")),
-            Parameter("population", 20, "number of divisions in a generation of the search", minimum=2, maximum=1000),
-            Parameter("generations", 20, "number of generations of the search", maximum=1000),
-            Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
-            Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
-            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
-            FIT,
-        ),
-        assumptions=("D1", "D3", "M43", "M9", "M4"),
-        equal_to=(
-            (
-                "With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within "
-                "one."
-            ),
-            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
-            (
-                "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
-                "profile=none with linear speed."
-            ),
-        ),
-        sources=(
-            (
-                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput "
-                "times efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch "
-                "sizes; genetic search of 100 divisions in 100 generations, starting from earlier divisions."
-            ),
-            (
-                "Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running "
-                "jobs are not stopped; a first start has no penalty; the maximum is from D3, not twice the largest "
-                "number so far; jobs on several nodes may share them; the numbers of M43."
-            ),
-        ),
-    )
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without profiles, M43 is not used."""
-        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return plans in rounds."""
-        p = self.parameters
-        rounds = _Rounds(jobs, cluster, models, seed, p)
-        return rounds.sizes.planner(p, rounds.plan, begin=rounds.begin, round_ms=rounds.round_ms)
-
-
-class _Rounds:
-    """Divides GPUs in rounds; holds the state of one run."""
-
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
-        self.jobs, self.models, self.seed, self.given = jobs, models, seed, given
-        self.sizes = Sizes(jobs, cluster, models, given["fit"])
-        self.pools = self.sizes.pools
-        self.round_ms = max(round(given["round"] * 1000), 1)
-        self.delta_ms = given["delta"] * 1000
-        profile = given["profile"]
+    def set_up(self) -> None:
+        """Compute the speeds of the jobs."""
+        super().set_up()
+        self.round_ms = self.settings["round_ms"] = max(round(self.p["round"] * 1000), 1)
+        self.delta_ms, profile = self.p["delta"] * 1000, self.p["profile"]
         self.table: SpeedTable = (
-            plain_table(models, self.sizes.high)
+            plain_table(self.models, self.most)
             if profile == "none"
-            else goodput_table(models, jobs, self.sizes.high, profile)
+            else goodput_table(self.models, self.jobs, self.most, profile)
         )
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.stage = np.zeros(len(self.jobs), np.int64)
         """Training stage of each job when it was last planned (n,)."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
-        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
-        low, high = self.sizes.low[job], self.sizes.high[job]
-        free = pools.capacity(view, before)
+        wish, table = self.wish(view), self.table
+        job, held, before, free = wish.job, wish.held, wish.before, wish.free
+        low, high = self.low[job], self.most[job]
         stage = np.zeros(len(job), np.int64)
         if table.stages > 1:
             stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
         rows = np.zeros(len(job), struct_dtype("FitnessRow"))
         rows["held"], rows["low"], rows["high"] = held, low, high
         rows["gpus"] = np.where(held > 0, low, 0)
-        rows["pool"] = settle_pools(before, pools, job, low, free)
+        rows["pool"] = wish.pool = settle_pools(before, self.pools, job, low, free)
         rows["first"] = table.rows(job, stage)
         sharing = np.bincount(rows["pool"], minlength=len(free))
         fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
@@ -442,32 +362,25 @@ class _Rounds:
         factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
         rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
         free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
-        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
-        changed = gpus != held
-        if table.stages > 1:
-            # A job that keeps its GPUs has another speed in another stage.
-            changed |= (held > 0) & (stage != self.stage[job])
-            self.stage[job] = stage
-        named = np.flatnonzero(changed)
-        named = named[np.argsort(-gpus[named], kind="stable")]
-        if table.sigma is not None:
-            rate = elastic_ppm(self.models, self.sizes.requested[job[named]], gpus[named])
-        else:
-            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
+        wish.gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
+        # A job that keeps its GPUs has another speed in another stage.
+        changed = (held > 0) & (stage != self.stage[job])
+        self.stage[job] = stage
+        rate = ppm(table.speed[rows["first"] + wish.gpus]) if table.sigma is None else None
         wake = -1
-        if len(named) or (gpus < high).any():
+        if changed.any() or self.unfinished(wish):
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
             # If all jobs have their maximum, no job can gain until a job's speed changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
-        return pools.plan(job[named], gpus[named], rows["pool"][named], rate, wake)
+        return self.resized(wish, rate, also=changed, wake_ms=wake)
 
     def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
         """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
         from tracekit.replay.kernel import raise_fitness
 
-        power, left = float(self.given["p"]), free.copy()
+        power, left = float(self.p["p"]), free.copy()
         wanted = np.bincount(rows["pool"], rows["high"] - rows["gpus"], len(free))
         raise_fitness(
             rows,
@@ -479,7 +392,7 @@ class _Rounds:
         )
         found: Ints = rows["gpus"]
         # If all maxima fit, the greedy steps have already given each job its best number.
-        if self.given["search"] == "greedy" or (wanted <= free).all():
+        if self.p["search"] == "greedy" or (wanted <= free).all():
             return found
         return evolve(
             rows,
@@ -487,7 +400,63 @@ class _Rounds:
             self.table.speed,
             power,
             found,
-            population=self.given["population"],
-            generations=self.given["generations"],
+            population=self.p["population"],
+            generations=self.p["generations"],
             random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
         )
+
+
+class PolluxLite(Planned):
+    """GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles).
+
+    In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the harmonic mean. A
+    job's speedup is its speed over its speed with an equal share of the GPUs. If its number of GPUs changes, the
+    speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past changes; a first start is exempt.
+    Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, among equals to the earlier
+    job, up to the maximum. With search=genetic a seeded genetic search of `generations` generations improves that
+    division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is
+    fixed: batch sizes do not adapt, and no job gets less efficient. With another profile speed is goodput. Jobs are
+    then applications (M43) with the best batch for their GPUs and for the noise of their gradients. The noise rises in
+    stages with the work done. A job's speed changes with its stage, at the next round. The recorded work is assumed to
+    be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without
+    one.
+
+    Equal to
+    --------
+    - With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within one.
+    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
+    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43): profile=none with
+      linear speed.
+
+    Sources
+    -------
+    - Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput times
+      efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; genetic search
+      of 100 divisions in 100 generations, starting from earlier divisions.
+    - Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running jobs are not
+      stopped; a first start has no penalty; the maximum is from D3, not twice the largest number so far; jobs on
+      several nodes may share them; the numbers of M43.
+    """
+
+    plans = _Rounds
+    card = Card(
+        name="pollux-lite",
+        parameters=(
+            PROFILE,
+            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter("search", "greedy", "how to search for the division of GPUs", ("greedy", "genetic")),
+            Parameter("population", 20, "number of divisions in a generation of the search", minimum=2, maximum=1000),
+            Parameter("generations", 20, "number of generations of the search", maximum=1000),
+            Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
+            Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            overhead("voda"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M43", "M9", "M4"),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The card's assumptions; without profiles, M43 is not used."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")

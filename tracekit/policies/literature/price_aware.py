@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _LONGEST_MS = 400 * 24 * HOUR_MS
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return the start of each job, in the hour in which its run costs least if it fits then.
+    """Return the start of each job: the hour when its run costs least, if it fits then.
 
     Jobs book in the given order. A job starts at once or at the beginning of a price hour.
 
@@ -77,25 +77,37 @@ def booked_starts(
 
 
 def _hours(start: int, run: int, lead: int) -> tuple[int, int]:
-    """Return the hours in which a job runs: the first, and the one after the last."""
+    """Return the first hour of a run, and the hour after its last."""
     return (start + lead) // HOUR_MS, (start + run + lead - 1) // HOUR_MS + 1 if run else (start + lead) // HOUR_MS + 1
 
 
 class PriceAware(Policy):
-    """Flexible jobs wait for hours of cheap power."""
+    """Flexible jobs move to hours of cheap power, and idle nodes are switched off.
 
-    card: ClassVar[Card] = Card(
+    A job books its start on arrival: at once, or at the beginning of an hour within its patience. It takes the start at
+    which the energy of its estimated run time costs least according to M41, among equals the earliest. A later hour is
+    chosen only if it saves at least the share `gain` of the cost of starting at once, and if the GPUs booked in the
+    domain stay within the share `fill` of its GPUs in all hours of the run. If no hour qualifies, the job starts at
+    once. A job joins the queue when its hour begins; it then starts as under power-down, which also switches idle nodes
+    off. With who=opportunistic only jobs of that class (M10) wait. Patience is `patience` seconds, but at most
+    `stretch` times the estimated run time.
+
+    Equal to
+    --------
+    - With patience=0, or one price for all hours: power-down.
+    - With patience=0 and idle=inf: the policy that `order` names.
+
+    Sources
+    -------
+    - Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning (CE-DLA; Energies
+      15:474, 2022), by its abstract: jobs follow the price of electricity, the number of active nodes is right-sized,
+      and training and inference are classes.
+    - Our choices: bookings hour by hour instead of an integer program; one site, so prices depend on the hour and not
+      on the node; patience; power-down for right-sizing.
+    """
+
+    card = Card(
         name="price-aware-like",
-        title="flexible jobs move to hours of cheap power, and idle nodes are switched off",
-        rule=(
-            "A job books its start on arrival: at once, or at the beginning of an hour within its patience. It takes "
-            "the start at which the energy of its estimated run time costs least according to M41, among equals the "
-            "earliest. A later hour is chosen only if it saves at least the share `gain` of the cost of starting at "
-            "once, and if the GPUs booked in the domain stay within the share `fill` of its GPUs in all hours of the "
-            "run. If no hour qualifies, the job starts at once. A job joins the queue when its hour begins; it then "
-            "starts as under power-down, which also switches idle nodes off. With who=opportunistic only jobs of that "
-            "class (M10) wait. Patience is `patience` seconds, but at most `stretch` times the estimated run time."
-        ),
         parameters=(
             Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
             Parameter(
@@ -110,25 +122,10 @@ class PriceAware(Policy):
             NOISE,
         ),
         assumptions=("D1", "M7", "M10", "M11", "M40", "M41"),
-        equal_to=(
-            "With patience=0, or one price for all hours: power-down.",
-            "With patience=0 and idle=inf: the policy that `order` names.",
-        ),
-        sources=(
-            (
-                "Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning "
-                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs follow the price of electricity, the number of "
-                "active nodes is right-sized, and training and inference are classes."
-            ),
-            (
-                "Our choices: bookings hour by hour instead of an integer program; one site, so prices depend on the "
-                "hour and not on the node; patience; power-down for right-sizing."
-            ),
-        ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Switching:
-        """Return the job order, the rules for switching nodes, and how long each job is held."""
+        """Return the job order, the rules for switching nodes, and how long each job waits for its hour."""
         p = self.parameters
         arrival = jobs.arrival_ms
         believed = estimates_ms(models, jobs.work_ms, seed, p["noise"])

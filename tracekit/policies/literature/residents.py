@@ -1,4 +1,4 @@
-"""Bookkeeping for planners that choose the GPUs of every job and let jobs share GPUs.
+"""Plans that choose the GPUs of every job and let jobs share GPUs.
 
 GPUs are numbered consecutively by node, and within a node by index. Jobs with equal requests, utilization and memory
 form one type and wait in one line. If the first job of a type does not fit, no job of that type fits.
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.policies.places import fewest, pool_of
+from tracekit.policies.network_tiers import fewest, pool_of
+from tracekit.policies.plans import Plans
+from tracekit.policies.pools import accepted_groups
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.clusters.assignment import assign
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.array_types import Floats, Ints
-    from tracekit.policies.places import Pool
+    from tracekit.policies.network_tiers import Pool
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
@@ -74,10 +76,7 @@ class Demand:
         self._node_group = np.repeat(np.arange(len(found.group_low)), found.group_high - found.group_low)
         self.group = self._node_group[self.node]
         """Group of each GPU (T,)."""
-        self._accepts: list[list[int]] = []
-        for kind, domain in enumerate(found.kind_domain.tolist()):
-            low, high = found.groups_of(domain)
-            self._accepts.append([g for g in range(low, high) if int(found.kind_accept[kind]) >> (g - low) & 1])
+        self._accepts: list[list[int]] = [np.flatnonzero(row).tolist() for row in accepted_groups(found)]
         self._gpus: dict[int, list[Ints]] = {}
         self._pools: dict[int, Pool] = {}
         self._pairs: dict[tuple[int, int], int] = {}
@@ -98,7 +97,7 @@ class Demand:
     def nodes_for(self, job: int, room: Ints) -> list[tuple[int, int]] | None:
         """Return the nodes for a gang as (node, GPUs), given the GPUs available on each node (N,), or None.
 
-        The nodes are close together, as found by `places.fewest` among the nodes of a group.
+        The nodes are close together, as found by `network_tiers.fewest` among the nodes of a group.
         """
         kind = self.kind[job]
         if kind not in self._pools:
@@ -128,16 +127,29 @@ class Demand:
         return max(found, 1)
 
 
-class Residents:
-    """The jobs on each GPU in one run, kept in sync with the engine."""
+class Residents(Plans):
+    """Plans that choose the GPUs of every job, and the jobs on each GPU in one run, kept in sync with the engine."""
 
-    def __init__(self, demand: Demand, view: View, seats: int = 1) -> None:
-        """Begin a run with empty GPUs; `seat` shows up to `seats` jobs per GPU."""
-        self.demand, self.view = demand, view
-        self.seat = np.full((len(demand.node), seats), -1)
-        """The first jobs on each GPU; -1: none (T, seats)."""
+    shown: int = 1
+    """Number of jobs per GPU that `seat` shows."""
+
+    def set_up(self) -> None:
+        """Compute the demand of the jobs."""
+        self.demand = Demand(self.jobs, self.cluster, self.models, self.extra())
+        self.settings.update(scope=0, names_nodes=True, share=2)
+
+    def extra(self) -> Ints | None:
+        """Return values that also distinguish types of jobs (n,), or None."""
+        return None
+
+    def begin(self, view: View) -> None:
+        """Begin a run with empty GPUs."""
+        self.view, demand = view, self.demand
+        self.waiting = Lines(demand.type)
+        self.seat = np.full((len(demand.node), self.shown), -1)
+        """The first jobs on each GPU; -1: none (T, shown)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
-        """Jobs on each GPU, in the order in which they started there."""
+        """Jobs on each GPU, in the order of their starts there."""
         self.of: dict[int, list[int]] = {}
         """GPUs of each running job."""
         self.count = np.zeros(len(demand.node), np.int64)
@@ -153,7 +165,39 @@ class Residents:
         self._touched: set[int] = set()
         self._submitted = 0
 
-    def follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
+    def plan(self, view: View) -> Plan:
+        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
+        new, ended = self._follow(view)
+        for job, gpus in ended.items():
+            self.left(job, gpus)
+        self.due(view.now_ms)
+        for job in new:
+            self.add(job)
+        self.start(view)
+        return self._written(self.wake(view.now_ms))
+
+    def left(self, job: int, gpus: list[int]) -> None:
+        """Record that a job on these GPUs has ended."""
+
+    def due(self, now_ms: int) -> None:
+        """Process everything that is due by now."""
+
+    def add(self, job: int) -> None:
+        """Let a job wait."""
+        self.waiting.add(job)
+
+    def start(self, view: View) -> None:
+        """Start waiting jobs."""
+
+    def speed(self, job: int, gpu: int) -> int:
+        """Return the speed of a job on one of its GPUs [ppm]; a job runs at the speed of its slowest GPU."""
+        return FULL
+
+    def wake(self, now_ms: int) -> int:
+        """Return when to plan again without an event [ms]; -1: never."""
+        return -1
+
+    def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
         """Remove ended jobs; return the new jobs, and the ended jobs with the GPUs that they had.
 
         A job whose node failed counts as both: it ended on its GPUs, and waits again.
@@ -229,16 +273,8 @@ class Residents:
                     break
         return found
 
-    def plan(self, speed: Callable[[int, int], int], wake_ms: int = -1) -> Plan:
-        """Return the plan that tells the engine which jobs were started, stopped or changed speed.
-
-        Parameters
-        ----------
-        speed : function
-            Speed of a job on one of its GPUs [ppm]; a job runs at the speed of its slowest GPU.
-        wake_ms : int
-            When to plan again [ms]; -1: at the next event.
-        """
+    def _written(self, wake_ms: int) -> Plan:
+        """Return the plan of the jobs that were started or stopped, or that changed speed."""
         named: list[int] = []
         rates: list[int] = []
         rows: list[tuple[int, int, int, int]] = []
@@ -251,7 +287,7 @@ class Residents:
         self._touched.clear()
         new = set(self._new)
         for job in [*changed, *(job for job in self._new if job not in changed)]:
-            rate = min(speed(job, gpu) for gpu in self.of[job])
+            rate = min(self.speed(job, gpu) for gpu in self.of[job])
             if job in new:
                 rows += self._rows(len(named), self.of[job])
             elif rate == self.rate.get(job):

@@ -1,25 +1,23 @@
-"""Shared parts of planners that resize jobs: bounds, minima, steps and plans."""
+"""Plans that resize jobs: bounds, minima and steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.interface import Parameter
-from tracekit.policies.parameters import overheads
+from tracekit.policies.plans import Plans
 from tracekit.policies.pools import make_pools
 from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
 
 GAP = Parameter("gap", 30.0, "minimum time between two plans [s]")
@@ -88,30 +86,18 @@ class Wish:
     """Planned pool of each job (k,)."""
 
 
-class Sizes:
-    """Bounds and pools of resizable jobs; with `rigid` no job is resized (D3)."""
+class Sizes(Plans):
+    """Plans that resize jobs, unless the policy has the parameter `elastic` and it is off (D3)."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, fit: str, *, rigid: bool = False) -> None:
-        if rigid:
-            models = replace(models, elastic=replace(models.elastic, rigid=True))
-        self.models = models
-        self.requested = jobs.devices.astype(np.int64)
-        self.low, self.high = elastic_bounds(models, self.requested)
-        self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
+    def set_up(self) -> None:
+        """Compute the bounds and pools of the jobs."""
+        if not self.p.get("elastic", True):
+            self.models = replace(self.models, elastic=replace(self.models.elastic, rigid=True))
+        self.low, self.most = elastic_bounds(self.models, self.gpus)
+        self.relative = speedup(self.models, np.arange(int(self.most.max(initial=1)) + 1))
         """Speed on 0, 1, ... GPUs relative to one GPU, up to the largest maximum of any job."""
-        self.pools = make_pools(jobs, cluster, fit)
+        self.pools = make_pools(self.jobs, self.cluster, self.p.get("fit", "place"))
         self._accepts = self.pools.accepts.view(np.uint8)
-
-    def planner(self, p: dict[str, Any], plan: Callable[[View], Plan], **more: Any) -> Planner:
-        """Return a planner with a policy's parameters overhead and resize, and gap and fit if the policy has them."""
-        return Planner(
-            plan,
-            gap_ms=round(p.get("gap", 0.0) * 1000),
-            fit=p.get("fit", "place"),
-            overhead_ms=overheads(self.models, p["overhead"], self.high),
-            resize_ms=round(p["resize"] * 1000),
-            **more,
-        )
 
     def wish(self, view: View) -> Wish:
         """Return the current jobs before any GPU is promised."""
@@ -130,7 +116,7 @@ class Sizes:
         running_first: bool = False,
         doubling: bool = False,
     ) -> None:
-        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs for which too few are free.
+        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs that find too few.
 
         Then the same jobs repeatedly get one more GPU each, in the same order, up to `most`.
 
@@ -166,8 +152,8 @@ class Sizes:
         )
 
     def steps(self, wish: Wish) -> tuple[Ints, Ints]:
-        """Return the one-GPU steps by which jobs with GPUs may grow: index in the wish, and GPUs before the step."""
-        room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
+        """Return all steps of one GPU that jobs with GPUs may take: index in the wish, and GPUs before the step."""
+        room = np.minimum(self.most[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step
 
@@ -181,7 +167,29 @@ class Sizes:
         line = np.argsort(rank[place], kind="stable")
         wish.gpus[order] += steps_taken(key[line], rank[place][line], wish.pool[order], wish.free, len(order))
 
-    def plan(self, wish: Wish, rate: Ints | None = None, *, also: Bools | None = None, wake_ms: int = -1) -> Plan:
+    def contended(self, wish: Wish) -> Iterator[tuple[Ints, int]]:
+        """Yield, for each pool, the jobs with GPUs there and all their and the free GPUs, unless all maxima fit.
+
+        If they fit, each of these jobs gets its maximum.
+        """
+        for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
+            line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
+            free = int(wish.free[pool] + wish.gpus[line].sum())
+            high = self.most[wish.job[line]]
+            if high.sum() <= free:
+                wish.gpus[line] = high
+            else:
+                yield line, free
+
+    def resized(
+        self,
+        wish: Wish,
+        rate: Ints | None = None,
+        *,
+        also: Bools | None = None,
+        order: Ints | None = None,
+        wake_ms: int = -1,
+    ) -> Plan:
         """Return a plan for the jobs whose GPUs change, large gangs first because they are harder to place.
 
         Parameters
@@ -191,19 +199,21 @@ class Sizes:
         rate : array (k,), optional
             Speed of each job with its planned GPUs [ppm]; by default the speed of M8.
         also : array (k,), optional
-            Other jobs to include, of which only the speed changes.
+            Jobs to include because their speed changes.
+        order : array (k,), optional
+            Indices into the wish: the order of jobs with equal GPUs.
         wake_ms : int
             When to plan again without an event [ms]; -1: never.
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:
             changes |= also & (wish.gpus > 0)
-        named = np.flatnonzero(changes)
+        named = np.flatnonzero(changes) if order is None else order[changes[order]]
         named = named[np.argsort(-wish.gpus[named], kind="stable")]
         job, gpus, pool = wish.job[named], wish.gpus[named], wish.pool[named]
-        speed = elastic_ppm(self.models, self.requested[job], gpus) if rate is None else rate[named]
+        speed = elastic_ppm(self.models, self.gpus[job], gpus) if rate is None else rate[named]
         return self.pools.plan(job, gpus, pool, speed, wake_ms)
 
     def unfinished(self, wish: Wish) -> bool:
         """Return whether a later plan could differ even if no job arrives or ends."""
-        return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())
+        return bool((wish.gpus < self.most[wish.job]).any() or (wish.gpus != wish.held).any())

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.literature.residents import FULL, Demand, Lines, Residents
-from tracekit.policies.parameters import overheads
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.residents import FULL, Lines, Residents
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import type_speed_table
-from tracekit.replay.mechanisms import Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Plan
+    from tracekit.replay.mechanisms import View
 
 
 _PERCENT = 10_000
@@ -53,72 +49,53 @@ class Company:
         return found
 
 
-class ScoredSeats:
-    """Plans that place one-GPU jobs by a policy's score; holds the state of one run."""
+class ScoredSeats(Residents):
+    """Plans that place one-GPU jobs by a policy's score."""
 
     idle_first: ClassVar[bool] = False
     """Whether an idle GPU is never worse than a shared GPU, so shared GPUs can be ignored while a GPU is idle."""
 
-    def __init__(self, demand: Demand, residents: int, key: Ints | None = None) -> None:
-        """Take the demand, the maximum number of jobs per GPU, and the key of waiting jobs (None: by submission)."""
-        self.demand, self.residents = demand, residents
-        self.key = None if key is None else key.tolist()
-        self.percent = np.append(np.array(demand.used, np.int64) // _PERCENT, 0)
+    def set_up(self) -> None:
+        """Compute the jobs' utilization and the speeds of pairs."""
+        super().set_up()
+        self.shown = self.p["residents"]
+        self.settings["share"] = max(self.shown, 2)
+        self.percent = np.append(np.array(self.demand.used, np.int64) // _PERCENT, 0)
         """Utilization of each job in percent; the last entry is for an empty seat (n + 1,)."""
-        self.pair = demand.pair_speeds()
+        self.pair = self.demand.pair_speeds()
 
     def begin(self, view: View) -> None:
         """Begin a run."""
-        self.books = Residents(self.demand, view, self.residents)
-        self.waiting = Lines(self.demand.type, self.key)
+        super().begin(view)
         self.whole = np.zeros(len(self.demand.node), np.bool_)
         """Whether a gang uses each GPU (T,)."""
         self.nodes: Ints | None = None
         self.there: dict[int, list[Ints]] = {}
         """GPUs on nodes in service for each kind of demand, by GPU model."""
 
-    def plan(self, view: View) -> Plan:
-        """Return the plan: jobs that start, their GPUs, and the current speed of every job."""
-        new, ended = self.books.follow(view)
-        for job, gpus in ended.items():
-            self.whole[gpus] = False
-            self.left_seat(job, gpus)
-        for job in new:
-            self.waiting.add(job)
-        self.due(view.now_ms)
+    def left(self, job: int, gpus: list[int]) -> None:
+        """Record that a job on these GPUs has ended."""
+        self.whole[gpus] = False
+
+    def start(self, view: View) -> None:
+        """Start waiting jobs where their score is lowest."""
         if len(self.waiting):
             if view.node_gpus is not self.nodes:
                 self.nodes, self.there = view.node_gpus, {}
-            self.left = view.table["remaining"]
+            self.remaining = view.table["remaining"]
             self.waiting.start(self._begin_job)
-        return self.books.plan(self.speed, self.wake(view.now_ms))
-
-    def planner(self, overhead_ms: Ints | None = None) -> Planner:
-        """Return the mechanism."""
-        share = max(self.residents, 2)
-        return Planner(self.plan, self.begin, scope=0, names_nodes=True, share=share, overhead_ms=overhead_ms)
-
-    def left_seat(self, job: int, gpus: list[int]) -> None:
-        """Record that a job on these GPUs has ended."""
-
-    def due(self, now_ms: int) -> None:
-        """Process everything that is due by now."""
-
-    def wake(self, now_ms: int) -> int:
-        """Return the time at which to plan again without an event; -1: never [ms]."""
-        return -1
 
     def seated(self, job: int, gpu: int) -> None:
         """Record that a one-GPU job has started on a GPU."""
 
     def speed(self, job: int, gpu: int) -> int:
         """Return the speed of a job on one of its GPUs [ppm]."""
-        on = self.books.on[gpu]
+        on = self.on[gpu]
         return FULL if len(on) == 1 else self.demand.speed_among(job, [other for other in on if other != job])
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
-        """Return which of these GPUs, which have a free seat, a job may join (m,)."""
-        return self.books.memory[gpus] + self.demand.memory[job] <= FULL
+        """Return which of these GPUs a job may join; all have a free seat (m,)."""
+        return self.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
         """Return a score per GPU: lowest where the job should go, infinite where it must not (m,)."""
@@ -126,15 +103,15 @@ class ScoredSeats:
 
     def _begin_job(self, job: int) -> bool:
         if self.demand.gpus[job] > 1:
-            found = self.books.idle_gpus(job)
+            found = self.idle_gpus(job)
             if found is None:
                 return False
-            self.books.put(job, found)
+            self.put(job, found)
             self.whole[found] = True
             return True
-        alone = self.books.idle_gpus(job) if self.idle_first else None
+        alone = self.idle_gpus(job) if self.idle_first else None
         if alone is not None:
-            self.books.put(job, alone)
+            self.put(job, alone)
             self.seated(job, alone[0])
             return True
         gpus, idle = self._candidates(job)
@@ -145,7 +122,7 @@ class ScoredSeats:
         at = int(score.argmin())
         if not np.isfinite(score[at]):
             return False
-        self.books.put(job, [int(gpus[at])])
+        self.put(job, [int(gpus[at])])
         self.seated(job, int(gpus[at]))
         return True
 
@@ -153,19 +130,19 @@ class ScoredSeats:
         """Return the GPUs that a job may join, and whether each is idle; of the idle GPUs only one per model."""
         idle, shared = [], []
         for own in self._accepted(job):
-            count = self.books.count[own]
-            taken = own[(count > 0) & (count < self.residents) & ~self.whole[own]]
+            count = self.count[own]
+            taken = own[(count > 0) & (count < self.shown) & ~self.whole[own]]
             shared.append(taken[self.allowed(job, taken)])
             empty = own[count == 0]
             if len(empty):
                 # As in other policies, prefer the node with the fewest idle GPUs.
-                idle.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+                idle.append(int(empty[self.idle[self.demand.node[empty]].argmin()]))
         gpus = np.concatenate([np.array(idle, np.int64), *shared])
         return gpus, np.arange(len(gpus)) < len(idle)
 
     def _accepted(self, job: int) -> list[Ints]:
         """Return the GPUs that a job may use on nodes in service, by GPU model."""
-        kind, view = self.demand.kind[job], self.books.view
+        kind, view = self.demand.kind[job], self.view
         if kind not in self.there:
             up = (view.node_gpus > 0)[self.demand.node]
             self.there[kind] = [own[up[own]] for own in self.demand.gpus_of(job)]
@@ -173,15 +150,15 @@ class ScoredSeats:
 
     def _company(self, job: int, gpus: Ints, idle: Bools) -> Company:
         # Ignore seats that are empty on all GPUs.
-        width = max(int(self.books.count[gpus].max(initial=0)), 1)
-        seat, pair = self.books.seat[gpus, :width], self.pair
+        width = max(int(self.count[gpus].max(initial=0)), 1)
+        seat, pair = self.seat[gpus, :width], self.pair
         used = self.percent[seat]
         own = int(self.percent[job])
         there = seat >= 0
         before = np.ones(seat.shape)
         for column, other in permutations(range(seat.shape[1]), 2):
             before[:, column] *= pair[used[:, column], used[:, other]]
-        left = np.where(there, self.left[np.maximum(seat, 0)], 0) / _REMAINING
+        left = np.where(there, self.remaining[np.maximum(seat, 0)], 0) / _REMAINING
         return Company(
             gpu=gpus,
             idle=idle,
@@ -189,11 +166,8 @@ class ScoredSeats:
             left_s=left,
             before=before,
             after=before * pair[used, own],
-            own_s=float(self.left[job]) / _REMAINING,
+            own_s=float(self.remaining[job]) / _REMAINING,
         )
-
-
-# IADeep: a job takes an idle GPU or else joins the jobs that interfere least, and these are tuned together.
 
 
 class _Tuned(ScoredSeats):
@@ -201,11 +175,11 @@ class _Tuned(ScoredSeats):
 
     idle_first = True
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        super().__init__(Demand(jobs, cluster, models), p["residents"])
-        self.cap: int = round(p["cap"] * FULL)
-        self.kappa: float = p["kappa"]
-        self.tune_ms: int = round(p["tune"] * 1000)
+    def set_up(self) -> None:
+        super().set_up()
+        self.cap: int = round(self.p["cap"] * FULL)
+        self.kappa: float = self.p["kappa"]
+        self.tune_ms: int = round(self.p["tune"] * 1000)
 
     def begin(self, view: View) -> None:
         super().begin(view)
@@ -214,11 +188,10 @@ class _Tuned(ScoredSeats):
         self.load = np.zeros(len(self.demand.node), np.int64)
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
-        books = self.books
         load = self.load[gpus]
-        below = (load < self.cap) & (books.memory[gpus] < self.cap)
+        below = (load < self.cap) & (self.memory[gpus] < self.cap)
         tuned = ~np.isin(gpus, list(self.tuning)) if self.tuning else np.ones(len(gpus), np.bool_)
-        return below & tuned & (books.memory[gpus] + self.demand.memory[job] <= FULL)
+        return below & tuned & (self.memory[gpus] + self.demand.memory[job] <= FULL)
 
     def score(self, job: int, company: Company) -> Floats:
         there = company.left_s > 0
@@ -227,10 +200,11 @@ class _Tuned(ScoredSeats):
 
     def seated(self, job: int, gpu: int) -> None:
         self.load[gpu] += self.demand.used[job]
-        if len(self.books.on[gpu]) > 1 and self.tune_ms:
-            self.tuning[gpu] = self.books.view.now_ms + self.tune_ms
+        if len(self.on[gpu]) > 1 and self.tune_ms:
+            self.tuning[gpu] = self.view.now_ms + self.tune_ms
 
-    def left_seat(self, job: int, gpus: list[int]) -> None:
+    def left(self, job: int, gpus: list[int]) -> None:
+        super().left(job, gpus)
         if len(gpus) == 1:
             self.load[gpus[0]] -= self.demand.used[job]
 
@@ -238,7 +212,7 @@ class _Tuned(ScoredSeats):
         ready = [gpu for gpu, until in self.tuning.items() if until <= now_ms]
         for gpu in ready:
             del self.tuning[gpu]
-        self.books.touch(ready)
+        self.touch(ready)
 
     def wake(self, now_ms: int) -> int:
         return min(self.tuning.values(), default=-1)
@@ -250,21 +224,32 @@ class _Tuned(ScoredSeats):
         return max(round(FULL / (1 + (FULL / found - 1) * self.kappa)), 1)
 
 
-class IaDeep(Policy):
-    """One-GPU jobs take an idle GPU, or share the GPU where jobs interfere least."""
+class IaDeep(Planned):
+    """An idle GPU if there is one, otherwise the GPU where jobs interfere least.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order. If a job cannot start, it and all identical jobs are skipped. A one-GPU job
+    takes an idle GPU, on the node with the fewest idle GPUs. If there is none, it joins a GPU with fewer than residents
+    jobs, where the sum of their utilizations and their memory are both below cap, where it fits and no tuning is
+    running. Of these GPUs it takes the GPU with the least interference: the smallest sum of the jobs' slowdowns minus
+    1. The jobs of a GPU are tuned for tune seconds, during which no job joins them; after that, the part of each
+    slowdown above 1 is multiplied by kappa. Gangs get idle GPUs close together. No job is stopped. Utilization and
+    memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1: fifo,scan=skip.
+    - With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.
+
+    Sources
+    -------
+    - Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least interference.
+    - Our choices: interference from M1 instead of the regression over past records; tuning as a factor (kappa=0.8 is a
+      guess at its gain); the choice of the node for an idle GPU; gangs run alone.
+    """
+
+    plans = _Tuned
+    card = Card(
         name="iadeep",
-        title="an idle GPU if there is one, otherwise the GPU where jobs interfere least",
-        rule=(
-            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
-            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, where "
-            "it fits and no tuning is running. Of these GPUs it takes the one whose jobs would then interfere least: "
-            "the smallest sum of their slowdowns minus 1. The jobs of a GPU are tuned for tune seconds, during which "
-            "no job joins them; after that, the part of each slowdown above 1 is multiplied by kappa. Gangs get idle "
-            "GPUs close together. No job is stopped. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("cap", 0.99, "utilization or memory at or above which no job joins a GPU [0..1]", maximum=8.0),
@@ -274,28 +259,7 @@ class IaDeep(Policy):
             Parameter("tune", 60.0, "duration of tuning; 0: no tuning [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
-        equal_to=(
-            "With residents=1: fifo,scan=skip.",
-            "With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.",
-        ),
-        sources=(
-            (
-                "Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least "
-                "interference."
-            ),
-            (
-                "Our choices: interference from M1 instead of the regression over past records; tuning as a factor "
-                "(kappa=0.8 is a guess at its gain); the choice of the node for an idle GPU; gangs run alone."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        return _Tuned(self.parameters, jobs, cluster, models).planner()
-
-
-# Interference-greedy: a bound for learned placement such as Harmony's.
 
 
 class _LeastDelay(ScoredSeats):
@@ -303,71 +267,61 @@ class _LeastDelay(ScoredSeats):
 
     idle_first = True
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        key = jobs.work_ms if p["key"] == "sjf" else None
-        super().__init__(Demand(jobs, cluster, models), p["residents"], key)
-        self.waits = p["wait"]
+    def begin(self, view: View) -> None:
+        super().begin(view)
+        if self.p["key"] == "sjf":
+            self.waiting = Lines(self.demand.type, self.jobs.work_ms.tolist())
 
     def score(self, job: int, company: Company) -> Floats:
         found: Floats = company.own_s / company.speed + company.harm_s
-        if not self.waits:
+        if not self.p["wait"]:
             return found
         # A waiting job is assumed to run alone on the first GPU that becomes idle.
         ends = (company.left_s / company.before).max(axis=1, initial=0.0)
         return np.where(company.idle | (found < ends.min(initial=np.inf) + company.own_s), found, np.inf)
 
 
-class InterferenceGreedy(Policy):
-    """One-GPU jobs go where they and their neighbours end soonest in total, or wait."""
+class InterferenceGreedy(Planned):
+    """One-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned placement.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs and
+    enough memory left. It goes where the sum is smallest of its remaining run time, at its speed there, and the delay
+    of the jobs there, at constant speeds. With wait=on it starts only if that is less than its remaining run time plus
+    the time until the first of the GPUs that it could join is idle. Gangs get idle GPUs close together. No job is
+    stopped. Run times and interference are known exactly. Utilization and memory are counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.
+    - Without interference (c = 0): wait=on equals wait=off.
+
+    Sources
+    -------
+    - Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), and similar
+      ones. It knows what those systems learn and considers one job at a time. Their results may differ. It overstates
+      harm, because neighbours speed up again when a job ends.
+    """
+
+    plans = _LeastDelay
+    card = Card(
         name="interference-greedy",
-        title="one-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned "
-        "placement",
-        rule=(
-            "Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs and enough memory left. It goes where its remaining run time at its speed there, plus the "
-            "delay of the jobs there at constant speeds, is smallest. With wait=on it starts only if that is less than "
-            "its remaining run time plus the time until the first of the GPUs that it could join is idle. Gangs get "
-            "idle GPUs close together. No job is stopped. Run times and interference are known exactly. Utilization "
-            "and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
             Parameter("wait", True, "jobs wait if that is expected to be better than sharing"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
-        equal_to=(
-            "With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.",
-            "Without interference (c = 0): wait=on equals wait=off.",
-        ),
-        sources=(
-            (
-                "Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), "
-                "and similar ones. It knows what those systems learn and considers one job at a time. Their results "
-                "may differ. It overstates harm, because neighbours speed up again when a job ends."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        return _LeastDelay(self.parameters, jobs, cluster, models).planner()
-
-
-# After SchedTune, without its predictors: jobs go where they end soonest, by memory, interference and GPU model.
 
 
 class _LeastCompletion(ScoredSeats):
     """Score GPUs by the job's completion time and the delay of the jobs there."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        super().__init__(Demand(jobs, cluster, models), p["residents"])
-        self.type_speed = type_speed_table(models, jobs.models, cluster.models) / FULL
-        self.harm: float = p["harm"]
-        self.margin: float = p["margin"]
+    def set_up(self) -> None:
+        super().set_up()
+        p = self.p
+        self.type_speed = type_speed_table(self.models, self.jobs.models, self.cluster.models) / FULL
         self.blind, self.crash_ms = p["memory"] == "blind", max(round(p["crash"] * 1000), 1)
 
     def begin(self, view: View) -> None:
@@ -380,28 +334,29 @@ class _LeastCompletion(ScoredSeats):
     def allowed(self, job: int, gpus: Ints) -> Bools:
         if self.blind and job not in self.known:
             return np.ones(len(gpus), np.bool_)
-        need = round(self.demand.memory[job] * (1 + self.margin))
-        return self.books.memory[gpus] + need <= FULL
+        margin: float = self.p["margin"]
+        need = round(self.demand.memory[job] * (1 + margin))
+        return self.memory[gpus] + need <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
-        of_model = self.type_speed[self.demand.jobs.model[job], self.demand.model[company.gpu]]
-        found = company.own_s / (company.speed * of_model) + self.harm * company.harm_s
+        of_model = self.type_speed[self.jobs.model[job], self.demand.model[company.gpu]]
+        found = company.own_s / (company.speed * of_model) + self.p["harm"] * company.harm_s
         # Among equals choose the GPU with the least memory left.
         equal = np.flatnonzero(found == found.min())
         gpu = company.gpu[equal]
-        best = equal[np.lexsort((gpu, -self.books.memory[gpu]))[0]]
+        best = equal[np.lexsort((gpu, -self.memory[gpu]))[0]]
         return np.where(np.arange(len(found)) == best, 0.0, 1.0)
 
     def seated(self, job: int, gpu: int) -> None:
-        if self.books.memory[gpu] > FULL:
-            self.crashes[job] = self.books.view.now_ms + self.crash_ms
+        if self.memory[gpu] > FULL:
+            self.crashes[job] = self.view.now_ms + self.crash_ms
 
     def due(self, now_ms: int) -> None:
-        self.crashes = {job: at for job, at in self.crashes.items() if job in self.books.of}
+        self.crashes = {job: at for job, at in self.crashes.items() if job in self.of}
         for job in [job for job, at in self.crashes.items() if at <= now_ms]:
             del self.crashes[job]
-            if self.books.memory[self.books.of[job]].max() > FULL:
-                self.books.stop(job)
+            if self.memory[self.of[job]].max() > FULL:
+                self.stop(job)
                 self.known.add(job)
                 self.waiting.add(job)
 
@@ -409,21 +364,32 @@ class _LeastCompletion(ScoredSeats):
         return min(self.crashes.values(), default=-1)
 
 
-class SchedTuneLike(Policy):
-    """One-GPU jobs go where they end soonest and fit in memory."""
+class SchedTuneLike(Planned):
+    """One-GPU jobs go where they end soonest, by memory, interference and GPU model.
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs where
+    its memory plus margin fits. It goes where its run time at its speed there, by interference (M1) and GPU model (D6),
+    plus harm times the delay of the jobs there, is smallest; among equals where the least memory is left. Gangs get
+    idle GPUs close together. No job is stopped. With memory=blind memory is ignored: a job that does not fit runs out
+    of memory after crash seconds, waits again, and from then on is placed where it fits. Utilization and memory are
+    counted in whole percent.
+
+    Equal to
+    --------
+    - With residents=1 and one GPU model: fifo,scan=skip.
+
+    Sources
+    -------
+    - Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive placement on GPUs
+      of several types, and out-of-memory failures are avoided.
+    - Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, gangs run alone;
+      the models' own values instead of learned predictors, so the prediction is perfect.
+    """
+
+    plans = _LeastCompletion
+    card = Card(
         name="schedtune-like",
-        title="one-GPU jobs go where they end soonest, by memory, interference and GPU model",
-        rule=(
-            "Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical "
-            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
-            "residents jobs where its memory plus margin fits. It goes where its run time at its speed there, by "
-            "interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; among "
-            "equals where the least memory is left. Gangs get idle GPUs close together. No job is stopped. With "
-            "memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, waits "
-            "again, and from then on is placed where it fits. Utilization and memory are counted in whole percent."
-        ),
         parameters=(
             Parameter("residents", 4, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("harm", 1.0, "weight of the delay of the jobs there"),
@@ -433,21 +399,4 @@ class SchedTuneLike(Policy):
             Parameter("overhead", "none", "preset for the cost of a restart after running out of memory (M9)"),
         ),
         assumptions=("D1", "D6", "M1", "M2", "M4", "M9"),
-        equal_to=("With residents=1 and one GPU model: fifo,scan=skip.",),
-        sources=(
-            (
-                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive "
-                "placement on GPUs of several types, and out-of-memory failures are avoided."
-            ),
-            (
-                "Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
-                "gangs run alone; the models' own values instead of learned predictors, so the prediction is perfect."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner; its plans list the GPUs of every job."""
-        p = self.parameters
-        seats = _LeastCompletion(p, jobs, cluster, models)
-        return seats.planner(overheads(models, p["overhead"], jobs.devices))

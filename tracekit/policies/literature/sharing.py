@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Shortest first with two jobs on a GPU: first fit (FFS), or only if both gain (BSBF).
-
 _KEYS = {"srtf": shortest_left, "srsf": smallest_left}
 
 
@@ -73,12 +71,16 @@ class _Shared(Policy):
 
 
 class SjfFfs(_Shared):
-    """Shortest job first, sharing any GPU that has a free seat."""
+    """Shortest first, sharing GPUs by first fit.
+
+    Equal to
+    --------
+    - With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.
+    """
 
     test = False
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="sjf-ffs",
-        title="shortest first, sharing GPUs by first fit",
         rule=(
             "Jobs start in order of run time. A job that cannot start is skipped, and no job is stopped. A job takes "
             "idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it takes all idle GPUs and, "
@@ -87,20 +89,22 @@ class SjfFfs(_Shared):
         ),
         parameters=_parameters(8),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
-        equal_to=(
-            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
-        ),
         sources=_SOURCES,
     )
 
 
 class SjfBsbf(_Shared):
-    """Shortest job first, sharing if that is better than waiting."""
+    """Shortest first, sharing GPUs if the pair gains.
+
+    Equal to
+    --------
+    - With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.
+    - Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.
+    """
 
     test = True
-    card: ClassVar[Card] = Card(
+    card = Card(
         name="sjf-bsbf",
-        title="shortest first, sharing GPUs if the pair gains",
         rule=(
             "As sjf-ffs, but a job shares only GPUs on which one job runs alone, and only if the two jobs' mean end is "
             "then earlier than if it waited for that job to end. Partners with the earliest mean end come "
@@ -108,15 +112,9 @@ class SjfBsbf(_Shared):
         ),
         parameters=_parameters(2),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
-        equal_to=(
-            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
-            "Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.",
-        ),
         sources=_SOURCES,
     )
 
-
-# Jobs that use thousandths of GPUs, placed by fragmentation gradient descent or by a rule for comparison.
 
 _POPULARITY = Parameter(
     "popularity", 0.95, "share of jobs, the most frequent shapes first, that form the expected workload", maximum=1.0

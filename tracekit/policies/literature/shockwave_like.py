@@ -1,28 +1,25 @@
-"""After Shockwave: rounds planned by Nash welfare over a future window, also weighing the longest remaining time."""
+"""After Shockwave: rounds planned over a future window by Nash welfare and the longest remaining time."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.optimal import sparse
 from tracekit.policies.literature.resizing import ragged
 from tracekit.policies.literature.turns import Turns, next_slice
-from tracekit.policies.parameters import overheads
-from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
     from tracekit.replay.outcome import Outcome
 
-
-# Plan windows of rounds by Nash welfare and the longest remaining time, by an integer program or greedily.
 
 _POINTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _VALUES = np.log(np.maximum(_POINTS, 1e-6))
@@ -127,7 +124,6 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
         Accepted gap to the optimum, as a share.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
 
     jobs, rounds, pieces = len(window.left), window.rounds, len(_SLOPES)
     # Columns: rounds of each job, planned time, pieces of each job's logarithm, the longest remaining time.
@@ -150,9 +146,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
         # GPUs of each round.
         (load, np.arange(planned), window.gpus[of_round].astype(np.float64)),
     ]
-    row, column, entry = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
-    rows = 3 * jobs + len(window.capacity) * rounds
-    matrix: Any = csr_array((entry, (row, column)), shape=(rows, longest + 1))
+    matrix = sparse(parts, 3 * jobs + len(window.capacity) * rounds, longest + 1)
     begun = window.whole - window.left
     endless = np.full(jobs, np.inf)
     room = np.repeat(window.capacity.astype(np.float64), rounds)
@@ -188,17 +182,18 @@ _AT_THE_END = 100.0
 """Exponent of the weight of a job with less than one round left."""
 
 
-class _Windows:
-    """The current window; holds the state of one run."""
+class _Windows(Turns):
+    """Plans by windows of rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.p, self.jobs = p, jobs
-        self.round_ms = max(round(p["round"] * 1000), 1)
-        self.turns = Turns(jobs, cluster, models)
-        self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
+    def set_up(self) -> None:
+        """Read the length of a round."""
+        super().set_up()
+        self.round_ms = max(round(self.p["round"] * 1000), 1)
+        # Here the parameter `gap` belongs to the integer program.
+        self.settings.update(round_ms=self.round_ms, gap_ms=0, tell=self.tell)
+        self.submit_ms, self.work_ms = self.jobs.submit_ms, np.maximum(self.jobs.work_ms, 1)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.contended: Floats = np.zeros(len(self.jobs))
         """Integral of the jobs per GPU, counted as at least 1, since each job's arrival [ms] (n,)."""
         self.seen_ms = 0
@@ -219,8 +214,8 @@ class _Windows:
     def plan(self, view: View) -> Plan:
         """Return the plan for the round that begins."""
         job, now = view.job, view.now_ms
-        running = self.turns.pools.held(view)
-        free = self.turns.pools.capacity(view, running)
+        running = self.pools.held(view)
+        free = self.pools.capacity(view, running)
         pool = self._pools(job, running, free)
         crowd = np.maximum(np.bincount(pool, minlength=len(free)) / np.maximum(free, 1), 1.0)
         since = np.maximum(self.submit_ms[job], self.seen_ms)
@@ -232,33 +227,33 @@ class _Windows:
         # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
-        gpus = self.turns.gpus[job]
+        gpus = self.gpus[job]
         asked = np.bincount(pool, gpus, len(free))
         if (asked <= free).all():
             # All jobs fit, so no planning is needed.
             self.of = self.of[:0]
             order = np.arange(len(job))
-            chosen = self.turns.choose(job, order, running, free)
+            chosen = self.choose(job, order, running, free)
         else:
             if self.at >= self.p["window"] or not np.array_equal(job, self.of):
                 self._share_out(job, pool, free, left, now, crowd)
             order = self._order(running, left)
             order = order[np.argsort(~stuck[order], kind="stable")]
-            chosen = self.turns.choose(job, order, running, free)
+            chosen = self.choose(job, order, running, free)
             self.counts -= (chosen >= 0) & (self.counts > 0)
             self.at += 1
         wake = next_slice(now, self.round_ms) if (chosen < 0).any() else -1
-        return self.turns.plan(job, running, chosen, wake)
+        return self.moved(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
         """Return the pool to which each job counts: its current pool, or the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
-        gpus, found = self.turns.gpus[job], running.copy()
+        gpus, found = self.gpus[job], running.copy()
         load = np.bincount(running[running >= 0], gpus[running >= 0], len(free)).astype(np.float64)
-        kind = self.turns.pools.kind[job]
+        kind = self.pools.kind[job]
         for i in np.flatnonzero(running < 0).tolist():
-            may = (self.turns.speed[kind[i]] > 0) & (free > 0)
+            may = (self.speed[kind[i]] > 0) & (free > 0)
             found[i] = int(np.where(may, load / np.maximum(free, 1), np.inf).argmin()) if may.any() else 0
             load[found[i]] += gpus[i]
         return found
@@ -274,7 +269,7 @@ class _Windows:
             # The expected end after the window must not be later than the fair end.
             need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
         window = Window(
-            gpus=self.turns.gpus[job],
+            gpus=self.gpus[job],
             pool=pool,
             capacity=free,
             left=np.maximum(left, 1) / self.round_ms,
@@ -337,26 +332,44 @@ class _Windows:
         return replace(outcome, facts={**outcome.facts, "windows": fact})
 
 
-class ShockwaveLike(Policy):
-    """Rounds are planned by Nash welfare over a future window."""
+class ShockwaveLike(Planned):
+    """Rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave).
 
-    card: ClassVar[Card] = Card(
+    Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the next window
+    are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short longest remaining run
+    time, which costs k per second. The sum is divided by the numbers of jobs and rounds; the logarithm is linear
+    between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end after the window must be at most
+    rhomax times its fair end. The fair end is the submission plus the run time times the number of jobs per GPU, on
+    average since the job arrived and counted as at least 1. If this bound cannot be met, it is dropped, and each job
+    beyond it gets a weight: its ratio to the bound, to the given power (100 with less than a round left), at most 1e6.
+    GPUs that are idle in a round go to the jobs with the longest remaining run time. solver=program solves this in
+    whole rounds as an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the
+    longest remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run
+    times are known. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress grow most in
+      total.
+    - With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short as possible.
+    - If all jobs fit: every job starts with the next round and no job is stopped.
+
+    Sources
+    -------
+    - Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs per GPU
+      regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, rounds of 120 s,
+      windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs (for 64, 128 and 256 GPUs: 10
+      and 5, 0.001 and 15, 1e5 and 5).
+    - Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; each job has
+      one regime with a known run time, because no trace records batch sizes. So the paper's subject, efficiency that
+      changes while a job runs and its forecast, is missing here. Ratios use times since submission, while the code
+      divides times since the start of the log; the maximum weight; a job that accepts several GPU models counts towards
+      the model in least demand.
+    """
+
+    plans = _Windows
+    card = Card(
         name="shockwave-like",
-        title="rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave)",
-        rule=(
-            "Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the "
-            "next window are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short "
-            "longest remaining run time, which costs k per second. The sum is divided by the numbers of jobs and "
-            "rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's "
-            "expected end after the window must be at most rhomax times its fair end. The fair end is the submission "
-            "plus the run time times the number of jobs per GPU, on average since the job arrived and counted as at "
-            "least 1. If this bound cannot be met, it is dropped, and each job beyond it gets a weight: its ratio to "
-            "the bound, to the given power (100 with less than a round left), at most 1e6. GPUs that are idle in a "
-            "round go to the jobs with the longest remaining run time. solver=program solves this in whole rounds as "
-            "an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the longest "
-            "remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run "
-            "times are known. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
             Parameter("window", 20, "number of rounds planned at once", minimum=1, maximum=10_000),
@@ -373,44 +386,7 @@ class ShockwaveLike(Policy):
                 2000,
                 "maximum number of pairs of a job and a round in a program; larger windows are planned greedily",
             ),
-            Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
+            overhead("shockwave"),
         ),
         assumptions=("D1", "M9", "M4"),
-        equal_to=(
-            (
-                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress "
-                "grow most in total."
-            ),
-            (
-                "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
-                "as possible."
-            ),
-            "If all jobs fit: every job starts with the next round and no job is stopped.",
-        ),
-        sources=(
-            (
-                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs "
-                "per GPU regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, "
-                "rounds of 120 s, windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs "
-                "(for 64, 128 and 256 GPUs: 10 and 5, 0.001 and 15, 1e5 and 5)."
-            ),
-            (
-                "Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; "
-                "each job has one regime with a known run time, because no trace records batch sizes. So the paper's "
-                "subject, efficiency that changes while a job runs and its forecast, is missing here. Ratios use times "
-                "since submission, while the code divides times since the start of the log; the maximum weight; a job "
-                "that accepts several GPU models counts towards the model in least demand."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner for rounds."""
-        windows = _Windows(self.parameters, jobs, cluster, models)
-        return Planner(
-            windows.plan,
-            windows.begin,
-            round_ms=windows.round_ms,
-            overhead_ms=overheads(models, self.parameters["overhead"], jobs.devices),
-            tell=windows.tell,
-        )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
 from tracekit.policies.literature.residents import FULL, Demand
-from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.network_tiers import Spot
+from tracekit.policies.parameters import OVERHEAD
+from tracekit.policies.plans import Planned, Plans
 from tracekit.replay.assumptions.of_jobs import cpu_families
 from tracekit.replay.assumptions.speeds import cpu_speed_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
 
 
 _SLACK = 1e-6
@@ -57,17 +58,19 @@ def make_hosts(cluster: Cluster, models: Models) -> Hosts:
     return Hosts(supply, supply / gpus[:, None], np.array(want), models, list(cpu.families))
 
 
-class _Rounds:
-    """Divides CPUs and memory in rounds; holds the state of one run."""
+class _Rounds(Plans):
+    """Divides CPUs and memory in rounds."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> None:
-        self.demand, self.hosts = Demand(jobs, cluster, models), make_hosts(cluster, models)
-        self.family: list[int] = cpu_families(models, jobs, seed).tolist()
+    def set_up(self) -> None:
+        """Determine the families of the jobs."""
+        p, models = self.p, self.models
+        self.demand, self.hosts = Demand(self.jobs, self.cluster, models), make_hosts(self.cluster, models)
+        self.family: list[int] = cpu_families(models, self.jobs, self.seed).tolist()
+        self.settings.update(round_ms=round(p["round"] * 1000), scope=0, names_nodes=True)
         self.mode, self.base, self.round_ms = p["mode"], p["base"], round(p["round"] * 1000)
         self._speeds: dict[tuple[int, tuple[float, float], tuple[float, float]], int] = {}
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         nodes = len(self.demand.first)
         self.free = np.bincount(self.demand.node, minlength=nodes).astype(np.int64)
         self.left = self.hosts.supply.copy()
@@ -95,7 +98,10 @@ class _Rounds:
         new = self._start(view, ranked, touched)
         changed = self._tune(touched, {j: at for at, j in enumerate(ranked)})
         wakes = self.base != "fifo" and self.round_ms and len(self.where) < len(job)
-        return self._told(stopped, new, changed, view.now_ms + self.round_ms if wakes else -1)
+        spots = {j: Spot([node for node, _ in self.where[j]], [gpus for _, gpus in self.where[j]]) for j in new}
+        rates = {j: self.rate[j] for j in (*new, *changed)}
+        wake_ms = view.now_ms + self.round_ms if wakes else -1
+        return self.written([j for j in stopped if j not in spots], rates, spots, wake_ms)
 
     def _ranked(self, view: View, job: Ints) -> Ints:
         if self.base == "fifo":
@@ -104,7 +110,7 @@ class _Rounds:
         return job[np.lexsort((job, ~view.running, key))]
 
     def _stopped(self, view: View, ranked: list[int]) -> list[int]:
-        """Return running jobs whose GPUs are needed, by count, by jobs earlier in the order."""
+        """Return running jobs that must give their GPUs, by count, to jobs earlier in the order."""
         demand = self.demand
         left: dict[tuple[int, ...], int] = {}
         found = []
@@ -222,40 +228,35 @@ class _Rounds:
             self._speeds[key] = self.hosts.speed(*key)
         return self._speeds[key]
 
-    def _told(self, stopped: list[int], new: list[int], changed: list[int], wake_ms: int) -> Plan:
-        fresh = set(new)
-        named = [*(j for j in stopped if j not in fresh), *new, *(j for j in changed if j not in fresh)]
-        out = len(stopped) - len(fresh & set(stopped))
-        rows = [(at, *place) for at, j in enumerate(named[out:], out) if j in fresh for place in self.where[j]]
-        gpus = [0] * out + [self.demand.gpus[j] for j in named[out:]]
-        rates = [FULL] * out + [self.rate[j] for j in named[out:]]
-        return Plan(
-            np.array(named, np.int64),
-            np.array(gpus, np.int64),
-            rate=np.array(rates, np.int64),
-            keep=True,
-            wake_ms=wake_ms,
-            place=np.array(rows, np.int64).reshape(-1, 3),
-        )
 
+class Synergy(Planned):
+    """Jobs get CPUs and memory by need, not in proportion to GPUs.
 
-class Synergy(Policy):
-    """Jobs get CPUs and memory by need, not in proportion to GPUs."""
+    In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if earlier jobs
+    leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional each GPU has its share of
+    the node's CPUs and memory. With tune a job that fits on one node goes to a node where its need is free: the CPUs
+    and memory above which it gets no faster. If there is no such node, it goes where the smaller of need and fair share
+    is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job first gets the
+    smaller of need and fair share; then, in order, jobs get their full need if it is still free. No job gets less than
+    its fair share, unless it needs less. With greedy a job waits until its need is free. Among suitable nodes the one
+    with the fewest free GPUs is taken. The speed of a job is that of M6, divided by its speed with the fair share.
 
-    card: ClassVar[Card] = Card(
+    Equal to
+    --------
+    - With mode=proportional, round=0: fifo,scan=skip.
+    - If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.
+
+    Sources
+    -------
+    - Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.
+    - Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, instead of
+      taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in between; nodes without
+      known CPUs and memory get those of M6.
+    """
+
+    plans = _Rounds
+    card = Card(
         name="synergy",
-        title="jobs get CPUs and memory by need, not in proportion to GPUs",
-        rule=(
-            "In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if "
-            "earlier jobs leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional "
-            "each GPU has its share of the node's CPUs and memory. With tune a job that fits on one node goes to a "
-            "node where its need is free: the CPUs and memory above which it gets no faster. If there is no such node, "
-            "it goes where the smaller of need and fair share is free, otherwise to any node with enough GPUs. On "
-            "nodes where a job arrived or left, every job first gets the smaller of need and fair share; then, in "
-            "order, jobs get their full need if it is still free. So no job gets less than its fair share, unless it "
-            "needs less. With greedy a job waits until its need is free. Among suitable nodes the one with the fewest "
-            "free GPUs is taken. A job's speed is its speed by M6, divided by its speed with the fair share."
-        ),
         parameters=(
             Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
             Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
@@ -263,29 +264,4 @@ class Synergy(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),
-        equal_to=(
-            "With mode=proportional, round=0: fifo,scan=skip.",
-            "If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.",
-        ),
-        sources=(
-            "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.",
-            (
-                "Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, "
-                "instead of taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in "
-                "between; nodes without known CPUs and memory get those of M6."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which chooses nodes and speeds."""
-        p = self.parameters
-        rounds = _Rounds(p, jobs, cluster, models, seed)
-        return Planner(
-            rounds.plan,
-            rounds.begin,
-            round_ms=rounds.round_ms,
-            scope=0,
-            names_nodes=True,
-            overhead_ms=overheads(models, p["overhead"], jobs.devices),
-        )

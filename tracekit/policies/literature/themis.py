@@ -5,31 +5,27 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.literature.optimal import chosen, sparse
 from tracekit.policies.literature.resizing import speedup
 from tracekit.policies.literature.turns import Turns
-from tracekit.policies.parameters import overheads
+from tracekit.policies.parameters import overhead
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm
-from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-
-
-# Auctions of GPUs: the winning bids maximize the product of the bidders' values.
+    from tracekit.replay.mechanisms import Plan, View
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1: none (k,).
+    """Return the pool where each bidder wins its GPUs, for the largest sum of gains; -1: none (k,).
 
     An integer program (HiGHS) decides. Among bidders with equal requests only those with the largest gains can win, so
     at most as many as fit are considered. The best solution within the limit counts. The limit is a number of search
@@ -109,22 +105,14 @@ class _Bids:
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
         """Return the winning bids of the program; None if it found no solution within the limit."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
         bids, bidders = len(self.row), int(self.row.max()) + 1
         at = np.arange(bids)
-        rows, data = np.concatenate([self.row, bidders + self.pool]), np.concatenate([np.ones(bids), self.gpus])
-        shape = (bidders + len(self.free), bids)
-        matrix: Any = csr_array((data.astype(np.float64), (rows, np.concatenate([at, at]))), shape=shape)
+        parts = [(self.row, at, np.ones(bids)), (bidders + self.pool, at, self.gpus)]
+        matrix = sparse(parts, bidders + len(self.free), bids)
         most = np.concatenate([np.ones(bidders), self.free.astype(np.float64)])
-        options: Any = {"mip_rel_gap": gap}
-        if nodes:
-            options["node_limit"] = nodes
-        limits = LinearConstraint(matrix, ub=most)
-        whole = np.ones(bids, np.int64)
-        found = milp(-self.gain, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=options)
-        return None if found.x is None else np.flatnonzero(np.asarray(found.x) > 0.5).tolist()
+        limit = {"node_limit": nodes} if nodes else {}
+        found = chosen(-self.gain, [(matrix, -np.inf, most)], mip_rel_gap=gap, **limit)
+        return None if found is None else np.flatnonzero(found).tolist()
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
@@ -165,22 +153,23 @@ def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int,
 _MINUTE = 60_000
 
 
-class _Auctions:
-    """Leases and finish-time fairness; holds the state of one run."""
+class _Auctions(Turns):
+    """Plans by leases and finish-time fairness."""
 
-    def __init__(self, p: dict[str, Any], jobs: Jobs, cluster: Cluster, models: Models) -> None:
-        self.models = models
+    def set_up(self) -> None:
+        """Compute the bounds of the jobs."""
+        super().set_up()
+        p, jobs = self.p, self.jobs
+        # Here the parameter `gap` belongs to the integer program.
+        self.settings["gap_ms"] = round(p["interval"] * 1000)
         self.lease_ms = max(round(p["lease"] * 1000), 1)
         self.share = 1 - p["f"]
-        self.most, self.nodes, self.gap = p["bidders"], p["limit"], p["gap"]
+        self.bidders, self.nodes, self.gap = p["bidders"], p["limit"], p["gap"]
         self.elastic, self.released = p["form"] == "elastic", p["waiting"] == "released"
-        self.turns = Turns(jobs, cluster, models)
         self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
-        low, high = elastic_bounds(models, jobs.devices)
-        self.low, self.high = low.astype(np.int64), high.astype(np.int64)
+        self.low, self.most = elastic_bounds(self.models, self.gpus)
 
     def begin(self, view: View) -> None:
-        """Begin a run."""
         self.lease_end_ms: Ints = np.zeros(len(self.submit_ms), np.int64)
         """End of each job's lease; a past time if the job has no GPUs [ms] (n,)."""
         self.last: Floats = np.ones(len(self.submit_ms))
@@ -192,7 +181,7 @@ class _Auctions:
     def plan(self, view: View) -> Plan:
         """Return the plan until the first lease ends."""
         job, held, now = view.job, view.held, view.now_ms
-        running = self.turns.pools.held(view)
+        running = self.pools.held(view)
         age = (now - self.submit_ms[job]).astype(np.float64)
         expected = age + view.remaining_ms + view.overhead_ms
         rho = expected / self.work_ms[job]
@@ -202,19 +191,19 @@ class _Auctions:
             waited = (now - self.since_ms[job[~runs]]) / _MINUTE
             rho[~runs] = self.last[job[~runs]] * (waited + 1)
         bound = runs & (self.lease_end_ms[job] > now)
-        free = self.turns.pools.capacity(view, running) - self.turns.pools.used(running[bound], held[bound])
+        free = self.pools.capacity(view, running) - self.pools.used(running[bound], held[bound])
         asked = np.flatnonzero(~bound)
         order = asked[np.lexsort((asked, -rho[asked]))]
         chosen = np.where(bound, running, -1)
         size = np.where(bound, held, 0)
-        gpus = self.turns.gpus[job]
+        gpus = self.gpus[job]
         if self.elastic:
             self._elastic(job, order, running, free, chosen, size)
         else:
             if len(order) and (len(free) > 1 or int(gpus[order].sum()) > int(free.sum())):
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
-                may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
+                may = self.speed[self.pools.kind[job[bidders]]] > 0
                 # A running job bids only for its own pool, so no job moves unnecessarily.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
@@ -224,7 +213,7 @@ class _Auctions:
                 order = order[chosen[order] < 0]
             # GPUs left by the bidders go to the other jobs, the worst ratio first.
             if len(order) and (free > 0).any():
-                chosen[order] = self.turns.choose(job, order, running, free)[order]
+                chosen[order] = self.choose(job, order, running, free)[order]
             size = np.where(chosen >= 0, gpus, 0)
         self.lease_end_ms[job[~bound & (chosen >= 0)]] = now + self.lease_ms
         waits = bool((chosen < 0).any()) or self.elastic
@@ -234,18 +223,18 @@ class _Auctions:
 
     def _bidders(self, order: Ints, rho: Floats) -> Ints:
         """Return the jobs with the worst ratio; ties are broken at random."""
-        count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]
 
     def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
         """Give bidders the sizes with the largest product of speeds; then the other jobs, the worst ratio first."""
-        count = min(max(int(round(self.share * len(order), 9)), 1), self.most)
-        kind = self.turns.pools.kind[job]
+        count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders)
+        kind = self.pools.kind[job]
         left = free.astype(np.float64)
         mine: dict[int, list[int]] = {}
         for i in order.tolist():
-            may = (self.turns.speed[kind[i]] > 0) & (left >= self.low[job[i]])
+            may = (self.speed[kind[i]] > 0) & (left >= self.low[job[i]])
             if not may.any():
                 continue
             pool = int(running[i])
@@ -255,45 +244,59 @@ class _Auctions:
             left[pool] -= self.low[job[i]]
             mine.setdefault(pool, []).append(i)
         first = set(order[:count].tolist())
-        speed = speedup(self.models, np.arange(int(self.high.max(initial=1)) + 1)).tolist()
+        speed = speedup(self.models, np.arange(int(self.most.max(initial=1)) + 1)).tolist()
         for pool, places in mine.items():
             rest = int(free[pool])
             for part in ([i for i in places if i in first], [i for i in places if i not in first]):
-                low, high = self.low[job[part]].tolist(), self.high[job[part]].tolist()
+                low, high = self.low[job[part]].tolist(), self.most[job[part]].tolist()
                 sizes, rest = best_sizes(low, high, rest, lambda _, n: speed[n])
                 size[part] = sizes
         chosen[size == 0] = -1
 
     def _plan(self, job: Ints, held: Ints, running: Ints, chosen: Ints, size: Ints, wake_ms: int) -> Plan:
         if not self.elastic:
-            return self.turns.plan(job, running, chosen, wake_ms)
+            return self.moved(job, running, chosen, wake_ms)
         named = np.flatnonzero((size != held) | (chosen != running))
         named = named[np.argsort(-size[named], kind="stable")]
         own, gpus, pool = job[named], size[named], chosen[named]
-        rate = elastic_ppm(self.models, self.turns.gpus[own], gpus)
-        rate = rate * self.turns.speed[self.turns.pools.kind[own], pool] // PPM
-        return self.turns.pools.plan(own, gpus, pool, rate, wake_ms)
+        rate = elastic_ppm(self.models, self.gpus[own], gpus)
+        rate = rate * self.speed[self.pools.kind[own], pool] // PPM
+        return self.pools.plan(own, gpus, pool, rate, wake_ms)
 
 
-class Themis(Policy):
-    """GPUs are leased by partial auctions."""
+class Themis(Planned):
+    """GPUs are leased by auction to the jobs with the worst finish-time fairness.
 
-    card: ClassVar[Card] = Card(
+    A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every interval
+    seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n with the largest
+    ratio bid, at least one; ties are broken at random. The ratio is the time from submission to the expected end with
+    the requested GPUs, over the work. For a waiting job it is the ratio when it lost its GPUs, times the minutes since
+    then plus one (waiting=released), or the same estimate (waiting=estimate). In the rigid form a job bids for all GPUs
+    that it requests. An integer program chooses the winners: the bids with the largest product of gains, where a gain
+    compares the current value with the value after another lease without GPUs, and a value is the inverse of the ratio.
+    In the elastic form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes
+    where the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, the
+    worst ratio first. A job with a renewed lease keeps its GPUs. Gangs may be spread over nodes.
+
+    Equal to
+    --------
+    - If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.
+    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of fifo,scan=skip, except
+      for the order of jobs that arrive together.
+
+    Sources
+    -------
+    - Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released simulator: the
+      ideal time is the work at full size without a factor for contention; a waiting job's ratio; the number of bidders
+      and random ties; the product of speeds; no payments and no cost of leases.
+    - Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, because units are
+      not given; the value of a rigid bid; interval; bidders. We leave out the released lease test, which ends the
+      leases of spread jobs sooner, because it is a bug.
+    """
+
+    plans = _Auctions
+    card = Card(
         name="themis",
-        title="GPUs are leased by auction to the jobs with the worst finish-time fairness",
-        rule=(
-            "A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every "
-            "interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n "
-            "with the largest ratio bid, at least one; ties are broken at random. The ratio is the time from "
-            "submission to the expected end with the requested GPUs, over the work. For a waiting job it is the ratio "
-            "when it lost its GPUs, times the minutes since then plus one (waiting=released), or the same estimate "
-            "(waiting=estimate). In the rigid form a job bids for all GPUs that it requests. An integer program "
-            "chooses the winners: the bids with the largest product of gains, where a gain compares the current value "
-            "with the value after another lease without GPUs, and a value is the inverse of the ratio. In the elastic "
-            "form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes where "
-            "the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, "
-            "the worst ratio first. A job whose lease is renewed keeps its GPUs. Gangs may be spread over nodes."
-        ),
         parameters=(
             Parameter(
                 "form",
@@ -315,39 +318,7 @@ class Themis(Policy):
                 "maximum number of search nodes of the program, after which its best solution counts; 0: no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
-            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
+            overhead("none"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
-        equal_to=(
-            "If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.",
-            (
-                "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
-                "fifo,scan=skip, except for the order of jobs that arrive together."
-            ),
-        ),
-        sources=(
-            (
-                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
-                "simulator: the ideal time is the work at full size without a factor for contention; a waiting job's "
-                "ratio; the number of bidders and random ties; the product of speeds; no payments and no cost of "
-                "leases."
-            ),
-            (
-                "Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, "
-                "because units are not given; the value of a rigid bid; interval; bidders. We leave out the released "
-                "lease test, which ends the leases of spread jobs sooner, because it is a bug."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which holds auctions."""
-        p = self.parameters
-        auctions = _Auctions(p, jobs, cluster, models)
-        return Planner(
-            auctions.plan,
-            auctions.begin,
-            gap_ms=round(p["interval"] * 1000),
-            overhead_ms=overheads(models, p["overhead"], auctions.high),
-            resize_ms=round(p["resize"] * 1000),
-        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.policies.gangs import GAP, LINKS, Gangs, Waits
-from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import overheads, scan
-from tracekit.policies.places import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
+from tracekit.policies.interface import Card, Parameter
+from tracekit.policies.network_tiers import ANYWHERE, FEWEST, NODE, RACK, RACKS, SPINE, Spot, gathered
+from tracekit.policies.parameters import overhead, scan
+from tracekit.policies.plans import Planned
 from tracekit.replay.assumptions.of_jobs import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 
@@ -18,12 +19,9 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Planner, View
+    from tracekit.replay.mechanisms import View
 
-
-# After Dally, as far as its rule is known: gangs wait for tiers with self-tuning timers, and move closer together.
 
 _REFERENCE = 0.3
 """Slowdown from one tier to the next at or above which a gang waits for the whole timer."""
@@ -34,19 +32,18 @@ _KNOWN = 5
 class _Tiers(Gangs):
     """Gangs that wait for tiers and move to closer tiers."""
 
-    def __init__(
-        self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any], move_ms: Ints
-    ) -> None:
-        super().__init__(jobs, cluster, models, seed, links=p["links"])
+    def set_up(self) -> None:
+        """Read the timers, and compute each job's patience."""
+        super().set_up()
+        p = self.p
         self.tier_of, self.best = self.network.tier_of, self.network.best
         self.timer_ms: tuple[float, float] = (p["node"] * 1000, p["rack"] * 1000)
         self.most_ms: float = p["most"] * 1000
-        self.quantum_ms, self.move_ms = p["quantum"] * 1000, move_ms
-        self.tune, self.migrate = p["tune"], p["migrate"]
+        self.quantum_ms, self.tune, self.migrate = p["quantum"] * 1000, p["tune"], p["migrate"]
         alone = self.network.alone_s
         slower = np.stack([alone[:, RACKS] / alone[:, NODE], alone[:, SPINE] / alone[:, RACKS]], axis=1) - 1
         if not self.links:
-            slower[:] = models.spread.b
+            slower[:] = self.models.spread.b
         self.patience = np.minimum(slower / _REFERENCE, 1.0)
 
     def begin(self, view: View) -> None:
@@ -119,7 +116,7 @@ class _Tiers(Gangs):
             if spot is None or self.tier_of(spot.nodes) >= tier:
                 continue
             now, then = self._speeds(job, old, spot)
-            if self.left_ms(job) * (PPM / then - PPM / now) < -float(self.move_ms[self.gpus[job]]):
+            if self.left_ms(job) * (PPM / then - PPM / now) < -float(self.overhead_ms[self.gpus[job]]):
                 self.places.take(spot)
                 return spot
             self._stay(job, spot, old)
@@ -142,24 +139,37 @@ class _Tiers(Gangs):
             self.network.enter(job, old.nodes)
 
 
-class DallyLike(Policy):
-    """Gangs wait for closer tiers with self-tuning timers, and migrate to closer tiers."""
+class DallyLike(Planned):
+    """Gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally).
 
-    card: ClassVar[Card] = Card(
+    Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of one node.
+    After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any nodes of one GPU
+    model. A gang that is too large for a tier begins with the next tier. If racks are not known, all nodes count as one
+    rack. Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with
+    little communication hardly wait. With tune=on, once five waits are known, a timer is the mean plus one standard
+    deviation of the last 20 waits of gangs that got its tier and requested the same GPU model, at most `most`. With
+    migrate=on running gangs move to a closer tier if the move saves more of the remaining time than it costs, those
+    with the least work done for their run time first. A gang that has moved stays for `quantum` seconds. Speeds depend
+    on the tiers and on other traffic on the same links.
+
+    Equal to
+    --------
+    - With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.
+    - If distance slows no job: delay-scheduling,rack=0,any=0.
+    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more:
+      delay-scheduling,rack=inf,any=inf.
+
+    Sources
+    -------
+    - Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, network-sensitive preemption,
+      self-tuning timers.
+    - Our choices, because we could not read the formulas: every number and test above; preemption is a migration to
+      free GPUs, and no job is stopped for another; the cost of a move comes from M9.
+    """
+
+    plans = _Tiers
+    card = Card(
         name="dally-like",
-        title="gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally)",
-        rule=(
-            "Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of "
-            "one node. After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any "
-            "nodes of one GPU model. A gang too large for a tier begins with the next tier. If racks are not known, "
-            "all nodes count as one rack. Timers are multiplied by the gang's slowdown from one tier to the next over "
-            "0.3, at most by 1, so gangs with little communication hardly wait. With tune=on, once five waits are "
-            "known, a timer is the mean plus one standard deviation of the last 20 waits of gangs that got its tier "
-            "and requested the same GPU model, at most `most`. With migrate=on running gangs move to a closer tier if "
-            "the move saves more of the remaining time than it costs, those with the least work done for their run "
-            "time first. A gang that has moved stays for `quantum` seconds. Speeds depend on the tiers and on other "
-            "traffic on the same links."
-        ),
         parameters=(
             Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
             Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
@@ -167,39 +177,12 @@ class DallyLike(Policy):
             Parameter("tune", True, "tune timers by the waits of other gangs"),
             Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
             Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
-            Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
+            overhead("muri"),
             LINKS,
             GAP,
         ),
         assumptions=("D1", "M4", "M9", "M36", "M37", "M38"),
-        equal_to=(
-            "With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.",
-            "If distance slows no job: delay-scheduling,rack=0,any=0.",
-            (
-                "With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more: "
-                "delay-scheduling,rack=inf,any=inf."
-            ),
-        ),
-        sources=(
-            (
-                "Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, "
-                "network-sensitive preemption, self-tuning timers."
-            ),
-            (
-                "Our choices, because we could not read the formulas: every number and test above; preemption is a "
-                "migration to free GPUs, and no job is stopped for another; the cost of a move comes from M9."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner with timers and moves."""
-        p = self.parameters
-        move_ms = overheads(models, p["overhead"], jobs.devices)
-        return _Tiers(jobs, cluster, models, seed, p, move_ms).planner(p["gap"], move_ms)
-
-
-# After Crux, as far as a replay can show it: gangs with much computation for their traffic go first on links.
 
 
 def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
@@ -214,24 +197,47 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
     return found
 
 
-class CruxLike(Policy):
-    """Gangs with a high GPU intensity get priority on links."""
+class _Ranked(Gangs):
+    """Gangs whose traffic goes first if they have a high intensity."""
 
-    card: ClassVar[Card] = Card(
+    def priority(self) -> Floats | None:
+        """Return the intensities, or their levels; None if gangs share links evenly."""
+        if self.p["priority"] == "none":
+            return None
+        found, levels = intensity(self.models, self.jobs, self.seed), self.p["levels"]
+        return _levels(found, levels) if levels else found
+
+
+class CruxLike(Planned):
+    """Gangs with much computation for their traffic go first on links (after Crux).
+
+    Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
+    nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake a job that cannot
+    start. With priority=intensity the gangs on a link send in the order of their intensity: GPUs times the computing
+    time of an iteration, divided by the time of its traffic on a node's link. The first gang gets the whole link. Each
+    later gang gets the part of the time in which no gang before it sends, but at least the part of M38. Traffic is
+    spread evenly over parallel links. With levels, intensities within a factor of two have the same priority, counted
+    down from the highest intensity of all jobs, and within a priority the earlier job goes first. With priority=none
+    gangs share links evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use
+    the links of the next tier.
+
+    Equal to
+    --------
+    - With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
+    - If no two gangs share a link: priority makes no difference.
+    - With one-GPU jobs and gap=0: fifo,scan=skip.
+
+    Sources
+    -------
+    - Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.
+    - Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the placement;
+      levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and no time shift of
+      iterations, which a replay of jobs cannot show.
+    """
+
+    plans = _Ranked
+    card = Card(
         name="crux-like",
-        title="gangs with much computation for their traffic go first on links (after Crux)",
-        rule=(
-            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
-            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake "
-            "a job that cannot start. With priority=intensity the gangs on a link send in the order of their "
-            "intensity: GPUs times the computing time of an iteration, divided by the time of its traffic on a node's "
-            "link. The first gang gets the whole link. Each later gang gets the part of the time in which no gang "
-            "before it sends, but at least the part of M38. Traffic is spread evenly over parallel links. With levels, "
-            "intensities within a factor of two have the same priority, counted down from the highest intensity of all "
-            "jobs, and within a priority the earlier job goes first. With priority=none gangs share links evenly. If "
-            "racks are not known, all nodes count as one rack, and gangs too large for a tier use the links of the "
-            "next tier."
-        ),
         parameters=(
             Parameter("priority", "intensity", "order in which gangs send on a link", ("intensity", "none")),
             Parameter("levels", 8, "number of priority levels on links; 0: one per job", maximum=64),
@@ -239,31 +245,7 @@ class CruxLike(Policy):
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
-            "If no two gangs share a link: priority makes no difference.",
-            "With one-GPU jobs and gap=0: fifo,scan=skip.",
-        ),
-        sources=(
-            "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
-            (
-                "Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the "
-                "placement; levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and "
-                "no time shift of iterations, which a replay of jobs cannot show."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers jobs in submission order."""
-        p = self.parameters
-        priority = None
-        if p["priority"] == "intensity":
-            priority = intensity(models, jobs, seed)
-            if p["levels"]:
-                priority = _levels(priority, p["levels"])
-        gangs = Gangs(jobs, cluster, models, seed, priority=priority, stop=p["scan"] == "stop")
-        return gangs.planner(p["gap"])
 
 
 def _levels(values: Floats, levels: int) -> Floats:
@@ -276,11 +258,8 @@ def _levels(values: Floats, levels: int) -> Floats:
     return found
 
 
-# After vClos, as far as its rule is known: links are allocated with the GPUs, so gangs do not slow each other.
-
-
 class _Isolated(Gangs):
-    """Gangs that do not share links."""
+    """Gangs that, with isolate=on, do not share links."""
 
     def order(self, waiting: Ints) -> Ints:
         """Return jobs in submission order; jobs that found no links in the last plan are tried again."""
@@ -289,6 +268,8 @@ class _Isolated(Gangs):
 
     def choose(self, job: int) -> Spot | None:
         """Return the GPUs closest together whose links are free."""
+        if not self.p["isolate"]:
+            return super().choose(job)
         kind = int(self.places.kind[job])
         if kind in self._none:
             return None
@@ -300,7 +281,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the closest GPUs on several nodes whose node links, and rack links if needed, are free."""
+        """Return the closest GPUs on several nodes with free node links and, if needed, free rack links."""
         network = self.network
         has = np.array([len(network.on.get(link, ())) for link in range(len(network.lanes))]) < network.lanes
         nodes, racks = has[: network.nodes], has[network.nodes :]
@@ -312,53 +293,42 @@ class _Isolated(Gangs):
         return self.places.found(job, ANYWHERE, np.where(racks[network.rack], free, 0))
 
 
-class VclosLike(Policy):
-    """Links are allocated together with GPUs."""
+class VclosLike(Planned):
+    """Links are allocated with GPUs, so no gang slows another (after vClos).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
+    nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several nodes gets exclusive use
+    of their links to the rack, and a gang over several racks also of one link from each rack to the spine. If GPUs are
+    free but such links are not, it waits, and with scan=skip later jobs may overtake it. Every gang therefore runs as
+    if alone. With isolate=off no links are allocated: gangs share links, and each gang is equally likely to use any of
+    a rack's parallel links. If racks are not known, all nodes count as one rack, and only the links of nodes count.
+
+    Equal to
+    --------
+    - With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
+    - With one-GPU jobs and gap=0: fifo,scan=skip.
+    - If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.
+
+    Sources
+    -------
+    - Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), abstract: a
+      virtual Clos of leaf and spine links for each job, against ECMP.
+    - Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as in delay
+      scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links that gangs may be
+      hashed to.
+    """
+
+    plans = _Isolated
+    card = Card(
         name="vclos-like",
-        title="links are allocated with GPUs, so no gang slows another (after vClos)",
-        rule=(
-            "Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, "
-            "otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several "
-            "nodes gets exclusive use of their links to the rack, and a gang over several racks also of one link from "
-            "each rack to the spine. If GPUs are free but such links are not, it waits, and with scan=skip later jobs "
-            "may overtake it. So every gang runs as if alone. With isolate=off no links are allocated: gangs share "
-            "links, and each gang is equally likely to use any of a rack's parallel links. If racks are not known, all "
-            "nodes count as one rack, and only the links of nodes count."
-        ),
         parameters=(
             Parameter("isolate", True, "give gangs exclusive links; off: gangs share links"),
             scan("skip"),
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
-        equal_to=(
-            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
-            "With one-GPU jobs and gap=0: fifo,scan=skip.",
-            "If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.",
-        ),
-        sources=(
-            (
-                "Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), "
-                "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
-            ),
-            (
-                "Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as "
-                "in delay scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links "
-                "that gangs may be hashed to."
-            ),
-        ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers jobs in submission order."""
-        p = self.parameters
-        kind = _Isolated if p["isolate"] else Gangs
-        return kind(jobs, cluster, models, seed, stop=p["scan"] == "stop").planner(p["gap"])
-
-
-# FfDL: gangs start in order, packed or spread by biased sampling of placements.
 
 _STREAM = 36
 """Seed of the random numbers."""
@@ -367,9 +337,10 @@ _STREAM = 36
 class _Sampled(Gangs):
     """Gangs that take the best of several random placements."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, p: dict[str, Any]) -> None:
-        super().__init__(jobs, cluster, models, seed, links=p["links"], stop=p["scan"] == "stop")
-        self.pack, self.samples, self.most_nodes, self.seed = p["place"] == "pack", p["samples"], p["nodes"], seed
+    def set_up(self) -> None:
+        """Read how to draw placements."""
+        super().set_up()
+        self.pack, self.samples, self.most_nodes = self.p["place"] == "pack", self.p["samples"], self.p["nodes"]
 
     def begin(self, view: View) -> None:
         """Begin a run; every run uses the same random numbers."""
@@ -414,7 +385,7 @@ def _least(times: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
-    """Return the best row of nodes, given as free GPUs in the order drawn: fewest nodes, or most room left."""
+    """Return the best row: fewest nodes, or most room left; rows have the nodes' free GPUs in the order drawn."""
     if not pack:
         # If the gang gets one GPU per node, compare the fullest node; otherwise all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
@@ -423,7 +394,7 @@ def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
 
 
 def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
-    """Return nodes in the order used without sampling: the tightest node with enough room first, or the emptiest."""
+    """Sort nodes for a placement without sampling: the tightest node with enough room first, or the emptiest."""
     if not pack:
         return np.argsort(-free, kind="stable")
     # Nodes with room for the whole gang come first, the tightest at the head; then the other nodes, most room first.
@@ -445,25 +416,38 @@ def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack:
     return Spot(nodes[order[taken]].tolist(), share[taken].tolist())
 
 
-class Ffdl(Policy):
-    """Gangs start first come, first served, packed or spread."""
+class Ffdl(Planned):
+    """Gangs in submission order, packed or spread by biased sampling (FfDL).
 
-    card: ClassVar[Card] = Card(
+    Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets all its
+    GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` placements and takes the
+    best. It draws nodes one by one, with place=pack weighted by the share of their GPUs in use, with place=spread by
+    the share that is free. Packed, a gang takes all free GPUs of a node before the next node; fewer nodes are better,
+    then less room left on them. Spread, it takes one GPU of each node in turn; more room left on the fullest node is
+    better. Nodes are drawn from the `nodes` best ones. With samples=0 no placements are drawn: a packed gang takes the
+    tightest node with enough room, otherwise the nodes with the most room; a spread gang takes the nodes with the most
+    room. With scan=stop a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on
+    other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier
+    use the next tier.
+
+    Equal to
+    --------
+    - With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or with place=spread
+      worst-fit.
+    - With one GPU model and one-GPU jobs: pack and spread give the same waits.
+    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: fifo,fit=count.
+
+    Sources
+    -------
+    - Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform pack is the
+      default.
+    - Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to draw from; one
+      GPU per learner; no quotas, so no job is evicted.
+    """
+
+    plans = _Sampled
+    card = Card(
         name="ffdl",
-        title="gangs in submission order, packed or spread by biased sampling (FfDL)",
-        rule=(
-            "Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets "
-            "all its GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` "
-            "placements and takes the best. It draws nodes one by one, with place=pack weighted by the share of their "
-            "GPUs in use, with place=spread by the share that is free. Packed, a gang takes all free GPUs of a node "
-            "before the next node; fewer nodes are better, then less room left on them. Spread, it takes one GPU of "
-            "each node in turn; more room left on the fullest node is better. Nodes are drawn from the `nodes` best "
-            "ones. With samples=0 no placements are drawn: a packed gang takes the tightest node with enough room, "
-            "otherwise the nodes with the most room; a spread gang takes the nodes with the most room. With scan=stop "
-            "a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on other traffic "
-            "on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier "
-            "use the next tier."
-        ),
         parameters=(
             Parameter("place", "pack", "whether to pack or spread gangs", ("pack", "spread")),
             Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
@@ -473,29 +457,4 @@ class Ffdl(Policy):
             GAP,
         ),
         assumptions=("D1", "M4", "M36", "M37", "M38"),
-        equal_to=(
-            (
-                "With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or "
-                "with place=spread worst-fit."
-            ),
-            "With one GPU model and one-GPU jobs: pack and spread give the same waits.",
-            (
-                "With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: "
-                "fifo,fit=count."
-            ),
-        ),
-        sources=(
-            (
-                "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform "
-                "pack is the default."
-            ),
-            (
-                "Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to "
-                "draw from; one GPU per learner; no quotas, so no job is evicted."
-            ),
-        ),
     )
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
-        """Return the planner, which considers gangs in order."""
-        return _Sampled(jobs, cluster, models, seed, self.parameters).planner(self.parameters["gap"])

@@ -1,4 +1,4 @@
-"""Turns: GPUs allocated for a limited time, by common slices or by a lease per job.
+"""Plans that allocate GPUs for a limited time, by common slices or by a lease per job.
 
 A policy ranks the jobs that may get GPUs next. From the ranking, this module chooses the jobs that get GPUs and their
 pools, and makes the plan, which lists only jobs that change.
@@ -6,17 +6,15 @@ pools, and makes the plan, which lists only jobs that change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tracekit.policies.plans import Plans
 from tracekit.policies.pools import Pools, make_pools, pool_speeds
 
 if TYPE_CHECKING:
     from tracekit.array_types import Ints
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Plan
 
 
@@ -25,21 +23,17 @@ def next_slice(now_ms: int, slice_ms: int) -> int:
     return (now_ms // slice_ms + 1) * slice_ms
 
 
-class Turns:
-    """Assigns the GPUs of pools to jobs by rank.
+class Turns(Plans):
+    """Plans that assign the GPUs of pools to jobs by rank."""
 
-    Parameters
-    ----------
-    jobs, cluster, models
-        As passed to the policy.
-    any_model : bool
-        Whether jobs also run on GPU models that they did not request, if their speed there is known (D6).
-    """
+    any_model: ClassVar[bool] = False
+    """Whether jobs also run on GPU models that they did not request, if their speed there is known (D6)."""
 
-    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = False) -> None:
-        self.gpus: Ints = jobs.devices.astype(np.int64)
-        self.pools: Pools = make_pools(jobs, cluster, "place")
-        self.speed = pool_speeds(self.pools, jobs, cluster, models, any_model=any_model)
+    def set_up(self) -> None:
+        """Compute the speed of each kind of demand in each pool."""
+        self.settings["any_model"] = self.any_model
+        self.pools: Pools = make_pools(self.jobs, self.cluster, "place")
+        self.speed = pool_speeds(self.pools, self.jobs, self.cluster, self.models, any_model=self.any_model)
         """Speed of each kind of demand in each pool [ppm]; 0 if it does not run there (K, P)."""
         faster = np.argsort(-self.speed, axis=1, kind="stable")
         self.rank: Ints = np.argsort(faster, axis=1, kind="stable").astype(np.int64)
@@ -82,7 +76,7 @@ class Turns:
         choose_types(by, self.gpus[job], place, alone, pool, free, chosen, np.full(len(job), -1, np.int64))
         return chosen
 
-    def plan(self, job: Ints, running: Ints, chosen: Ints, wake_ms: int = -1) -> Plan:
+    def moved(self, job: Ints, running: Ints, chosen: Ints, wake_ms: int = -1) -> Plan:
         """Return the plan that moves jobs from their pools to the chosen ones, larger gangs first."""
         moved = np.flatnonzero(chosen != running)
         gpus = np.where(chosen[moved] >= 0, self.gpus[job[moved]], 0)

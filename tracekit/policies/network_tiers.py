@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tracekit.policies.pools import accepted_groups
 from tracekit.replay.assumptions.of_jobs import ring_s, traffic_of
 from tracekit.replay.assumptions.speeds import PPM
 from tracekit.replay.clusters.assignment import assign
@@ -41,7 +42,7 @@ class Spot(NamedTuple):
 
 
 def place_rows(spots: Iterable[tuple[int, Spot]]) -> Ints:
-    """Return the rows of `Plan.place` for jobs, which are given by their index in the plan (r, 3)."""
+    """Return the rows of `Plan.place` for jobs, given by their index in the plan (r, 3)."""
     rows = [(place, node, gpus) for place, spot in spots for node, gpus in zip(spot.nodes, spot.gpus, strict=True)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
@@ -81,16 +82,9 @@ class Places:
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
         found = assign(jobs, cluster)
         node_group = np.repeat(np.arange(len(found.group_low)), found.group_high - found.group_low)
-        bit = np.uint64(1) << (node_group - np.searchsorted(found.group_domain, found.group_domain)[node_group]).astype(
-            np.uint64
-        )
         code = np.stack([found.kind_domain.astype(np.uint64), found.kind_accept], axis=1)
         _, first, kind_pool = np.unique(code, axis=0, return_index=True, return_inverse=True)
-        domains = found.kind_domain[first].tolist()
-        masks = [
-            (cluster.domain == domain) & (bit & found.kind_accept[k] > 0)
-            for k, domain in zip(first.tolist(), domains, strict=True)
-        ]
+        masks = accepted_groups(found)[first][:, node_group]
         self.kind = found.kind.astype(np.int64)
         """Kind of demand of each job (n,)."""
         self.kind_gpus: list[int] = found.kind_devices.tolist()
@@ -99,7 +93,7 @@ class Places:
         """Pool of each kind (K,)."""
         self.pools = [
             pool_of(cluster, np.flatnonzero(mask), cluster.rack, domain)
-            for mask, domain in zip(masks, domains, strict=True)
+            for mask, domain in zip(masks, found.kind_domain[first].tolist(), strict=True)
         ]
         self.gpus = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
@@ -107,7 +101,7 @@ class Places:
         """Pool of each job (n,)."""
         self.nearest = [self._nearest(k) for k in range(len(self.kind_gpus))]
         """Closest possible tier of each kind, if all nodes are in service and free (K,)."""
-        self._member = np.array(masks, np.int64).reshape(len(masks), cluster.nodes)
+        self._member = masks.astype(np.int64)
         self._pools_of: list[list[int]] = [np.flatnonzero(column).tolist() for column in self._member.T]
         self.free = self.gpus.copy()
         """Free GPUs of each node (N,)."""
@@ -230,15 +224,13 @@ def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
 
 
 def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
-    """Return the first nodes in an order that together provide this many GPUs, which must be free (m,)."""
+    """Return the first nodes in an order that together have this many free GPUs (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))
     taken = np.minimum(ordered[used], gpus - before[used])
     return Spot(nodes[np.asarray(order)[used]].tolist(), taken.tolist())
 
-
-# Tiers and links: how fast gangs run on their nodes, given other gangs' traffic on the same links.
 
 NODE, RACKS, SPINE = range(3)
 """Tier of a gang: one node, several nodes of one rack, or several racks."""
@@ -286,7 +278,7 @@ class Network:
         self.alone_s = self.compute_s[:, None] + sending
         """Iteration time of each gang alone, by tier (n, 3) [s]."""
         self.duty = sending / self.alone_s
-        """Share of the iteration time in which the gang sends (n, 3)."""
+        """How much of its iteration time each gang sends, by tier [0..1] (n, 3)."""
         self.best = self._best_tier(places)
         """Lowest tier at which each job fits if all nodes are in service and free (n,)."""
         self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
@@ -414,13 +406,13 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return the factor by which other gangs slow a gang's traffic on each link; `weight` is its own load."""
+        """Return how much slower a gang's traffic is on each link because of other gangs; `weight` is its own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found
 
     def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
-        """Return the same factor if gangs of higher priority use each link first."""
+        """Return how much slower a gang's traffic is if gangs of higher priority use each link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):
