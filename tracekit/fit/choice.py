@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.likelihood import FitFailure, Likelihood, climb, maximize
@@ -103,7 +102,7 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
     ks, ad = misfit(part)
     worse_ks = worse_ad = 0
     for _ in range(replicates):
-        durations = _draw(fitted, size, rng)
+        durations = family.draw(fitted.p, size, rng)
         ends = censoring_times(part, size, rng)
         seen = durations <= ends
         step = sample.resolution_s
@@ -112,35 +111,6 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
         worse_ks += found_ks >= ks
         worse_ad += found_ad >= ad
     return Bootstrap(size, replicates, (1 + worse_ks) / (1 + replicates), (1 + worse_ad) / (1 + replicates))
-
-
-def _draw(fitted: Fitted, size: int, rng: np.random.Generator) -> Floats:
-    """Return durations drawn exactly from a family."""
-    family = fitted.family
-    each = fitted.p.reshape(family.parts, -1)
-    if family.parts == 1:
-        return _draw_part(family.scipy, np.broadcast_to(each[0], (size, each.shape[1])), size, rng)
-    member = np.searchsorted(np.cumsum(each[:, 0])[:-1], rng.random(size))
-    return _draw_part(family.scipy, each[member, 1:], size, rng)
-
-
-def _draw_part(name: str, p: Floats, size: int, rng: np.random.Generator) -> Floats:
-    scale = p[:, -1]
-    if name == "lognorm":
-        return np.exp(p[:, 0] * rng.standard_normal(size)) * scale
-    if name == "gamma":
-        return rng.gamma(p[:, 0], scale)
-    tail = np.maximum(rng.random(size), 1e-300)
-    loss = -np.log(tail)
-    if name == "expon":
-        return loss * scale
-    if name == "weibull_min":
-        return loss ** (1 / p[:, 0]) * scale
-    if name == "lomax":
-        return np.expm1(np.minimum(loss / p[:, 0], 600)) * scale
-    odds = special.expm1(np.minimum(loss / (p[:, 1] if name == "burr12" else 1.0), 600))
-    found: Floats = np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * scale
-    return found
 
 
 # Fit the tail of a distribution: a power law above some duration, by Clauset's method.
