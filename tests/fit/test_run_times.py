@@ -211,5 +211,5 @@ def test_blas_has_one_thread_while_run_times_are_fitted_and_as_many_as_before_af
     monkeypatch.setattr(api, "fit_failures", lambda *_: within.update(_blas_threads()))
     trace = make_trace(**workload(50))
     with threadpool_limits(limits=2, user_api="blas"):
-        api.fit(trace, replicates=0)
+        api.fit(trace, replicates=0, scores=0)
         assert (within, _blas_threads()) == ({1}, {2})

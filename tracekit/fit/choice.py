@@ -70,9 +70,9 @@ class Bootstrap:
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Return `size` durations [s] after which observation ended; infinite if it did not end.
+    """Return the durations [s] after which observation ends, for `size` jobs; infinite if it never ends.
 
-    They are drawn from the Kaplan-Meier estimate of the censoring, in which an observed end counts as censored.
+    The durations are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
     """
     if not sample.right.size:
         return np.full(size, np.inf)
@@ -84,7 +84,9 @@ def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floa
 
 
 def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> Bootstrap:
-    """Return how unusual the misfit of at most `jobs` of the sample's jobs would be if the family were right.
+    """Return the p-values of the misfit, which assume that the family is right.
+
+    At most `jobs` of the sample's jobs are used.
 
     The family is fitted to this subsample and to each drawn sample by Newton steps, starting from the parameters of the
     whole sample, until a step would gain less than 0.05 in log-likelihood.
@@ -250,7 +252,7 @@ def describe(
     """Return everything that workload.json records about the distribution of one sample.
 
     The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
-    parameter in one case out of six, however large the sample.
+    parameter in 1 of 6 cases, regardless of the sample size.
 
     Parameters
     ----------
@@ -310,7 +312,7 @@ def describe(
 
 
 def _poor(entry: dict[str, Any]) -> bool:
-    """Return whether the chosen family fits worse than chance allows and the quantiles reach the longest job."""
+    """Return whether the chosen family fits worse than chance explains and the quantiles include the longest job."""
     ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
     return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 
@@ -331,7 +333,7 @@ def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, An
 
 
 def observed_quantiles(sample: Sample) -> list[list[float]] | None:
-    """Return [share, duration] pairs from the Kaplan-Meier estimate as far as it reaches, or None if no end is known.
+    """Return [share, duration] pairs of the Kaplan-Meier estimate up to its last share, or None if no end is known.
 
     A rounded value counts as the middle of its interval, or as 0 if the interval begins at 0.
     """

@@ -94,7 +94,7 @@ class Family:
         return each[np.argsort(each[:, -1], kind="stable")].ravel()
 
     def problem(self, named: Mapping[str, Any]) -> str | None:
-        """Return why these are not valid parameters of the family, or None if they are."""
+        """Return the reason why these parameters are invalid, or None if they are valid."""
         if set(named) != set(self.parameters):
             return f"{self.name} has the parameters {', '.join(self.parameters)}"
         for name, value in named.items():
@@ -107,8 +107,7 @@ class Family:
 
     def logpdf(self, x: Floats, p: Floats) -> Floats:
         """Return the log-density at durations above 0."""
-        found: Floats = self.density(x, np.log(x), p)
-        return found
+        return self.density(x, np.log(x), p)
 
     def logsf(self, x: Floats, p: Floats) -> Floats:
         """Return the log of the share that lasts longer than each duration."""
@@ -116,8 +115,7 @@ class Family:
 
     def cdf(self, x: Floats, p: Floats) -> Floats:
         """Return the share that lasts no longer than each duration."""
-        found: Floats = np.where(x > 0, -np.expm1(self.logsf(x, p)), 0.0)
-        return found
+        return np.where(x > 0, -np.expm1(self.logsf(x, p)), 0.0)
 
     def starts(self, sample: Sample) -> list[Floats]:
         """Return the parameter vectors from which a fit starts, most promising first."""
@@ -132,8 +130,7 @@ class Family:
             of_job = np.broadcast_to(each[0], (size, each.shape[1]))
         else:
             of_job = each[np.searchsorted(np.cumsum(each[:, 0])[:-1], rng.random(size)), 1:]
-        found: Floats = self.drawn(of_job, rng)
-        return found
+        return self.drawn(of_job, rng)
 
 
 # Formulas, in scipy's parameters with loc = 0.
@@ -192,8 +189,7 @@ def _loss(p: Floats, rng: np.random.Generator) -> Floats:
 
 def _burr_drawn(p: Floats, rng: np.random.Generator, second: Floats | float) -> Floats:
     odds = special.expm1(np.minimum(_loss(p, rng) / second, 600))
-    found: Floats = np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * p[:, -1]
-    return found
+    return np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * p[:, -1]
 
 
 # Starting points of a fit: from moments of the logarithms, and by EM for mixtures.
@@ -436,8 +432,9 @@ _GRID = 4096
 def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) -> Floats:
     """Return the durations [s] at given normal scores of the distribution truncated at `longest_s`.
 
-    A score z stands for the probability Phi(z). The quantile function is interpolated in a table of 4,096 durations,
-    linearly between normal score and logarithm. The error is below 1e-4 of the duration, and 0.4 % at the truncation.
+    A score z corresponds to the probability Phi(z). The quantile function is interpolated in a table of 4,096
+    durations, linearly between normal score and logarithm. The error is below 1e-4 of the duration, and 0.4 % at the
+    truncation.
     """
     p = np.asarray(p, float)
     low = np.log(1e-6)
@@ -445,7 +442,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     logsf = np.minimum(family.logsf(x, p), -1e-300)
     share = -np.expm1(logsf)
     whole = max(float(share[-1]), 1e-300)
-    # Use the lower share below the median and the upper share above it, so that neither tail loses digits.
+    # Use the lower share below the median and the upper share above it, because each tail then keeps its digits.
     below = np.maximum(share / whole, 1e-300)
     above = np.maximum((whole - share) / whole, 0.0)
     if whole > 0.5:
@@ -457,5 +454,4 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     rising = np.diff(table, prepend=-1e9) > 0
     if not rising.any():
         return np.full(scores.shape, longest_s)
-    found: Floats = np.exp(np.interp(scores, table[rising], np.log(x)[rising]))
-    return found
+    return np.exp(np.interp(scores, table[rising], np.log(x)[rising]))

@@ -132,7 +132,7 @@ class Likelihood:
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        # Use a sum instead of a dot product, so that the digits do not depend on the number of CPUs.
+        # The digits of a dot product would depend on the number of CPUs; those of a sum do not.
         return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
@@ -297,5 +297,4 @@ def _errors(family: Family, theta: Floats, information: Floats) -> Floats | None
     step = 1e-6
     moved = np.eye(theta.size) * step
     turned = np.array([(family.from_free(theta + d) - family.from_free(theta - d)) / (2 * step) for d in moved]).T
-    found: Floats = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), 0))
-    return found
+    return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), 0))
