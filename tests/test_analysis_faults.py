@@ -251,7 +251,7 @@ def test_a_replay_that_fails_leaves_the_others(
     [
         ("tracekit.report.replay_answers.replayed_answers", "the replays", {"replay_jobs": 50}),
         ("tracekit.report.replay_answers.plan_answer", "the plan of nodes", {"replay_jobs": 50}),
-        ("tracekit.fit.api.fit", "the fit", {"fit": True}),
+        ("tracekit.fit.scored.fit", "the fit", {"fit": True}),
         ("tracekit.analysis.billing.make_bill", "the bill", {"prices": "prices.toml"}),
         ("tracekit.report.pdf.print_pdf", "the file report.pdf", {"pdf": True}),
     ],

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tracekit.digests.make import digest
     from tracekit.errors import TracekitError
     from tracekit.export.api import export
-    from tracekit.fit.api import fit
     from tracekit.fit.generate import generate
+    from tracekit.fit.scored import fit
     from tracekit.gpu_hours.efficiency import efficiency
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs

@@ -261,7 +261,7 @@ def test_a_fit_that_breaks_costs_nothing_else(
     def fail(*_: object, **__: object) -> WorkloadModel:
         raise FloatingPointError("overflow")
 
-    monkeypatch.setattr("tracekit.fit.api.fit", fail)
+    monkeypatch.setattr("tracekit.fit.scored.fit", fail)
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
     done = analyze(make_trace(jobs=[{"job_id": "a"}]).path, tmp_path / "out")
     assert done.unanswered["fit/run_time"] == ("The fit could not be made: FloatingPointError: overflow.",)

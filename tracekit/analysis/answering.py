@@ -242,7 +242,7 @@ class Fitting:
 
     def _fitted(self) -> tuple[list[Answer | Unanswered], WorkloadModel] | str:
         """Return the answers and the model, or the reason why the Trace cannot be fitted."""
-        from tracekit.fit.api import fit
+        from tracekit.fit.scored import fit
         from tracekit.report.commands import fit_command, with_commands
         from tracekit.report.fit_answers import fitted_answers
 

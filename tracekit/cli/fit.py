@@ -93,9 +93,9 @@ def _fitted(
     force: bool,
 ) -> WorkloadModel | None:
     """Fit, write and show a model; None for a shard, which only computes scores."""
-    from tracekit.fit.api import fit as fit_trace
-    from tracekit.fit.api import make_scores
     from tracekit.fit.model import score_rows, score_words, summary_rows
+    from tracekit.fit.scored import fit as fit_trace
+    from tracekit.fit.scored import make_scores
 
     if shared is not None and shared.shard is not None:
         with TerminalProgress() as progress:

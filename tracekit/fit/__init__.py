@@ -1,10 +1,10 @@
 """Fit a Trace as a small workload model and draw synthetic Traces from it.
 
-You can call the package itself: `tracekit.fit(trace)` (see `tracekit.fit.api.fit`).
+You can call the package itself: `tracekit.fit(trace)` (see `tracekit.fit.scored.fit`).
 """
 
 from __future__ import annotations
 
 from tracekit.callable_package import make_callable
 
-make_callable(__name__, "tracekit.fit.api")
+make_callable(__name__, "tracekit.fit.scored")
