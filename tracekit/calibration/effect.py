@@ -1,8 +1,8 @@
 """Estimate with the twin how a change would affect the recorded waits.
 
-The effect is the difference between two replays, the twin with the change and the twin, applied to the recorded times.
-Its interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled), and
-how far the twin is from the log on jobs held out from the calibration.
+The replays of the twin with the change and of the twin alone give the ratio of two means, which is applied to the
+recorded mean. The interval of the effect combines two uncertainties: which days the log happens to cover (whole
+submission days are resampled), and how far the twin is from the log on jobs held out from the calibration.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settin
 
 
 _GAIN = 0.02
-"""To replace a simpler candidate, one must be closer to the log by this share of the distance plus `_LEAST`."""
+"""A candidate replaces a simpler one only if it is closer to the log by this share of the distance plus `_LEAST`."""
 _LEAST = 0.002
 _ROUNDS = 3
 _WORTH = 1.25

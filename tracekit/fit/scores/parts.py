@@ -36,8 +36,8 @@ MOST_SCORED = 100_000
 _HELD_OUT = 0.3
 """Share of the days that generators are judged on."""
 _STRAGGLERS = 0.01
-"""Share of the jobs below which the first days are left out, because generators learn nothing from a few jobs long
-before the others."""
+"""The first days are left out if they contain less than this share of the jobs, because generators learn nothing from a
+few jobs long before the others."""
 _LEAST_DAYS = 7
 """Minimum number of days in both parts together."""
 _LEAST_JOBS = 100
