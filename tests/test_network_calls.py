@@ -49,7 +49,7 @@ IMPORTERS = {
     "datasets/fetch.py": {"pooch"},  # checks and places what `datasets.download` loads
     "interruption.py": {"socket"},  # a pair of sockets in this process
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
-    "runs/files.py": {"socket"},  # the name of this machine
+    "runs/ledger.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time
     # Listens and bounds the connections of those who ask; `serve.limits` bounds what it answers.
     "serve/run.py": {"asyncio", "socket", "uvicorn"},
