@@ -48,7 +48,7 @@ IMPORTERS = {
     "places/in_duckdb.py": {"fsspec"},  # a file system whose only reader is `places.reader`
     "interruption.py": {"socket"},  # a pair of sockets in this process
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
-    "runs/files.py": {"socket"},  # the name of this machine
+    "runs/ledger.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time
     # Listens and bounds the connections of those who ask; `serve.limits` bounds what it answers.
     "serve/run.py": {"asyncio", "socket", "uvicorn"},

@@ -27,12 +27,12 @@ sys.path.insert(0, str(ROOT))
 from threadpoolctl import threadpool_limits  # noqa: E402 -- found through the line above
 
 from tracekit import ingest_logs  # noqa: E402 -- found through the path set above
-from tracekit.fit.api import fit  # noqa: E402 -- found through the path set above
+from tracekit.fit.api import fit_model  # noqa: E402 -- found through the path set above
+from tracekit.fit.choice import Effort  # noqa: E402 -- found through the path set above
 from tracekit.fit.generate import generate  # noqa: E402 -- found through the path set above
 from tracekit.fit.log_jobs import DAY_US, jobs_by_day  # noqa: E402 -- found through the path set above
 from tracekit.fit.model import WORKLOADS  # noqa: E402 -- found through the path set above
-from tracekit.fit.scores.figures import ROWS, figures_of  # noqa: E402 -- found through the path set above
-from tracekit.fit.scores.parts import utc_us, write_part  # noqa: E402 -- found through the path set above
+from tracekit.fit.scores.parts import ROWS, figures_of, utc_us, write_part  # noqa: E402 -- found through the path set above  # noqa: E402 -- found through the path set above
 from tracekit.fit.scores.table import (  # noqa: E402 -- found through the path set above
     BASELINES,
     GENERATORS,
@@ -134,13 +134,13 @@ def _waits(
     home.mkdir()
     whole = write_part(trace, edges[0], edges[-1], home / "whole")
     thirds = [write_part(trace, a, b, home / f"part{a}") for a, b in pairwise(edges)]
-    machines, _ = machines_for(whole, figures_of(whole, days), days, home, None)
+    machines, _ = machines_for(whole, figures_of(whole, days), days, home)
     used = [machines]
     for nodes in _SIZES.get(name, ()):
         file = home / f"{nodes}.toml"
         file.write_text(f'[[pool]]\nname = "all"\nnodes = {nodes}\ngpus_per_node = {_GPUS_PER_NODE}\n')
         used.append(Machines(file, machines.cluster, f"{nodes} nodes of 8 GPUs"))
-    model = fit(trace, replicates=0, drawn_only=True)
+    model = fit_model(trace, effort=Effort(replicates=0, drawn_only=True))
     drawn: dict[str, list[list[dict[str, float]]]] = {}
     for generator in GENERATORS:
         method, _, half = generator.partition("_")

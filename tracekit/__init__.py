@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.api import calibrate
     from tracekit.calibration.fidelity import fidelity
     from tracekit.capacity_plan.plan import plan
-    from tracekit.capacity_plan.spares.plan import plan_spares
+    from tracekit.capacity_plan.spare_plan import plan_spares
     from tracekit.characterize import list_queries, run_query
     from tracekit.characterize.expected_wait.ask import expected_wait
     from tracekit.comparison import compare
@@ -79,7 +79,7 @@ _HOME = {
     "list_queries": "tracekit.characterize",
     "open_trace": "tracekit.trace",
     "plan": "tracekit.capacity_plan.plan",
-    "plan_spares": "tracekit.capacity_plan.spares.plan",
+    "plan_spares": "tracekit.capacity_plan.spare_plan",
     "run_query": "tracekit.characterize",
     "sweep": "tracekit.sweeps.sweep",
 }

@@ -23,8 +23,9 @@ class Flag:
     """The command-line option for a setting."""
 
     option: str
-    """The option's names, the long one last, and a placeholder for its value: '-o --output OUT'. If a setting is on by
-    default, its option turns it off, unless the name spells both ('--browser/--no-browser').
+    """The option's names, the one for messages last, and a placeholder for its value: '-o --output OUT'.
+
+    If a setting is on by default, its option turns it off, unless the name spells both ('--browser/--no-browser').
     """
     meaning: str
     least: float | None = None
@@ -39,7 +40,7 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """The option's long name, such as '--output'."""
+        """The option's name in messages, such as '--output'."""
         return self.names[-1]
 
     @property
@@ -193,9 +194,9 @@ class AnalysisSettings(IngestSettings):
             "--to TIME", "For a Trace, use only jobs submitted before this time; for logs, query live sources up to it."
         ),
     ] = None
-    cluster: Annotated[str | None, Flag("--cluster NAME", "For a Trace, use only jobs submitted to this cluster.")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, Flag("--cluster --cluster-name NAME", "For a Trace, use only jobs submitted to this cluster.")
+    ] = None
     allow_missing: Annotated[
         bool,
         Flag("--allow-missing", "Skip partitions of a Trace that are missing or damaged, and name them."),
@@ -358,7 +359,7 @@ class CalibrateSettings:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """Which waits to plan for and with how many random months, or for which large job to plan spare nodes."""
+    """The waits to plan for and the number of random months, or the large job that needs spare nodes."""
 
     target: Annotated[
         str | None, Flag("--target 'p90<=1h'", "Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d.")

@@ -536,7 +536,7 @@ def _limited(trace: Trace, limits: Window) -> Trace:
     if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
         raise UsageError(
             f"the trace has no cluster '{shorten(limits.cluster)}'",
-            where="--cluster",
+            where="--cluster-name",
             hint=nearest(limits.cluster, names, of_log=True),
         )
     for column, value in limits.where:

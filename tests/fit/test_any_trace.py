@@ -158,7 +158,7 @@ def test_runs_without_a_known_end_cannot_be_drawn(make_trace: Callable[..., Trac
         row |= {"end_time": None, "run_s": None}
     model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     with pytest.raises(
-        UsageError, match="no durations to draw from: none of 59 has a known end; fit a Trace in which runs ended"
+        UsageError, match="no durations to draw from: none of 59 has a known end; fit a Trace with runs that ended"
     ):
         tracekit.generate(model, tmp_path / "t", jobs=20)
     assert not (tmp_path / "t").exists()

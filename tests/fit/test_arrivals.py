@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import linalg, stats
 
-from tracekit.fit import batch_draws
+from tracekit.fit import arrival_draws
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.generate import draw_arrivals
 from tracekit.fit.process import Modulated, fit_gamma, fit_modulated, modulated_log_likelihood
@@ -186,7 +186,7 @@ def test_drawn_arrivals_are_of_the_process(process: str) -> None:
 @pytest.mark.parametrize("least", [1e-6, 0.5, 8.0])
 def test_gaps_of_a_renewal_process_are_above_the_least_one(least: float) -> None:
     # Of gamma(0.5, 1) the shares above are 0.999, 0.317 and 0.00006: drawn again, and by the inverse.
-    times = batch_draws._gamma(np.random.default_rng(9), 20_000, {"a": 0.5, "scale": 1.0, "least": least})
+    times = arrival_draws._gamma(np.random.default_rng(9), 20_000, {"a": 0.5, "scale": 1.0, "least": least})
     gaps = np.diff(times, prepend=0.0)
     assert times.size == 20_000
     assert gaps.mean() == pytest.approx(1, rel=0.05)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from tests.effort import examples
-from tracekit.fit.batch_draws import level_at
+from tracekit.fit.arrival_draws import level_at
 from tracekit.fit.generate import at_rate, draw_arrivals
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.process import Modulated, fit_gamma, gamma_errors, modulated_errors

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import tracekit
 from tests.effort import examples
 from tracekit.errors import UsageError
-from tracekit.fit.log_jobs import block_length
-from tracekit.fit.resample import course, drawn_days
+from tracekit.fit.log_jobs import block_length, course, drawn_days
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,6 +15,7 @@ from tests.effort import examples
 from tests.fit.workloads import workload
 from tracekit.errors import UsageError
 from tracekit.fit import api
+from tracekit.fit.choice import Effort
 from tracekit.fit.jobs import CLASSES, read_jobs
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.run_times import neighbours
@@ -211,5 +212,5 @@ def test_blas_has_one_thread_while_run_times_are_fitted_and_as_many_as_before_af
     monkeypatch.setattr(api, "fit_failures", lambda *_: within.update(_blas_threads()))
     trace = make_trace(**workload(50))
     with threadpool_limits(limits=2, user_api="blas"):
-        api.fit(trace, replicates=0)
+        api.fit_model(trace, effort=Effort(replicates=0))
         assert (within, _blas_threads()) == ({1}, {2})

@@ -13,8 +13,7 @@ import pytest
 import tracekit
 from tracekit.errors import UsageError
 from tracekit.fit.model import WorkloadModel, score_rows, score_words
-from tracekit.fit.scores.figures import figures_of, judged
-from tracekit.fit.scores.parts import split_of
+from tracekit.fit.scores.parts import figures_of, judged, split_of
 from tracekit.fit.scores.table import _best, _ranks, machines_for, score
 from tracekit.progress import Progress
 
@@ -149,7 +148,7 @@ def test_machines_are_those_of_the_log_where_jobs_wait_there(make_trace: Callabl
         ([], "2 nodes of 8 GPUs with a load of 0.50, because its machines are not known"),
     ):
         trace = make_trace(jobs=jobs, **({"nodes": nodes} if nodes else {}))
-        machines, found = machines_for(trace, figures_of(trace, 4), 4, tmp_path, None)
+        machines, found = machines_for(trace, figures_of(trace, 4), 4, tmp_path)
         assert machines.words == words
         # On one node of 4 GPUs a job starts when that before it ends: job n waits n hours.
         assert found["wait_fifo_mean_s"] == (47.5 * 3600 if nodes is few else 0)

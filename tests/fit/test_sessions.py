@@ -11,13 +11,13 @@ from scipy import special, stats
 
 import tracekit
 from tracekit.errors import UsageError
+from tracekit.fit.arrival_draws import _chained_within, _odds, jobs_in_sessions, session_gaps
 from tracekit.fit.arrivals import Figures, fit_arrivals
 from tracekit.fit.closure import closure
 from tracekit.fit.generate import draw_arrivals
 from tracekit.fit.job_draws import DrawnTenants
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.session_draws import _chained_within, _odds, jobs_in_sessions, session_gaps
 from tracekit.fit.sessions import share_with_error, sizes_entry, tenants_of, threshold_of
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def rooms_below(*modules: str) -> set[str]:
         (("tracekit.replay.api",), ("sweeps",)),
         (("tracekit.sweeps.run",), ("calibration", "sweeps")),
         (("tracekit.calibration.api",), ("calibration",)),
-        (("tracekit.capacity_plan.plan", "tracekit.capacity_plan.spares.plan"), ("calibration", "capacity_plan")),
+        (("tracekit.capacity_plan.plan", "tracekit.capacity_plan.spare_plan"), ("calibration", "capacity_plan")),
         (("tracekit.fit.scores.table",), ("fit", "trace_writer")),
     ],
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.errors import OutputError, UnfinishedError, UsageError
-from tracekit.runs import files
+from tracekit.runs import ledger
 from tracekit.runs.ledger import Ledger, RunFolder
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from tracekit.runs import files
+from tracekit.runs import ledger
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-files.write_whole(Path(sys.argv[1]), b"half of it")
+ledger.write_whole(Path(sys.argv[1]), b"half of it")
 """
 
 
@@ -152,7 +152,7 @@ def test_leftovers_of_the_dead_of_this_machine_go_and_all_others_stay(tmp_path: 
 
 
 def test_where_nothing_tells_who_is_alive_every_leftover_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_space", lambda: "unknown")
+    monkeypatch.setattr(ledger, "_space", lambda: "unknown")
     (tmp_path / "runs").mkdir()
     left = tmp_path / "runs" / f".d1.json.partial-h-unknown-{2**22 + 1}-0"
     left.write_bytes(b"x")

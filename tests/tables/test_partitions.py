@@ -208,7 +208,7 @@ def test_partitions_outside_of_a_window_are_not_opened(layouts: tuple[Trace, Tra
     ("words", "said"),
     [
         (["--from", "2020-01-02", "--to", "2020-01-01"], "--to: 2020-01-01 00:00:00 is not after 2020-01-02 00:00:00"),
-        (["--cluster", "a"], "--cluster: the trace has no cluster 'a'"),
+        (["--cluster", "a"], "--cluster-name: the trace has no cluster 'a'"),
         (["--from", "soon"], "--from: 'soon' is not a time"),
     ],
 )

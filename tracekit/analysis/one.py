@@ -254,7 +254,7 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
         refuse_ingesting(settings)
         return copy_trace(source, place, part_of(settings), settings)
     if settings.cluster is not None or settings.allow_missing:
-        option = "--allow-missing" if settings.cluster is None else "--cluster"
+        option = "--allow-missing" if settings.cluster is None else "--cluster-name"
         raise UsageError(
             "applies only to a Trace, but the source is raw logs", where=option, hint="ingest the logs first"
         )

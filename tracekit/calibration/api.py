@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 _ORIGINS = (0.4, 0.6, 0.8, 1.0)
-"""Boundaries of the parts, as shares of the submission period; the first part is only learned from. Our choice."""
+"""Boundaries of the parts, as shares of the submission period; the first part is only for learning. Our choice."""
 _LEAST_DAYS = 56
-"""A log shorter than eight weeks is split only once, because each part of a rolling score would be too short."""
+"""A log of less than eight weeks is split only once, because the parts of a rolling score would be too short."""
 _DAY_MS = 86_400_000
 _CANDIDATES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("stage", "rules", "policy", "capacity"), pl.String),
@@ -236,7 +236,7 @@ def calibrate(
 
 
 def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
-    """Return how many jobs of each cluster are used: the most even split that their job counts allow."""
+    """Return the number of jobs to use from each cluster: the most even split that their job counts allow."""
     counts = dict(trace.scan("jobs").filter(pl.col("gpu_count") > 0).group_by("cluster").len().collect().iter_rows())
     sizes = {name: counts.get(None if name == UNNAMED else name, 0) for name in clusters}
     limits: dict[str, int | None] = {}
@@ -298,7 +298,7 @@ def calibrate_jobs(
     progress: Progress | None = None,
     ledger: Ledger | None = None,
 ) -> ClusterCalibration:
-    """Return the twin for one cluster, chosen by the jobs to learn from and scored on the others.
+    """Return the twin of one cluster: the first jobs choose its settings, and the others score it.
 
     If a ledger is given, candidates are runs of that ledger.
 

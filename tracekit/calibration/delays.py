@@ -2,8 +2,8 @@
 
 A job submitted while most of the cluster is free still starts a little later, because of the scheduler's cycle, image
 pulls or the start of all its processes. These delays are measured on such jobs, by job size. In the twin, each job
-competes for GPUs only after such a delay, drawn at random. A hold is recorded in the log: a job becomes eligible later
-than it was submitted (a dependency, a begin time, a user's hold).
+competes for GPUs only after such a delay, drawn at random. A hold is recorded in the log: a job becomes eligible after
+its submission (a dependency, a begin time, a user's hold).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ QUANTILES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 
 _FREE_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 """A cluster counts as free if at most this share of it is requested [1]; the first share with enough jobs is used. Our
-choice: low shares come first so that waits due to fragmentation are not mistaken for delays.
+choice: low shares come first, because waits due to fragmentation must not be mistaken for delays.
 """
 _FEWEST = 30
-"""Minimum number of jobs: a job size with fewer uses the delays of all sizes, and with fewer in total there are no
-delays.
+"""Minimum number of jobs. A job size with fewer jobs uses the delays of all sizes; with fewer jobs in total, delays are
+unknown.
 """
 
 
 def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
-    """Return which jobs were submitted when no policy would have held them back, according to the log (n,).
+    """Return a mask of the jobs that no policy would have delayed at their submission, according to the log (n,).
 
     When such a job was submitted, all running and waiting jobs together requested at most `share` of the cluster. The
     user had no other such job, and the VC's jobs requested at most `share` of the VC's own peak.
@@ -95,8 +95,7 @@ def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
     fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])
     up = risen[np.searchsorted(begin[by_begin], at, side="right")]
     down = fallen[np.searchsorted(end[by_end], at, side="right")]
-    found: Floats = up - down
-    return found
+    return up - down
 
 
 def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float, ...]]:
@@ -137,5 +136,4 @@ def delays_of_jobs(jobs: Jobs, startup: Mapping[str, tuple[float, ...]], seed: i
     for name, values in startup.items():
         table[GPU_CLASSES.index(name)] = np.round(np.array(values) * 1000)
     drawn = np.random.default_rng(seed).integers(0, len(QUANTILES), len(jobs))
-    found: Ints = table[gpu_class(gpus_of(jobs)), drawn]
-    return found
+    return table[gpu_class(gpus_of(jobs)), drawn]

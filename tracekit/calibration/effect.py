@@ -1,8 +1,8 @@
 """Estimate with the twin how a change would affect the recorded waits.
 
-The effect is measured in the replay (the twin with the change against the twin) and applied to what the log recorded.
-Its interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled), and
-how far the twin is from the log on jobs held out from the calibration.
+The replays of the twin with the change and of the twin alone give the ratio of two means, which is applied to the
+recorded mean. The interval of the effect combines two uncertainties: which days the log happens to cover (whole
+submission days are resampled), and how far the twin is from the log on jobs held out from the calibration.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def jobs_of(found: ClusterCalibration) -> TwinJobs:
 def effect_of_times(
     cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes
 ) -> TwinEffect | str:
-    """Return the effect of a change whose times are known, or why there is no effect.
+    """Return the effect of a change with known times, or the reason why it has none.
 
     Means are over jobs that start (or end) in the log, in the twin and with the change.
     """
@@ -176,5 +176,4 @@ def _resampled(random: np.random.Generator, sums: Floats, above: int, below: int
     drawn = random.multinomial(blocks, np.full(blocks, 1 / blocks), _RESAMPLES) @ sums
     jobs = np.maximum(drawn[:, 0], 1.0)
     top, bottom = (np.maximum(drawn[:, k] / jobs, _LEAST_S) for k in (above, below))
-    found: Floats = np.log(top / bottom)
-    return found
+    return np.log(top / bottom)

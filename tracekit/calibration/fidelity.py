@@ -97,7 +97,7 @@ def fidelity(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> FidelityStudy:
-    """Return how closely a replay reproduces what the log of a Trace recorded.
+    """Return the fidelity of a replay to the log of a Trace.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def fidelity(
 
 
 def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelity:
-    """Return how closely the twin of a cluster, or a policy that replaces the twin's rules, reproduces its log.
+    """Return the fidelity of the twin of a cluster, or of a policy that replaces the twin's rules, to the log.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Estimate with the twin and the recorded outages how a change would affect the GPU-hours that outages cost.
 
-The twin is replayed with the recorded outages, each of which stops the jobs on its node, and again with the change. The
-relative saving is applied to what the log itself lost under the same checkpoint rule: for attempts that ended because a
+The twin is replayed with the recorded outages, which stop the jobs on their nodes, and again with the change. The
+relative saving is applied to the losses of the log under the same checkpoint rule: for attempts that ended because a
 node failed, the work since the last checkpoint and a restart; for all attempts, the time spent on checkpoints.
 
 Spares save none of these losses, because a job on a failing node is stopped anyway. They shorten the wait until the job
@@ -44,7 +44,7 @@ ASSUMED = CheckpointsAsked(3600.0, 60.0, 300.0)
 _FEWEST = 5
 """Minimum number of attempts stopped by outages in the log."""
 _WORST = 2.0
-"""Largest factor by which the number of stops in the twin may differ from that in the log."""
+"""Largest accepted factor between the numbers of stops in the twin and in the log."""
 _STUCK = 0.01
 """Largest share of jobs that may never end in a replay; such jobs are not counted in any sum."""
 _RESAMPLES = 1000
@@ -63,7 +63,7 @@ class LossChange:
     spares: int = 0
     """Number of nodes kept free to replace failed nodes."""
     told_by: Literal["lost", "waited"] = "lost"
-    """Whether the change should save GPU-hours lost to outages and checkpoints, or GPU-hours that jobs wait."""
+    """What the change should save: GPU-hours lost to outages and checkpoints, or GPU-hours of waiting."""
 
 
 class RecordedLosses(NamedTuple):
@@ -125,7 +125,7 @@ class LossEffect:
 
 
 def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change: LossChange) -> LossEffect | str:
-    """Return how a change would affect the cost of outages in one cluster, or why that cannot be estimated.
+    """Return the effect of a change on the cost of outages in one cluster, or the reason why it is unknown.
 
     The interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled),
     and how far the twin's outage cost is from that of the log.
@@ -148,8 +148,8 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
     days = submission_days(one.found.bench.jobs)[order]
     own = np.array([log.get(name, None if waits else 0.0) for name in names], np.float64)[order]
     ended = (as_it_is.outcome.end_ms >= 0) & (changed.outcome.end_ms >= 0)
-    told = ended & ~np.isnan(own)
-    sums = _by_day(days[told], cost(as_it_is)[told], cost(changed)[told], own[told])
+    known = ended & ~np.isnan(own)
+    sums = _by_day(days[known], cost(as_it_is)[known], cost(changed)[known], own[known])
     stopped = int(as_it_is.summary["restarts"])
     reason = _doubt(sums, attempts, stopped, float(1 - ended.mean()))
     if reason is not None:
@@ -242,12 +242,11 @@ def _wasted_gpu_s(result: ReplayResult) -> Floats:
     held = outcome.held_milli_ms.astype(np.float64)
     overhead = held / np.maximum(outcome.run_ms, 1) * outcome.overhead_ms
     worked = held - overhead - outcome.losses.lost_milli_ms
-    found: Floats = (held - worked * (outcome.losses.progress_ppm / 1e6)) / 1e6
-    return found
+    return (held - worked * (outcome.losses.progress_ppm / 1e6)) / 1e6
 
 
 def _waited_gpu_s(result: ReplayResult) -> Floats:
-    """Return the time from submission to end in which each job had no GPUs, times its GPUs (n,) [GPU * s]."""
+    """Return the time without GPUs between submission and end of each job, times its GPUs (n,) [GPU * s]."""
     outcome = result.outcome
     waited = outcome.end_ms - result.jobs.submit_ms - outcome.run_ms
     return np.asarray(waited * gpus_of(result.jobs) / 1e6, np.float64)

@@ -43,7 +43,7 @@ _QUOTAS = {
 
 
 _PREEMPTIVE = {"attained": "las", "shortest-left": "srtf"}
-"""Orders in which a job may preempt another, and their policies."""
+"""Orders that let a job preempt another, and their policies."""
 _QUEUES = {"vc": "{tenant.one}", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
 """Quotas on nodes that all VCs share, and the `lend` value of the policy 'limits' for each."""
@@ -82,7 +82,7 @@ class Rules:
     queues: Queues = "one"
     """Whether all jobs share one queue, or each VC or partition has its own; a job holds up only its own queue."""
     backfill: Backfill = "none"
-    """The backfilling rule by which later jobs may pass; it replaces `scan`."""
+    """The backfilling rule that lets later jobs pass; it replaces `scan`."""
     estimates: Estimates = "oracle"
     """The run times assumed by backfilling and by the orders 'shortest' and 'smallest': true ones, or time limits."""
     half_life_s: Seconds = 0.0
@@ -104,7 +104,7 @@ class Rules:
         return self.quotas == "partitions"
 
     def fault(self) -> str | None:
-        """Return why these rules cannot be replayed together; None if they can."""
+        """Return the reason why these rules cannot be replayed together; None if they can."""
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"

@@ -53,13 +53,12 @@ _TYPES: dict[str, type[pl.DataType]] = {"scope": pl.String, "name": pl.String, "
 
 
 def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
-    """Return which waits agree (n,)."""
-    near: Bools = np.abs(replayed_s - recorded_s) <= np.maximum(AGREE_S, AGREE_SHARE * recorded_s)
-    return near
+    """Return a mask of the waits that agree (n,)."""
+    return np.abs(replayed_s - recorded_s) <= np.maximum(AGREE_S, AGREE_SHARE * recorded_s)
 
 
 def distance(recorded_s: Floats, replayed_s: Floats) -> float:
-    """Return how far a replay is from the log; 0 if all waits are equal.
+    """Return the distance of a replay from the log; 0 if all waits are equal.
 
     The distance is the mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which a few long waits do not
     dominate, plus the same expression for the two mean waits, so total waiting hours count too.
@@ -115,7 +114,7 @@ class Score:
 
 
 def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score:
-    """Return how closely a twin reproduces the log.
+    """Return the score of a twin against the log.
 
     Parameters
     ----------

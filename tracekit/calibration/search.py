@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
-    """Return the most GPUs that anyone used while a job of theirs waited; 0 if nobody waited while using GPUs.
+    """Return the most GPUs that one owner used while its job waited; 0 if no owner waited while using GPUs.
 
     A limit cannot be lower than this value; if the limit binds often, it equals this value.
 
@@ -187,12 +187,12 @@ _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
     "quotas and limits": _limits,
     "placement": _placements,
 }
-"""The stages in which rules are tried, in order."""
+"""The stages that try rules, in order."""
 _STAGES = (*_RULES, "capacity", "start-up delay")
 
 
 def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
-    """Yield the candidates of a stage, each of which differs from the best so far in one respect."""
+    """Yield the candidates of a stage; each of them changes one setting of the best so far."""
     if stage in _RULES:
         yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
     elif stage == "capacity":
@@ -207,11 +207,11 @@ def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settin
 
 
 _GAIN = 0.02
-"""To replace a simpler candidate, one must be closer to the log by this share of the distance plus `_LEAST`."""
+"""A candidate replaces a simpler one only if it is closer to the log by this share of the distance plus `_LEAST`."""
 _LEAST = 0.002
 _ROUNDS = 3
 _WORTH = 1.25
-"""A candidate gets no replay of the whole log if, on the excerpt, it is this many times as far as the best so far."""
+"""A candidate that is this many times as far from the excerpt as the best so far is not tried on the whole log."""
 _FINALISTS = 3
 """If there is an excerpt: maximum number of candidates per stage that are tried on the whole log."""
 
@@ -236,7 +236,7 @@ class Found(NamedTuple):
 
     best: Settings
     tried: tuple[Tried, ...]
-    """The candidates in the order in which they were tried."""
+    """The tried candidates, first to last."""
 
 
 def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
@@ -287,8 +287,8 @@ class _Attempts:
     def finalists(self, stage: str, candidates: list[Settings], best: Settings) -> list[Settings]:
         """Return the candidates of a stage that are worth a replay of the whole log, in their given order.
 
-        Without an excerpt these are all candidates. With an excerpt, they are the closest ones on it, except candidates
-        that are clearly further from the log there than the best so far.
+        Without an excerpt these are all candidates. With an excerpt, they are the closest ones on it, without the
+        candidates that are clearly worse there than the best so far.
         """
         if self._excerpt is None:
             return candidates

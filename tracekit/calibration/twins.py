@@ -111,7 +111,7 @@ class TwinReplays:
         return replace(self.scenario.run(self.rules.policy), policy=TWIN)
 
     def result(self, policy: str) -> ReplayResult | str:
-        """Return the schedule with a policy that replaces the twin's order, or why there is no schedule."""
+        """Return the schedule with a policy that replaces the twin's order, or the reason why it has none."""
         if policy not in self._results:
             self._progress.stage(f"replaying {policy}")
             try:
@@ -158,7 +158,7 @@ class TwinReplays:
         return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
 
     def why_not(self, change: str | Rules) -> str | None:
-        """Return why the effect of a change cannot be estimated, before any replay; None if it can.
+        """Return the reason why a change has no estimate, before any replay; None if it can have one.
 
         The effect of an order cannot be estimated if the policy would also lift a limit that applies in the log.
         """
@@ -172,7 +172,7 @@ class TwinReplays:
         return lifted_limits(change, rules, self._trace.ingested_tenant)
 
     def effect(self, change: str | Rules, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
-        """Return how a change would affect the recorded times, or why that cannot be estimated.
+        """Return the effect of a change on the recorded times, or the reason why it is unknown.
 
         Both the twin and the change are replayed under the assumptions in `assumed`.
         """
@@ -270,7 +270,7 @@ class Twins:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no twin, a sentence without its initial capital and full stop; None if there is a twin."""
+        """The reason for a missing twin, in lower case and without a full stop; None if the log has a twin."""
         return self._calibrated if isinstance(self._calibrated, str) else None
 
     @cached_property

@@ -41,11 +41,11 @@ UNNAMED = "all"
 """Name of the cluster if the log names no clusters."""
 
 _SEEN_SHARE = 0.6
-"""Settings are chosen by the jobs of this first share of the time, and scored on the others [1]; our choice."""
+"""The jobs of this first share of the time choose the settings; the others score them [1]; our choice."""
 FEWEST_JOBS = 50
 """Minimum number of jobs in each part of a log, the one to learn from and the one to score."""
 _EXCERPT, _WAITED = 20_000, 1000
-"""Minimum number of jobs in an excerpt, and how many of them must have waited longer than `AGREE_S`."""
+"""Minimum number of jobs in an excerpt, and the minimum number of these jobs that waited longer than `AGREE_S`."""
 
 
 def in_twin(policy: str, rules: Rules) -> str:
@@ -60,9 +60,9 @@ def in_twin(policy: str, rules: Rules) -> str:
 
 
 def lifted_limits(policy: str, rules: Rules, tenant: Tenant = VC) -> str | None:
-    """Return why the effect of a policy's order cannot be estimated, if it would lift limits that apply in the twin.
+    """Return a sentence if a policy would lift limits of the twin, because its order then has no separate effect.
 
-    Return None if it lifts no limits; a policy with quotas of its own replaces the twin's quotas.
+    The result is None if it lifts no limits; a policy with quotas of its own replaces the twin's quotas.
     """
     own = named_policy(policy).card.quotas and not rules.limits
     if own or not rules.held_back_by:
@@ -140,7 +140,7 @@ class Workbench:
     held_ms: Ints | None = None
     """Recorded time from submission to eligibility [ms]; None if the log records no holds (n,)."""
     preempts: bool = False
-    """Whether the log shows jobs that were preempted for other jobs."""
+    """Whether the log contains jobs that were preempted for other jobs."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
@@ -311,7 +311,7 @@ def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) 
 
 
 def _holds(trace: Trace, jobs: Jobs) -> Ints | None:
-    """Return how long each job was held before it became eligible [ms]; None if the log records no holds.
+    """Return the time from submission to eligibility of each job [ms] (n,); None if the log records no holds.
 
     If a job started before its eligible time, that time is an error in the log, so the hold ends at the start.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
-"""From this many days on, days are drawn by position in the week, because each position has at least three days."""
+"""Minimum number of days for a draw by position in the week; each position then has at least three days."""
 _NEARLY = 0.05
 """The last day counts as whole if at most this much of it is missing [days]."""
 
@@ -86,7 +86,7 @@ class DayPool:
         group : array of bool, shape (n,)
             Jobs whose wait counts.
         starts : array of bool, shape (n,)
-            Jobs that the twin starts; others are excluded, because resampling days cannot shorten their waits.
+            Jobs that the twin starts; others are excluded, because resampled days cannot shorten their waits.
 
         Raises
         ------
@@ -151,8 +151,7 @@ class DayPool:
             return random.integers(0, self.days, len(place))
         weekday = place % 7
         alike = (self.days - 1 - weekday) // 7 + 1
-        found: Ints = weekday + 7 * np.floor(random.random(len(place)) * alike).astype(np.int64)
-        return found
+        return weekday + 7 * np.floor(random.random(len(place)) * alike).astype(np.int64)
 
     def _laid(self, rows: Ints, slots: Ints, seed: int) -> Resample:
         submit = slots * DAY_MS + self.jobs.submit_ms[rows] % DAY_MS
@@ -175,7 +174,7 @@ def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:
-    """Return which jobs of a day are included, if each user is included with the given probability (n,)."""
+    """Return a mask of a day's jobs to include, if each user is included with the given probability (n,)."""
     names, place = np.unique(users, return_inverse=True)
     by_user = (random.random(len(names)) < share)[place]
     alone = random.random(len(users)) < share

@@ -1,4 +1,4 @@
-"""How the load of a log grows: its offered GPU-hours per week, and when they will fill the cluster."""
+"""The growth of a log's load: its offered GPU-hours per week, and the time at which they will fill the cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEWEST_WEEKS = 6
 """Minimum number of whole weeks for a growth fit; our choice."""
 _WEEK_MS = 7 * 86_400_000
 _HORIZON = 520
-"""A cluster that fills later than this is not reported to fill [weeks]."""
+"""Longest time until the cluster fills that is reported [weeks]."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,11 @@ def weekly_gpu_hours(jobs: Jobs) -> Floats:
     week = jobs.submit_ms // _WEEK_MS
     whole = week < weeks
     hours = (gpus_of(jobs) * jobs.work_ms.astype(np.float64))[whole] / 3.6e9
-    found: Floats = np.bincount(week[whole], weights=hours, minlength=weeks).astype(np.float64)
-    return found
+    return np.bincount(week[whole], weights=hours, minlength=weeks).astype(np.float64)
 
 
 def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
-    """Return how weekly GPU-hours grow; None if the growth is not significant or cannot be estimated.
+    """Return the growth of weekly GPU-hours; None if it is not significant or cannot be estimated.
 
     A line is fitted to the log of the hours by least squares. Consecutive weeks are correlated, so the effective number
     of independent weeks is n (1 - r) / (1 + r), where r is the lag-1 correlation of the residuals if positive (Santer

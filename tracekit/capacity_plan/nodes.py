@@ -98,7 +98,7 @@ def _quotas(cluster: Cluster) -> QuotaTable:
 def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
     """Return a cluster with other numbers of nodes and all node changes shifted to later times.
 
-    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, so that they
+    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, until they
     sum to the capacity; each group keeps at least one node if there are enough. Copies are out of service when their
     originals are. Quotas scale with the GPUs.
 

@@ -1,4 +1,4 @@
-"""How many GPUs a cluster needs: waits by nodes, load and policy, and how many nodes a target needs."""
+"""The nodes that a cluster needs: waits by number of nodes, load and policy, and the number that meets a target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracekit.capacity_plan.replays import (
     target_waits,
 )
 from tracekit.capacity_plan.result import TWIN, CapacityPlan, NodesAnswer, capacity_row
-from tracekit.capacity_plan.search import Curve, interval, interval_share, rules_of
+from tracekit.capacity_plan.search import Curve, interval, interval_share, rules_of, spread
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_JOBS = 20
-"""Minimum number of counted jobs in a log, so that drawn days nearly always have some."""
+"""Minimum number of counted jobs in a log; with fewer, drawn days might have none."""
 _APART = 0.1
-"""A note appears if the mean wait with drawn days differs from that in recorded order by this share [1]; our choice."""
+"""Relative difference of the mean waits with drawn days and in recorded order that leads to a note [1]; our choice."""
 _FURTHER = (4, 8)
-"""Factors by which the nodes are multiplied if no capacity of the grid meets the target."""
+"""Multiples of the existing nodes that are tried if no capacity of the grid meets the target."""
 _FINE = 0.01
 """Precision of the answer: this share of the nodes [1], or one node."""
 _GRID = 8
@@ -81,7 +81,7 @@ def plan(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> CapacityPlan:
-    """Return how long jobs wait by number of nodes, and how many nodes a target needs, using the twin of a cluster.
+    """Return waits by number of nodes, and the number of nodes that a target needs, from the twin of a cluster.
 
     >>> import tracekit
     >>> found = tracekit.plan("my-trace", "p90<=1h", jobs_for=["size=8"])  # doctest: +SKIP
@@ -162,7 +162,7 @@ def plan(
 
 
 def no_plan(found: ClusterCalibration) -> str | None:
-    """Return why a twin supports no plan, a sentence without its full stop; None if it supports a plan."""
+    """Return the reason why a twin supports no plan, a sentence without its full stop; None if it supports one."""
     if found.score.carries:
         return None
     whole, (_, alike, unexplained) = found.score.whole, GRADES["fair"]
@@ -415,7 +415,7 @@ def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float)
 
 
 def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) -> Answer:
-    """Return how many nodes a target needs.
+    """Return the number of nodes that a target needs.
 
     Parameters
     ----------
@@ -450,15 +450,7 @@ def paired_change(here: Floats, there: Floats, name: str) -> dict[str, Any]:
     The keys are the name of the figure with change_s, change_low_s and change_high_s; None if jobs never start.
     """
     column = FIGURES.index(name)
-    stem = name.removesuffix("_s")
     known = ~np.isnan(here[:, column])
     before, after = here[known, column], there[known, column]
-    if not len(before) or np.isinf(before).any() or np.isinf(after).any():
-        return dict.fromkeys((f"{stem}_change_s", f"{stem}_change_low_s", f"{stem}_change_high_s"))
-    change = after - before
-    low, high = interval(change)
-    return {
-        f"{stem}_change_s": float(change.mean()),
-        f"{stem}_change_low_s": low,
-        f"{stem}_change_high_s": high,
-    }
+    ends = not (np.isinf(before).any() or np.isinf(after).any())
+    return spread(after - before if ends else np.empty(0), f"{name.removesuffix('_s')}_change", "_s")

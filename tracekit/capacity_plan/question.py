@@ -1,4 +1,4 @@
-"""The question for a plan: how long which jobs may wait, or which share of its time a large job must be useful."""
+"""The question for a plan: the longest wait of some jobs, or the share of useful time of a large job."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class JobGroup:
         return " of ".join(parts)
 
     def among(self, jobs: Jobs) -> NDArray[np.bool_]:
-        """Return which jobs belong to the group (n,).
+        """Return a mask of the jobs in the group (n,).
 
         Raises
         ------
@@ -123,7 +123,7 @@ EVERYONE = JobGroup()
 
 
 def job_group(texts: Sequence[str]) -> JobGroup:
-    """Return the group selected by all of 'size=8', 'vc=NAME' and 'cluster=NAME' that are given.
+    """Return the jobs that match all the given texts, such as 'size=8', 'vc=NAME' and 'cluster=NAME'.
 
     Raises
     ------

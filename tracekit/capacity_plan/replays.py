@@ -31,17 +31,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FIGURES = (
-    "mean_wait_s",
-    "p50_wait_s",
-    "p90_wait_s",
-    "p99_wait_s",
-    "within_target_share",
-    "held_share",
-    "gpus_up",
-    "waiting_hours_per_day",
-    "jobs_per_day",
-    "offered_gpus",
-    "never_start_share",
+    *("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s", "within_target_share", "held_share", "gpus_up"),
+    *("waiting_hours_per_day", "jobs_per_day", "offered_gpus", "never_start_share"),
 )
 """The figures of one replay of one resample.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import orjson
 
 from tracekit.capacity_plan.replays import figure, target_waits
-from tracekit.capacity_plan.search import Answer, interval, interval_share
+from tracekit.capacity_plan.search import Answer, interval_share, spread
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.text import counted, duration, shorten
 
@@ -157,7 +156,7 @@ class CapacityPlan:
         return headers, rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what plan.json holds."""
+        """Return the content of plan.json."""
         target = self.question.target
         answers = [
             {
@@ -244,9 +243,9 @@ def capacity_row(
     row: dict[str, Any] = {"policy": policy, "growth": growth, "nodes": sum(capacity), "gpus": gpus}
     row["by_model"] = dict(zip(axis.models, capacity, strict=True)) if len(axis.models) > 1 else None
     for name in ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s"):
-        row |= _spread(figure(values, name), name.removesuffix("_s"), "_s")
+        row |= spread(figure(values, name), name.removesuffix("_s"), "_s")
     for name in ("within_target_share", "held_share"):
-        row |= _spread(figure(values, name), name, "")
+        row |= spread(figure(values, name), name)
     target = question.target
     meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
     row["meets_target"] = None if target is None else meets
@@ -260,14 +259,6 @@ def capacity_row(
 def _mean(values: Floats, name: str) -> float | None:
     found = figure(values, name)
     return float(found.mean()) if len(found) and np.isfinite(found).all() else None
-
-
-def _spread(values: Floats, stem: str, unit: str) -> dict[str, float | None]:
-    keys = (f"{stem}{unit}", f"{stem}_low{unit}", f"{stem}_high{unit}")
-    if not len(values):
-        return dict.fromkeys(keys)
-    found = (float(values.mean()), *interval(values))
-    return {key: value if math.isfinite(value) else None for key, value in zip(keys, found, strict=True)}
 
 
 def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,18 @@ def interval(values: Floats) -> tuple[float, float]:
     """Return the interval for a new resample: the range of the values without the outermost on each side."""
     ordered, k = np.sort(values), _outside(len(values))
     return float(ordered[k - 1]), float(ordered[-k])
+
+
+def spread(values: Floats, stem: str, unit: str = "") -> dict[str, float | None]:
+    """Return the mean over the resamples and the ends of its interval, named STEM, STEM_low and STEM_high plus a unit.
+
+    A number is None if it is infinite or if there are no values.
+    """
+    found = (float(values.mean()), *interval(values)) if len(values) else (math.inf,) * 3
+    return {
+        f"{stem}{end}{unit}": value if math.isfinite(value) else None
+        for end, value in zip(("", "_low", "_high"), found, strict=True)
+    }
 
 
 def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
@@ -92,7 +105,7 @@ class Curve:
         self.tried |= self._measure([number for number in dict.fromkeys(numbers) if number not in self.tried])
 
     def first(self, rule: Rule) -> int | None:
-        """Return the smallest tried number from which a rule holds for all larger tried numbers."""
+        """Return the smallest tried number that, with all larger tried numbers, meets a rule."""
         found = None
         for number in sorted(self.tried, reverse=True):
             if not rule(self.tried[number]):
@@ -101,7 +114,7 @@ class Curve:
         return found
 
     def narrow(self, rules: Sequence[Rule], fine: float = 0.0) -> None:
-        """Bisect the gap below each number from which a rule holds, down to this share of the number or to 1."""
+        """Bisect the gap below the first number that meets each rule, down to this share of the number or to 1."""
         while True:
             numbers, wanted = sorted(self.tried), set()
             for rule in rules:
@@ -116,7 +129,7 @@ class Curve:
             self.look(wanted)
 
     def answer(self, figure: Figure, limit: float) -> Answer:
-        """Return which of the tried numbers meet a limit."""
+        """Return the tried numbers that meet a limit."""
         means = {number: float(figure(values).mean()) for number, values in self.tried.items()}
         best = min(means, key=lambda number: (means[number], number))
         number, low, high = (self.first(rule) for rule in rules_of(figure, limit))

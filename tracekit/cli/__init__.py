@@ -181,7 +181,7 @@ def _words(error: Exception) -> tuple[str, str | None]:
 
 
 def _line(text: str, hint: str | None) -> str:
-    """Return the error line; a long line is cut before the hint, never in it, and says how to show all of it."""
+    """Return the error line; a long line is cut before its hint, and names the option that shows all."""
     line = f"tracekit: error: {text}"
     advice = f"; {hint}" if hint and len(hint) <= _LONGEST_HINT else ""
     what = line.removesuffix(advice)

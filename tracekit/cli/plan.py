@@ -16,7 +16,7 @@ from tracekit.settings import Collect, Force, OutFolder, PlanSettings, Shard, fl
 
 if TYPE_CHECKING:
     from tracekit.capacity_plan.result import CapacityPlan
-    from tracekit.capacity_plan.spares.plan import SparePlan
+    from tracekit.capacity_plan.spare_plan import SparePlan
     from tracekit.progress import Progress
     from tracekit.runs.ledger import Ledger
 
@@ -95,7 +95,7 @@ def _nodes(trace: str, settings: PlanSettings, shared: Ledger | None, progress: 
 
 def _spares(trace: str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> SparePlan:
     from tracekit.capacity_plan.question import job_group
-    from tracekit.capacity_plan.spares.plan import plan_spares
+    from tracekit.capacity_plan.spare_plan import plan_spares
 
     group = job_group(settings.jobs_for)
     if group.size is not None or group.vc is not None:

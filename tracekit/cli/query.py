@@ -51,7 +51,9 @@ def query(
         dt.datetime | None, Flag("--from TIME", "Use only jobs submitted from this time on (ISO 8601, UTC).")
     ] = None,
     end: Annotated[dt.datetime | None, Flag("--to TIME", "Use only jobs submitted before this time.")] = None,
-    cluster: Annotated[str | None, Flag("--cluster NAME", "Use only jobs submitted to this cluster.")] = None,
+    cluster: Annotated[
+        str | None, Flag("--cluster --cluster-name NAME", "Use only jobs submitted to this cluster.")
+    ] = None,
     allow_missing: Annotated[
         bool, Flag("--allow-missing", "Skip partitions that are missing or damaged, and name them.")
     ] = False,
@@ -100,7 +102,7 @@ def query(
 ) -> None:
     """Answer one question about a Trace, or list the questions that tracekit answers.
 
-    --from, --to, --cluster and --where select a part: the jobs submitted in that time, to that cluster, with these
+    --from, --to, --cluster-name and --where select a part: the jobs submitted in that time, to that cluster, with these
     values, and all their records. In a partitioned Trace, only the needed partitions are read.
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv

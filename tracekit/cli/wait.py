@@ -25,7 +25,9 @@ def wait(
     time_limit: Annotated[
         str | None, Flag("--time-limit TIME", "Time limit of the job: 30min, 8h, 2d, or 1-12:00:00.")
     ] = None,
-    cluster: Annotated[str | None, Flag("--cluster NAME", "Cluster, if the history has several.")] = None,
+    cluster: Annotated[
+        str | None, Flag("--cluster --cluster-name NAME", "Cluster, if the history has several.")
+    ] = None,
     level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
     form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "How to write the result.")] = "table",
     memory_limit: MemoryLimit = None,

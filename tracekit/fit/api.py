@@ -23,13 +23,11 @@ from tracekit.gpu_parts import create_shares
 from tracekit.progress import Progress
 from tracekit.schema import UNSUCCESSFUL
 from tracekit.text import counted
-from tracekit.trace import Trace
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tracekit.fit.jobs import JobTable
+    from tracekit.trace import Trace
 
 
 # Statuses by size, attempts, run time to failure, and GPU utilization by size.
@@ -38,7 +36,7 @@ MOST_ATTEMPTS = 50
 
 
 def fit_statuses(table: JobTable) -> dict[str, Any]:
-    """Return how the jobs of each size class end, how many never ran, and how many attempts they took.
+    """Return the outcomes of the jobs of each size class: statuses, shares of jobs that never ran, and attempts.
 
     The shares include only jobs that ended; running and pending jobs are in `unfinished`.
     """
@@ -182,36 +180,27 @@ def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, 
 
 
 @explain_damage()
-def fit(
-    trace: Trace | str | Path,
+def fit_model(
+    trace: Trace,
     *,
     seed: int = 0,
-    replicates: int = 99,
-    drawn_only: bool = False,
+    effort: Effort,
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Return the workload model of a Trace, without scores; `tracekit.fit.scored.fit` explains the parameters.
 
-    With `drawn_only`, fit only the distributions that jobs are drawn from, which takes less time.
-
     Raises
     ------
     TraceError
-        The Trace does not exist or has no table jobs.
+        The Trace has no table jobs.
     UsageError
-        The Trace has no job, or an option cannot be used.
+        The Trace has no job.
     """
-    if seed < 0:
-        raise UsageError(f"must be at least 0, not {seed}", where="--seed")
-    if replicates < 0:
-        raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
-    whole = Trace.of(trace).ingested
     progress = progress or Progress()
-    effort = Effort(replicates=replicates, drawn_only=drawn_only)
     progress.stage("reading the jobs")
-    table = read_jobs(whole)
-    manifest = whole.manifest
+    table = read_jobs(trace)
+    manifest = trace.manifest
     phase = manifest.capabilities.get("hour_of_day")
     document: dict[str, Any] = {
         "format": "tracekit-workload",
@@ -227,7 +216,7 @@ def fit(
             "format": manifest.format,
             "created": manifest.created,
             "time_base": manifest.time_base,
-            "timezone": whole.timezone,
+            "timezone": trace.timezone,
             "hour_of_day_known": bool(phase and phase.available),
             "jobs": table.frame.height,
             "jobs_of_negative_run_time": table.negative,
@@ -237,12 +226,12 @@ def fit(
         },
     }
     progress.stage("fitting arrivals")
-    document["arrivals"] = fit_arrivals(table.frame, whole.timezone, seeded(seed, "arrivals"))
+    document["arrivals"] = fit_arrivals(table.frame, trace.timezone, seeded(seed, "arrivals"))
     document["sizes"] = fit_sizes(table.frame)
     document["users"] = fit_users(table.frame)
     document["correlation"] = fit_correlation(table.frame)
     document["statuses"] = fit_statuses(table)
-    document["cluster"] = fit_cluster(whole)
+    document["cluster"] = fit_cluster(trace)
     # L-BFGS-B lets OpenBLAS solve systems with a handful of variables. If other programs run, OpenBLAS threads make
     # this many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of CPUs.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -250,10 +239,10 @@ def fit(
         fitted = fit_run_times(table, seed, effort)
         document["run_times"], document["run_time_pools"] = fitted
         progress.stage("fitting failures")
-        document["failures"] = fit_failures(whole, seed, effort)
-        document["node_failures"] = fit_node_failures(whole, seed, effort)
+        document["failures"] = fit_failures(trace, seed, effort)
+        document["node_failures"] = fit_node_failures(trace, seed, effort)
     progress.stage("reading utilization")
-    document["utilization"] = fit_utilization(whole, memory_limit)
+    document["utilization"] = fit_utilization(trace, memory_limit)
     document["notes"] = _notes(document)
     return WorkloadModel(rounded(document))
 

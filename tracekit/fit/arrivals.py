@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.fit.batch_draws import operational_times
+from tracekit.fit.arrival_draws import operational_times, session_gaps
 from tracekit.fit.job_draws import pick
 from tracekit.fit.process import PROCESS_WORDS, Clock, fit_process, parameters_of
 from tracekit.fit.rate import fit_rate, hours_between, observed_week, rate_entry
 from tracekit.fit.sample import resolution_of
-from tracekit.fit.session_draws import session_gaps
 from tracekit.fit.sessions import find_sessions, fit_together, gaps_entry, sizes_entry
 from tracekit.fit.synthetic import LONGEST_DAYS
 
@@ -88,7 +87,7 @@ def compared(
         The best process other than sessions.
     sessions : Sessions
     starts : tuple
-        Distinct seconds in which sessions start, the rate of these starts, and their process.
+        Distinct start seconds of sessions, the rate of these starts, and their process.
 
     The same batches always give the same draws, so the choice does not depend on a seed.
     """

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.likelihood import FitFailure, Likelihood, climb, maximize
@@ -71,9 +70,9 @@ class Bootstrap:
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Return `size` durations [s] after which observation ended; infinite if it did not end.
+    """Return the durations [s] after which observation ends, for `size` jobs; infinite if it never ends.
 
-    They are drawn from the Kaplan-Meier estimate of the censoring, in which an observed end counts as censored.
+    The durations are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
     """
     if not sample.right.size:
         return np.full(size, np.inf)
@@ -85,7 +84,9 @@ def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floa
 
 
 def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> Bootstrap:
-    """Return how unusual the misfit of at most `jobs` of the sample's jobs would be if the family were right.
+    """Return the p-values of the misfit, which assume that the family is right.
+
+    At most `jobs` of the sample's jobs are used.
 
     The family is fitted to this subsample and to each drawn sample by Newton steps, starting from the parameters of the
     whole sample, until a step would gain less than 0.05 in log-likelihood.
@@ -103,7 +104,7 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
     ks, ad = misfit(part)
     worse_ks = worse_ad = 0
     for _ in range(replicates):
-        durations = _draw(fitted, size, rng)
+        durations = family.draw(fitted.p, size, rng)
         ends = censoring_times(part, size, rng)
         seen = durations <= ends
         step = sample.resolution_s
@@ -112,35 +113,6 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
         worse_ks += found_ks >= ks
         worse_ad += found_ad >= ad
     return Bootstrap(size, replicates, (1 + worse_ks) / (1 + replicates), (1 + worse_ad) / (1 + replicates))
-
-
-def _draw(fitted: Fitted, size: int, rng: np.random.Generator) -> Floats:
-    """Return durations drawn exactly from a family."""
-    family = fitted.family
-    each = fitted.p.reshape(family.parts, -1)
-    if family.parts == 1:
-        return _draw_part(family.scipy, np.broadcast_to(each[0], (size, each.shape[1])), size, rng)
-    member = np.searchsorted(np.cumsum(each[:, 0])[:-1], rng.random(size))
-    return _draw_part(family.scipy, each[member, 1:], size, rng)
-
-
-def _draw_part(name: str, p: Floats, size: int, rng: np.random.Generator) -> Floats:
-    scale = p[:, -1]
-    if name == "lognorm":
-        return np.exp(p[:, 0] * rng.standard_normal(size)) * scale
-    if name == "gamma":
-        return rng.gamma(p[:, 0], scale)
-    tail = np.maximum(rng.random(size), 1e-300)
-    loss = -np.log(tail)
-    if name == "expon":
-        return loss * scale
-    if name == "weibull_min":
-        return loss ** (1 / p[:, 0]) * scale
-    if name == "lomax":
-        return np.expm1(np.minimum(loss / p[:, 0], 600)) * scale
-    odds = special.expm1(np.minimum(loss / (p[:, 1] if name == "burr12" else 1.0), 600))
-    found: Floats = np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * scale
-    return found
 
 
 # Fit the tail of a distribution: a power law above some duration, by Clauset's method.
@@ -280,7 +252,7 @@ def describe(
     """Return everything that workload.json records about the distribution of one sample.
 
     The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
-    parameter in one case out of six, however large the sample.
+    parameter in 1 of 6 cases, regardless of the sample size.
 
     Parameters
     ----------
@@ -340,7 +312,7 @@ def describe(
 
 
 def _poor(entry: dict[str, Any]) -> bool:
-    """Return whether the chosen family fits worse than chance allows and the quantiles reach the longest job."""
+    """Return whether the chosen family fits worse than chance explains and the quantiles include the longest job."""
     ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
     return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 
@@ -361,7 +333,7 @@ def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, An
 
 
 def observed_quantiles(sample: Sample) -> list[list[float]] | None:
-    """Return [share, duration] pairs from the Kaplan-Meier estimate as far as it reaches, or None if no end is known.
+    """Return [share, duration] pairs of the Kaplan-Meier estimate up to its last share, or None if no end is known.
 
     A rounded value counts as the middle of its interval, or as 0 if the interval begins at 0.
     """

@@ -1,7 +1,7 @@
 """Compare the model of a synthetic Trace with the model it was drawn from.
 
-The tolerance of each quantity has two parts: one for what the model simplifies, and one for chance in a Trace with that
-number of jobs.
+The tolerance of each quantity has two parts: one for the simplifications of the model, and one for chance in a Trace
+with that number of jobs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
 
 
 def _alike(model: WorkloadModel) -> float:
-    """Return the mean number of jobs in the session of a job, which depend on each other; 1 without sessions."""
+    """Return the mean number of jobs in a job's session, which depend on each other; 1 without sessions."""
     arrivals = model.document["arrivals"]
     return float(arrivals["sessions"]["size"]["mean_of_a_job"]) if arrivals["process"] == "sessions" else 1.0
 

@@ -1,30 +1,41 @@
 """Generate synthetic Traces from a fitted workload, from the days of a log, or from a hybrid of both.
 
-A hybrid with the log's 'arrivals' resamples the times at which each tenant submits, in blocks of days
-(`tracekit.fit.resample`), and draws requests, outcomes and run times from the model. A hybrid with the log's 'jobs'
-takes submission times from the model and whole jobs from the log, in runs of successive jobs, so that the relations
-among a user's jobs are kept.
+Submissions come from the model or from the log, and so do the jobs:
+
+- model: both come from the model
+- resample: both come from the log, in blocks of days (`tracekit.fit.log_jobs`)
+- hybrid with the log's 'arrivals': the times at which each tenant submits come from blocks of days, and requests,
+  outcomes and run times from the model
+- hybrid with the log's 'jobs': submission times come from the model, and whole jobs from the log, in runs of successive
+  jobs, which keep the relations among a user's jobs
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.fit.batch_draws import draw_batches
+from tracekit.fit.arrival_draws import DrawnJobs, draw_batches, draw_sessions, jobs_in_sessions, session_seconds
 from tracekit.fit.job_draws import DrawnTenants, draw_outcomes, draw_requests, draw_run_times, draw_tenants
-from tracekit.fit.log_jobs import NAMES, attempts_of, read_log
+from tracekit.fit.log_jobs import (
+    NAMES,
+    TakenJobs,
+    asked_by,
+    attempts_of,
+    blocks_of_log,
+    read_log,
+    source_of_log,
+    taken_days,
+)
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, with_load
 from tracekit.fit.rate import HOUR_S
-from tracekit.fit.resample import TakenJobs, asked_by, resample, taken_days, write_taken
-from tracekit.fit.session_draws import DrawnJobs, draw_sessions, jobs_in_sessions, session_seconds
-from tracekit.fit.synthetic import Recipe, check_any, synthetic_manifest, write_synthetic
+from tracekit.fit.shapes import fit_cluster
+from tracekit.fit.synthetic import Recipe, Source, check_any, write_synthetic
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.text import counted
@@ -34,7 +45,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
     from tracekit.fit.job_draws import Outcomes
     from tracekit.fit.log_jobs import LogJobs
-    from tracekit.manifest import Manifest
+    from tracekit.fit.synthetic import Blocks
 
 
 RATES = ("mean", "end", "fitted")
@@ -78,7 +89,7 @@ def draw_arrivals(
     """Return the submission second and the batch number of each job; with sessions, a batch is the jobs of one second.
 
     Parameters and errors are those of `draw_batches`. The properties that the jobs of a session share are drawn by
-    `tracekit.fit.session_draws.draw_sessions`.
+    `tracekit.fit.arrival_draws.draw_sessions`.
     """
     if arrivals["process"] != "sessions":
         return draw_batches(arrivals, rng, jobs=jobs, days=days, load=load)
@@ -86,26 +97,15 @@ def draw_arrivals(
     return seconds, np.unique(seconds, return_inverse=True)[1]
 
 
-# Make hybrid jobs: one half comes from the log, the other from a model.
+# Combine a log with a model.
 
 
-def arrivals_of_log(
-    trace: Trace, model: WorkloadModel, recipe: Recipe, rng: np.random.Generator
-) -> tuple[Ints, DrawnTenants]:
-    """Return the submission second and the tenant of each job, from blocks of days of the log.
+def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tuple[Ints, DrawnTenants]:
+    """Return the submission second and the tenant of each job that is taken from a log.
 
     A tenant requests the size classes that the model has for it, otherwise those of its VC, otherwise those of all
-    jobs. The recipe's load uses the run times and requests of the model.
-
-    Raises
-    ------
-    UsageError
-        The Trace has no usable jobs, the new Trace would be too large, or the load cannot be reached.
+    jobs.
     """
-    log = read_log(trace)
-    cluster = model.document["cluster"]
-    recipe = with_load(recipe, lambda: gpu_seconds_of_a_job(model) * log.per_day / _DAY_S, cluster, "the model")
-    taken = taken_days(log, recipe, trace.timezone, rng)
     seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
     who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))
     keys = ("user_number", "copy", "cluster", "vc")
@@ -145,45 +145,10 @@ def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str
     return np.concatenate([found, np.maximum(1 - found.sum(axis=1, keepdims=True), 0)], axis=1)
 
 
-def jobs_of_log(trace: Trace, model: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
-    """Return a new Trace of the log's jobs with submission times drawn from the model.
-
-    Raises
-    ------
-    UsageError
-        The Trace has no usable jobs, or the new Trace would have none or too many.
-    OutputError
-        The output folder already exists or cannot be written.
-    """
-    log = read_log(trace)
-    rng = np.random.default_rng(recipe.seed)
-    arrivals = at_rate(model.document["arrivals"], rate)
-    options = recipe.options(method="hybrid", hybrid="jobs", rate=rate)
-
-    def asked() -> float:
-        of_a_job = asked_by(log, attempts_of(trace, log.jobs)) / (log.per_day / _DAY_S)
-        return of_a_job * jobs_per_hour(arrivals) / HOUR_S
-
-    recipe = with_load(recipe, asked, model.document["cluster"], "the model")
-    seconds, _ = draw_arrivals(arrivals, rng, jobs=recipe.jobs, days=recipe.days, load=recipe.scale_load)
-    check_any(seconds.size)
-    length = max(1, round(log.per_day))
-    taken = TakenJobs(
-        successive(log, seconds.size, length, rng),
-        np.zeros(seconds.size, np.int64),
-        pl.Series(seconds * 1_000_000).cast(pl.Datetime("us")),
-    )
-    origin = (
-        f"synthetic: arrivals drawn from a model of {model.origin}, with runs of {counted(length, 'jobs')} of a log of"
-        f" {counted(log.days, 'days')}"
-    )
-    return write_taken(trace, log, taken, recipe, origin, options)
-
-
 def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Ints:
     """Return the indices of jobs of the log: runs of successive jobs, each starting at a random job.
 
-    After the last job of the log comes its first, so that all jobs are equally likely (circular blocks).
+    The first job of the log follows its last job, which makes all jobs equally likely (circular blocks).
 
     Parameters
     ----------
@@ -194,42 +159,55 @@ def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator)
     """
     first, known = int(log.first[0]), int(log.first[-1] - log.first[0])
     starts = rng.integers(known, size=-(-number // length))
-    place: Ints = (np.repeat(starts, length) + np.tile(np.arange(length), starts.size))[:number] % known + first
-    return place
+    return (np.repeat(starts, length) + np.tile(np.arange(length), starts.size))[:number] % known + first
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a synthetic Trace is made from a Trace."""
+class Way(NamedTuple):
+    """How a synthetic Trace is made."""
 
     method: str
     hybrid: str
-    rate: str | None
+    """The half of a hybrid that comes from the log."""
+    rate: str
 
-    @classmethod
-    def of(
-        cls, model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
-    ) -> Way:
-        """Return the requested method, or the one that scored best.
+    @property
+    def arrivals_of_log(self) -> bool:
+        """Whether submissions come from the days of a log."""
+        return self.method == "resample" or (self.method == "hybrid" and self.hybrid == "arrivals")
 
-        Raises
-        ------
-        UsageError
-            A rate was given, but the arrivals come from the log.
-        """
-        scores = (model.document.get("scores") if model is not None else None) or {}
-        chosen = method or ("hybrid" if hybrid is not None else scores.get("best"))
-        if chosen is None:
-            chosen = "resample"
-            progress.note(
-                "this resamples days of the log; a model with scores (--model) shows which method matches the log best"
-            )
-        part = hybrid or scores.get("hybrid") or HYBRIDS[0]
-        if rate is not None and (chosen == "resample" or (chosen == "hybrid" and part == "arrivals")):
-            raise UsageError(
-                "works only with a model, because resampled days keep the rates of the log", where="--rate"
-            )
-        return cls(chosen, part, rate)
+    @property
+    def jobs_of_log(self) -> bool:
+        """Whether requests, outcomes and run times come from a log."""
+        return self.method == "resample" or (self.method == "hybrid" and self.hybrid == "jobs")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options for the manifest."""
+        hybrid = {"hybrid": self.hybrid} if self.method == "hybrid" else {}
+        return {"method": self.method, **hybrid} | ({} if self.arrivals_of_log else {"rate": self.rate})
+
+
+def _way(
+    model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
+) -> Way:
+    """Return the requested way for a Trace, or the way that scored best.
+
+    Raises
+    ------
+    UsageError
+        A rate was given, but the arrivals come from the log.
+    """
+    scores = (model.document.get("scores") if model is not None else None) or {}
+    chosen = method or ("hybrid" if hybrid is not None else scores.get("best"))
+    if chosen is None:
+        chosen = "resample"
+        progress.note(
+            "this resamples days of the log; a model with scores (--model) shows which method matches the log best"
+        )
+    way = Way(chosen, hybrid or scores.get("hybrid") or HYBRIDS[0], rate or RATES[0])
+    if rate is not None and way.arrivals_of_log:
+        raise UsageError("works only with a model, because resampled days keep the rates of the log", where="--rate")
+    return way
 
 
 def generate(
@@ -268,7 +246,7 @@ def generate(
         Factor on the machines and quotas; the number of machines is rounded over all kinds.
     method : {'model', 'resample', 'hybrid'}, optional
         'model' draws every job from a model, 'resample' puts whole days of a Trace in another order (see
-        `tracekit.fit.resample`), and 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a
+        `tracekit.fit.log_jobs`), and 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a
         Trace is resampled; if `model` has scores, the method that scored best is used.
     model : WorkloadModel, str or Path, optional
         With a Trace as source: its model, with the scores of the methods. If a method needs a model and none is given,
@@ -280,8 +258,8 @@ def generate(
         With a model: arrivals at the log's mean rate (the default), at the rate at its end (its last piece, or the end
         of its trend), or as fitted (through its pieces or along its trend, then at the end's rate).
     load : float, optional
-        Alternative to `scale_load`: scale the arrivals so that the requested GPU-seconds per second, divided by the
-        cluster's GPUs, equal this number (`tracekit.fit.offered_load`; defined as for `export --target-load`). The
+        Alternative to `scale_load`: the requested GPU-seconds per second, divided by the cluster's GPUs. Arrivals are
+        scaled to this load (`tracekit.fit.offered_load`; defined as for `export --target-load`). The
         cluster has the machines of the model or Trace (its quotas if machines are unknown), times `scale_gpus`. With a
         model, a job's mean GPU-seconds come from its distributions (with `rate='fitted'`, over the days of the log);
         with a Trace, from the days that are drawn from. The load of a single Trace differs from this by chance, and by
@@ -309,7 +287,7 @@ def generate(
             raise UsageError(f"'{value}' is not one of {', '.join(known_values)}", where=f"--{option}")
     known = None if model is None else _model(model)
     if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and place_of(source).is_dir()):
-        return _from_trace(Trace.of(source).ingested, known, recipe, Way.of(known, method, hybrid, rate, progress))
+        return _made(Trace.of(source).ingested, known, recipe, _way(known, method, hybrid, rate, progress))
     if known is not None:
         raise UsageError("works only with a Trace, but the source is a model", where="--model")
     if method in ("resample", "hybrid"):
@@ -318,54 +296,93 @@ def generate(
     best = (known.document.get("scores") or {}).get("best")
     if best not in (None, "model"):
         progress.note(f"'{best}' scored better than the model on the last part of the log, but it needs the Trace")
-    return _from_model(known, recipe, rate or "mean")
+    return _with_drawn_jobs(known, None, recipe, Way("model", "", rate or RATES[0]))
 
 
 def _model(source: WorkloadModel | str | Path) -> WorkloadModel:
     return source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
 
 
-def _from_trace(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
+def _made(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
+    """Draw a synthetic Trace from a log, with a model if the way needs one."""
     if way.method == "resample":
-        return resample(trace, recipe)
+        return _with_jobs_of_log(trace, None, recipe, way)
     if known is None:
         # Imported late, because resampling needs no fit and would wait for scipy's optimizers to load.
-        from tracekit.fit.api import fit
+        from tracekit.fit.api import fit_model
+        from tracekit.fit.choice import Effort
 
-        known = fit(trace, replicates=0, drawn_only=True, progress=recipe.progress)
-    if way.method == "model":
-        return _from_model(known, recipe, way.rate or "mean")
-    _check(known)
-    recipe.progress.stage("drawing jobs")
-    if way.hybrid == "jobs":
-        return jobs_of_log(trace, known, recipe, way.rate or "mean")
-    rng = np.random.default_rng(recipe.seed)
-    drawn = _jobs_at(known, *arrivals_of_log(trace, known, recipe, rng), rng)
-    origin = f"synthetic: submissions from days of a log, everything else drawn from a model of {known.origin}"
-    return write_drawn(known, recipe, drawn, rng, origin, recipe.options(method="hybrid", hybrid=way.hybrid))
+        known = fit_model(trace, effort=Effort(replicates=0, drawn_only=True), progress=recipe.progress)
+    if way.jobs_of_log:
+        return _with_jobs_of_log(trace, known, recipe, way)
+    return _with_drawn_jobs(known, trace if way.arrivals_of_log else None, recipe, way)
 
 
-def _from_model(known: WorkloadModel, recipe: Recipe, rate: str) -> Trace:
-    """Draw every job from a model, in sessions or batch by batch."""
-    _check(known)
-    recipe.progress.stage("drawing jobs")
-    rng = np.random.default_rng(recipe.seed)
-    arrivals = at_rate(known.document["arrivals"], rate)
-    recipe = with_load(
-        recipe,
-        lambda: gpu_seconds_of_a_job(known) * jobs_per_hour(arrivals) / HOUR_S,
-        known.document["cluster"],
-        "the model",
-    )
-    extent: dict[str, Any] = {"jobs": recipe.jobs, "days": recipe.days, "load": recipe.scale_load}
-    if arrivals["process"] == "sessions":
-        drawn = draw_sessions(known, arrivals, rng, **extent)
+def _with_jobs_of_log(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
+    """Write the log's jobs, submitted in blocks of its days or, if a model is given, at times drawn from it."""
+    if known is not None:
+        _check(known)
+    recipe.progress.stage("reading the log")
+    log, rng = read_log(trace), np.random.default_rng(recipe.seed)
+    attempts, cluster = attempts_of(trace, log.jobs), fit_cluster(trace)
+    if known is None:
+        recipe = with_load(recipe, lambda: asked_by(log, attempts), cluster, "the Trace")
+        recipe.progress.stage("drawing days")
+        taken = taken_days(log, recipe, trace.timezone, rng)
+        origin = f"synthetic: blocks of {counted(log.length, 'days')} of a log of {counted(log.days, 'days')}"
     else:
-        seconds, batch = draw_batches(arrivals, rng, **extent)
-        drawn = _jobs_at(known, seconds, draw_tenants(known, batch, rng), rng)
-    check_any(drawn.seconds.size)
-    origin = f"synthetic: drawn from a model of {known.origin}"
-    return write_drawn(known, recipe, drawn, rng, origin, recipe.options(method="model", rate=rate))
+        arrivals = at_rate(known.document["arrivals"], way.rate)
+
+        def asked() -> float:
+            return asked_by(log, attempts) / (log.per_day / _DAY_S) * jobs_per_hour(arrivals) / HOUR_S
+
+        recipe = with_load(recipe, asked, known.document["cluster"], "the model")
+        recipe.progress.stage("drawing jobs")
+        seconds, _ = draw_arrivals(arrivals, rng, **recipe.extent)
+        check_any(seconds.size)
+        length = max(1, round(log.per_day))
+        taken = TakenJobs(
+            successive(log, seconds.size, length, rng),
+            np.zeros(seconds.size, np.int64),
+            pl.Series(seconds * 1_000_000).cast(pl.Datetime("us")),
+        )
+        origin = (
+            f"synthetic: arrivals drawn from a model of {known.origin}, with runs of {counted(length, 'jobs')} of a log"
+            f" of {counted(log.days, 'days')}"
+        )
+    submit_us, blocks = taken.submit.dt.epoch("us").to_numpy(), blocks_of_log(log, attempts, taken)
+    return write_synthetic(recipe, submit_us, blocks, source_of_log(trace, log, cluster, recipe), origin, way.options)
+
+
+def _with_drawn_jobs(known: WorkloadModel, trace: Trace | None, recipe: Recipe, way: Way) -> Trace:
+    """Write jobs drawn from a model, submitted at times drawn from it or, if a log is given, in blocks of its days."""
+    _check(known)
+    recipe.progress.stage("drawing jobs")
+    rng, cluster = np.random.default_rng(recipe.seed), known.document["cluster"]
+    if trace is not None:
+        log = read_log(trace)
+        recipe = with_load(recipe, lambda: gpu_seconds_of_a_job(known) * log.per_day / _DAY_S, cluster, "the model")
+        drawn = _jobs_at(known, *tenants_of_log(known, log, taken_days(log, recipe, trace.timezone, rng)), rng)
+        origin = f"synthetic: submissions from days of a log, everything else drawn from a model of {known.origin}"
+    else:
+        arrivals = at_rate(known.document["arrivals"], way.rate)
+        recipe = with_load(
+            recipe, lambda: gpu_seconds_of_a_job(known) * jobs_per_hour(arrivals) / HOUR_S, cluster, "the model"
+        )
+        if arrivals["process"] == "sessions":
+            drawn = draw_sessions(known, arrivals, rng, **recipe.extent)
+        else:
+            seconds, batch = draw_batches(arrivals, rng, **recipe.extent)
+            drawn = _jobs_at(known, seconds, draw_tenants(known, batch, rng), rng)
+        check_any(drawn.seconds.size)
+        origin = f"synthetic: drawn from a model of {known.origin}"
+    if not known.run_times:
+        drawn.outcomes.ran[:] = False
+        drawn.outcomes.attempts[:] = 0
+    blocks = blocks_of_drawn(known, drawn, rng)
+    return write_synthetic(
+        recipe, drawn.seconds * 1_000_000, blocks, _source(known, drawn.outcomes), origin, way.options
+    )
 
 
 def _check(known: WorkloadModel) -> None:
@@ -374,7 +391,7 @@ def _check(known: WorkloadModel) -> None:
     if arrivals["process"] is None:
         raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit jobs from another period")
     if not known.document["statuses"]["groups"]:
-        raise UsageError("the model has no job that ended", hint="fit a Trace in which jobs ended")
+        raise UsageError("the model has no job that ended", hint="fit a Trace with jobs that ended")
 
 
 def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
@@ -385,59 +402,24 @@ def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np
     return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
 
 
-def write_drawn(
-    known: WorkloadModel,
-    recipe: Recipe,
-    drawn: DrawnJobs,
-    rng: np.random.Generator,
-    origin: str,
-    options: dict[str, str],
-) -> Trace:
-    """Draw the jobs' run times and attempts, and write the Trace.
-
-    Parameters
-    ----------
-    drawn : DrawnJobs
-        At least one job.
-    origin : str
-        One sentence for the manifest that names the source of the jobs.
-    options : dict
-        Options to record in the manifest.
-
-    Raises
-    ------
-    OutputError
-        The output folder already exists or cannot be written.
-    """
+def blocks_of_drawn(known: WorkloadModel, drawn: DrawnJobs, rng: np.random.Generator) -> Blocks:
+    """Draw the jobs' run times, and return a function that makes their rows and draws their attempts."""
     outcomes = drawn.outcomes
-    if not known.run_times:
-        outcomes.ran[:] = False
-        outcomes.attempts[:] = 0
     run_s = draw_run_times(known, drawn.tenants, drawn.request, outcomes, rng, scores=drawn.scores)
-    recipe.progress.stage("writing the Trace")
     tenants, requests, statuses = _frames(known, drawn.tenants.names)
-    submit_us = drawn.seconds * 1_000_000
 
     def block(part: slice, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
         jobs = pl.DataFrame([ids]).with_columns(
             *tenants[drawn.tenants.index[part]].get_columns(),
             *requests[drawn.request[part]].get_columns(),
             statuses[outcomes.group[part]],
-            pl.Series("submit_time", submit_us[part]).cast(pl.Datetime("us")),
+            pl.Series("submit_time", drawn.seconds[part] * 1_000_000).cast(pl.Datetime("us")),
             pl.Series("run_s", run_s[part]).fill_nan(None),
             pl.Series("attempt_count", outcomes.attempts[part]),
         )
         return jobs, _attempts(known, jobs, outcomes.attempts[part], rng)
 
-    document = known.document
-    return write_synthetic(
-        recipe,
-        submit_us,
-        block,
-        _manifest(known, outcomes, origin, options),
-        cluster=document["cluster"],
-        failures=document.get("node_failures"),
-    )
+    return block
 
 
 def _frames(
@@ -490,29 +472,26 @@ def _attempts(model: WorkloadModel, jobs: pl.DataFrame, counts: Ints, rng: np.ra
     )
 
 
-def _manifest(model: WorkloadModel, outcomes: Outcomes, origin: str, options: dict[str, str]) -> Manifest:
+def _source(model: WorkloadModel, outcomes: Outcomes) -> Source:
     document = model.document
-    requests = document["sizes"]["requests"]
-    cluster = document["cluster"]
+    requests, cluster = document["sizes"]["requests"], document["cluster"]
     has = {
         "arrivals": True,
         "run_time": bool(outcomes.ran.any()),
         "gpu_count": any(r["gpu_count"] is not None for r in requests),
         "node_count": any(r["node_count"] is not None for r in requests),
         "retries": bool((outcomes.attempts > 1).any()),
-        "capacity": bool(cluster["capacity"]),
-        "nodes": bool(cluster["nodes"]),
         "tenants": document["users"]["vcs"] > 0,
         "users": document["users"]["users"] > 0,
         "statuses": any(g["status"] not in (None, "unknown") for g in document["statuses"]["groups"]),
         "hour_of_day": document["source"]["hour_of_day_known"],
     }
-    return synthetic_manifest(
+    return Source(
         has,
-        options,
+        cluster,
+        document.get("node_failures"),
         relative=document["source"]["time_base"] == "relative",
         timezone=document["arrivals"]["timezone"],
         created=document["source"]["created"],
-        origin=origin,
         absent="not drawn",
     )

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def pick(shares: Floats, u: Floats) -> Ints:
     """Return, for each number in [0, 1), the index of the share whose cumulative interval contains it."""
     edges = shares.cumsum()
-    found: Ints = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
-    return found
+    return np.searchsorted(edges[:-1] / edges[-1], u, side="right")
 
 
 def originals(copied: Bools) -> Ints:
@@ -39,7 +38,7 @@ class Outcomes:
 
 
 def draw_outcomes(model: WorkloadModel, request: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return how each job ends, drawn from the statuses of its size class."""
+    """Return the outcome of each job, drawn from the statuses of its size class."""
     return outcomes_of(model, draw_groups(model, request, rng), rng)
 
 
@@ -73,7 +72,7 @@ def draw_groups(
         shares = np.array([groups[m]["jobs"] for m in members], float)
         u = rng.random(mine.size)
         if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
-            # Failures come first, so that a number below their share is a failure; each job's odds stretch that share.
+            # Failures come first: a number below their share is a failure. Each job's odds stretch that share.
             members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
             limit = np.clip(bad * odds[mine], 0.0, 1.0)
             u = np.where(
@@ -86,7 +85,7 @@ def draw_groups(
 
 
 def outcomes_of(model: WorkloadModel, group: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return how each job of a status group ends, including whether it ran and its number of attempts."""
+    """Return the outcomes of jobs with given status groups: whether each job ran, and its number of attempts."""
     groups = model.document["statuses"]["groups"]
     never = np.array([g["no_run_time_share"] for g in groups], float)
     ran = rng.random(group.size) >= never[group]
@@ -266,8 +265,7 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
 def through(values: Floats, known: Floats, placed: Floats) -> Floats:
     """Return values mapped as `known` maps to `placed`; values outside keep their distance to the nearest end."""
     inside = np.clip(values, known[0], known[-1])
-    found: Floats = np.interp(inside, known, placed) + (values - inside)
-    return found
+    return np.interp(inside, known, placed) + (values - inside)
 
 
 def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
@@ -283,8 +281,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
     )
     step = shape["resolution_s"]
     drawn = drawn_durations(shape, longest / ratio, scores)
-    found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
-    return found
+    return np.minimum(np.round(drawn * ratio / step) * step, longest)
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,137 +47,6 @@ def minimize(
     descend: Any = optimize.minimize  # scipy's types require a constant for `jac`
     found = descend(fall, begin, jac=gradient, method="L-BFGS-B", bounds=bounds, options=options)
     return float(found.fun), np.asarray(found.x, float)
-
-
-# Find starting values for a fit: from moments of the logarithms, and by EM for mixtures.
-
-_EM_VALUES = 300
-"""Number of grouped values that EM uses."""
-_EM_ROUNDS = 25
-
-
-def starts(family: Family, sample: Sample) -> list[Floats]:
-    """Return starting points (parameter vectors), most promising first."""
-    if family.parts > 1:
-        few = sample.coarse(_EM_VALUES)
-        return [em(family, few, cut) for cut in _cuts(family.parts)]
-    return _by_moments(family.name, *_moments(sample))
-
-
-def _moments(sample: Sample) -> tuple[float, float, float, float]:
-    """Return the logarithms' mean and standard deviation, the mean, and the total time per known end."""
-    values = np.maximum(np.concatenate([sample.middles, sample.right]), 1e-6)
-    counts = np.concatenate([sample.middles_n, sample.right_n])
-    logs = np.log(values)
-    total = counts.sum()
-    mean = float(counts @ logs / total)
-    spread = max(float(np.sqrt(counts @ (logs - mean) ** 2 / total)), 1e-3)
-    return mean, spread, float(counts @ values / total), float(counts @ values / max(sample.middles_n.sum(), 1.0))
-
-
-def _by_moments(name: str, mean: float, spread: float, average: float, shared: float) -> list[Floats]:
-    middle = float(np.exp(mean))
-    logistic = np.pi / (np.sqrt(3) * spread)
-    extreme = 1.28 / spread
-    turned = float(np.exp(mean + 0.5772 / extreme))
-    gap = max(float(np.log(average)) - mean, 1e-4)
-    shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
-    found: dict[str, list[tuple[float, ...]]] = {
-        "expon": [(shared,)],
-        "lognorm": [(spread, middle)],
-        "weibull_min": [(extreme, turned)],
-        "gamma": [(shape, max(shared / shape, 1e-6))],
-        "fisk": [(logistic, middle)],
-        "lomax": [(1.0, middle), (4.0, 4 * shared)],
-        "burr12": [
-            (logistic, 1.0, middle),
-            (extreme, 5.0, turned * 5 ** (1 / extreme)),
-            (logistic * 1.5, 0.4, middle * 0.6),
-        ],
-    }
-    return [np.array(one, float) for one in found[name]]
-
-
-def _cuts(parts: int) -> list[tuple[float, ...]]:
-    """Return the shares at which EM first splits the jobs into parts."""
-    if parts == 2:
-        return [(0.5,), (0.15,), (0.85,)]
-    return [(1 / 3, 2 / 3), (0.1, 0.5), (0.5, 0.9)]
-
-
-def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
-    """Return the parameters of a mixture after some rounds of expectation and maximization.
-
-    A right-censored value counts with the mean and mean square of each part beyond it, an interval with its middle.
-    """
-    seen, seen_n = np.maximum(sample.middles, 1e-6), sample.middles_n
-    order = np.argsort(seen, kind="stable")
-    seen, seen_n = seen[order], seen_n[order]
-    rank = (np.cumsum(seen_n) - seen_n / 2) / seen_n.sum()
-    member = np.searchsorted(np.asarray(cut), rank)
-    lognormal = family.scipy == "lognorm"
-    rows = []
-    for k in range(family.parts):
-        weight = seen_n * (member == k)
-        share = max(weight.sum(), 1e-9)
-        if lognormal:
-            logs = np.log(seen)
-            mean = float(weight @ logs / share)
-            rows.append([share, max(float(np.sqrt(weight @ (logs - mean) ** 2 / share)), 0.05), np.exp(mean)])
-        else:
-            rows.append([share, max(float(weight @ seen / share), 1e-6)])
-    p = np.array(rows)
-    p[:, 0] /= p[:, 0].sum()
-    step = _lognormal_round if lognormal else _exponential_round
-    for _ in range(_EM_ROUNDS):
-        p = step(p, seen, seen_n, sample)
-        p[:, 0] = np.maximum(p[:, 0], 1e-4)
-        p[:, 0] /= p[:, 0].sum()
-    return p.ravel()
-
-
-def _memberships(logs: Floats) -> Floats:
-    """Return each part's share in each value, from log weight plus log density."""
-    if not logs.size:
-        return logs
-    found: Floats = np.exp(logs - logs.max(axis=0))
-    found /= found.sum(axis=0)
-    return found
-
-
-def _exponential_round(p: Floats, seen: Floats, seen_n: Floats, sample: Sample) -> Floats:
-    weight, scale = p[:, :1], p[:, 1:]
-    of_seen = _memberships(np.log(weight) - np.log(scale) - seen / scale) * seen_n
-    of_right = _memberships(np.log(weight) - sample.right / scale) * sample.right_n
-    jobs = of_seen.sum(axis=1) + of_right.sum(axis=1)
-    beyond = (of_right * (sample.right + scale)).sum(axis=1)
-    mean = (of_seen @ seen + beyond) / np.maximum(jobs, 1e-9)
-    return np.column_stack([jobs / jobs.sum(), np.maximum(mean, 1e-6)])
-
-
-def _lognormal_round(p: Floats, seen: Floats, seen_n: Floats, sample: Sample) -> Floats:
-    weight, s, mean = p[:, :1], p[:, 1:2], np.log(p[:, 2:])
-    logs = np.log(seen)
-    z = (logs - mean) / s
-    of_seen = _memberships(np.log(weight) - np.log(s) - z * z / 2) * seen_n
-    jobs = of_seen.sum(axis=1)
-    first = of_seen @ logs
-    second = of_seen @ (logs * logs)
-    if sample.right.size:
-        bound = (np.log(sample.right) - mean) / s
-        left = special.log_ndtr(-bound)
-        of_right = _memberships(np.log(weight) + left) * sample.right_n
-        # Mean and mean square of a normal variable beyond `bound`.
-        hazard = np.exp(np.minimum(-bound * bound / 2 - 0.9189385332 - left, 50))
-        beyond = mean + s * hazard
-        square = mean**2 + s**2 * (1 + bound * hazard) + 2 * mean * s * hazard
-        jobs = jobs + of_right.sum(axis=1)
-        first = first + (of_right * beyond).sum(axis=1)
-        second = second + (of_right * square).sum(axis=1)
-    jobs = np.maximum(jobs, 1e-9)
-    centre = first / jobs
-    spread = np.sqrt(np.maximum(second / jobs - centre**2, 0.05**2))
-    return np.column_stack([jobs / jobs.sum(), spread, np.exp(centre)])
 
 
 _GROUPED = 400
@@ -264,7 +132,7 @@ class Likelihood:
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        # Use a sum instead of a dot product, so that the digits do not depend on the number of CPUs.
+        # The digits of a dot product would depend on the number of CPUs; those of a sum do not.
         return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
@@ -335,7 +203,7 @@ def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     def descend(begin: Floats, rounds: int) -> tuple[float, Floats]:
         return minimize(rough.fall, begin, bounds, gradient=True, maxiter=rounds, ftol=1e-10, gtol=1e-5)
 
-    begins = [np.clip(family.to_free(start), *np.array(bounds).T) for start in starts(family, grouped)]
+    begins = [np.clip(family.to_free(start), *np.array(bounds).T) for start in family.starts(grouped)]
     if family.parts > 1:
         begun = [descend(begin, _FIRST_STEPS) for begin in begins]
         begins = [point for _, point in sorted(begun, key=lambda one: one[0])]
@@ -429,5 +297,4 @@ def _errors(family: Family, theta: Floats, information: Floats) -> Floats | None
     step = 1e-6
     moved = np.eye(theta.size) * step
     turned = np.array([(family.from_free(theta + d) - family.from_free(theta - d)) / (2 * step) for d in moved]).T
-    found: Floats = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), 0))
-    return found
+    return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), 0))

@@ -1,4 +1,4 @@
-"""Failures of machines: how long a machine works until it fails, by cause, and how long it is then away.
+"""Failures of machines: the time that a machine works until it fails, by cause, and the time that it is then away.
 
 An event in the table node_events is a failure if its state is down, or if its state is drained and its cause is a
 fault. Maintenance is not a failure in any state, nor is a node that works in a degraded way, nor a node drained for an
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LEAST_FAILURES = 20
 """Minimum number of failures for a separate fit of a cause; rarer causes are fitted together."""
 
-# Two exponentials model new failures and recurring ones, such as those after a repair that did not hold.
+# Two exponentials model new failures and recurring ones, such as those after an unsuccessful repair.
 _UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min", "hyperexpon_2")}
 _AWAY = {"lognorm": FAMILIES["lognorm"]}
 _NONE = "the Trace has no table node_events"
@@ -80,7 +80,7 @@ class FailureLog:
         return self.events.filter("failed")
 
     def before(self, cut: int) -> FailureLog:
-        """Return what was known at a time [us since 1970]; an event that continues then has no end."""
+        """Return the events as known at a time [us since 1970]; an event that still continued has no end."""
         known = self.events.filter(pl.col("since") < cut)
         ended = known.with_columns(until=pl.when(pl.col("until") <= cut).then("until"))
         return FailureLog(ended, Window(self.window.nodes, self.window.begin, cut))

@@ -142,7 +142,7 @@ def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
 
 
 def _scores() -> tuple[Floats, Floats]:
-    """Return normal scores and their probabilities, finer in the upper tail, which holds most of the time."""
+    """Return normal scores and their probabilities, finer in the upper tail, which contains most of the time."""
     body = (np.arange(_LEVELS - 1) + 0.5) / _LEVELS
     edges = np.geomspace(1 / _LEVELS, 1e-12, _LEVELS // 20)
     middle = np.sqrt(edges[:-1] * edges[1:])

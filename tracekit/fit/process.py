@@ -178,8 +178,8 @@ def _cumulated(each: Floats) -> Floats:
 
 
 # Fit arrivals that are not Poisson even around a known rate: gamma renewal and two-state modulated Poisson.
-# Both are in operational time, in which the fitted rate is 1 everywhere and a gap is the expected number of arrivals
-# between two arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals in the same
+# Both use operational time: the fitted rate is 1 everywhere, and a gap is the expected number of arrivals between two
+# arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals in the same
 # tick of the log's clock form one batch, so no gap is shorter than half a tick, and the gamma distribution describes
 # the gaps above that. A two-state Markov-modulated Poisson process switches between a quiet and a busy rate.
 
@@ -344,7 +344,7 @@ PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp":
 """Names of the processes as used in text."""
 
 LEVEL = 0.01
-"""p-value below which Poisson is rejected."""
+"""A p-value below this level rejects Poisson."""
 GAPS = 20_000
 """Maximum number of successive gaps that the processes are fitted to."""
 _LEAST = 20

@@ -107,7 +107,7 @@ class Rate:
         return float(self.expected(hours).sum() / flat.sum())
 
     def widened(self, dispersion: float) -> Rate:
-        """Return the rate with standard errors for another dispersion of counts, if that is larger."""
+        """Return the rate with standard errors for a larger dispersion of counts; a smaller one changes nothing."""
         factor = float(np.sqrt(max(dispersion, 1.0) / max(self.dispersion, 1.0)))
         if factor <= 1:
             return self
@@ -226,9 +226,8 @@ def _slope_step(counts: Floats, whole: Floats, days: Floats) -> float:
 
 
 def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
-    """Return arrivals over exposure for each piece; half an arrival stands for none, so that no rate is 0."""
-    found: Floats = np.maximum(np.bincount(member, counts), 0.5) / np.bincount(member, exposure)
-    return found
+    """Return arrivals over exposure for each piece; a piece without arrivals counts half an arrival."""
+    return np.maximum(np.bincount(member, counts), 0.5) / np.bincount(member, exposure)
 
 
 # Find change points in the counts of successive days, and test whether chance alone could produce them.
@@ -236,8 +235,8 @@ def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
 # (Jackson et al., 2005, "An algorithm for optimal partitioning of data on an interval"). Workload counts vary much more
 # than Poisson counts, so days with bursts would become separate pieces. `pieces_beyond_chance` therefore counts only
 # pieces that chance does not explain: it compares an arc of a piece with the rest of the piece, and with the arcs of
-# the same days in random order (circular binary segmentation: Olshen et al., 2004, Biostatistics 5(4)). Blocks of days
-# are shuffled, so that bursts of a day or two stay intact.
+# the same days in random order (circular binary segmentation: Olshen et al., 2004, Biostatistics 5(4)). The orders
+# shuffle blocks of days, which keeps bursts of a day or two intact.
 
 BLOCK = 3
 """Number of units in a block, and in the shortest piece."""
@@ -246,7 +245,7 @@ DRAWS = 199
 LEVEL = 0.05
 """p-value above which a piece is not split; BIC decides as well."""
 _FIRST = 39
-"""Number of orders after which a test ends if it can no longer reach the level."""
+"""Number of orders after which a test may end because it can no longer reach the level."""
 _MOST_PIECES = 16
 
 
@@ -391,7 +390,7 @@ class RateFit(NamedTuple):
     forms: list[dict[str, Any]]
     """Each form of level that was tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
     dispersion: float
-    """Dispersion by which the log-likelihoods of the forms were divided."""
+    """Divisor of the forms' log-likelihoods."""
     unit_days: int
     """Length of a unit [days]; change points lie between units."""
     test: ChangeTest
@@ -509,8 +508,7 @@ def _unit_days(days: float) -> int:
 def _units(number: int, unit_days: int) -> Ints:
     """Return the unit of each hour; an incomplete unit at the end belongs to the last one."""
     width = unit_days * _DAY
-    found: Ints = np.minimum(np.arange(number) // width, max(number // width - 1, 0))
-    return found
+    return np.minimum(np.arange(number) // width, max(number // width - 1, 0))
 
 
 def _by_unit(counts: Floats, hours: Hours, rate: Rate, unit_days: int) -> tuple[Floats, Floats]:

@@ -1,6 +1,6 @@
 """Fit run times by group: all jobs, size class, virtual cluster, and status.
 
-Durations are fitted by two measures. `demand` is how long jobs run if nothing stops them: jobs that were cancelled,
+Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops: jobs that were cancelled,
 timed out, were preempted, lost their node or are still running are right-censored. `until_end` is how long jobs kept
 their resources, regardless of how they ended; only jobs still running are right-censored. A group with fewer than 200
 jobs is pooled instead of fitted separately: it takes the shape of the first of these that exists, shifted to the
@@ -110,7 +110,7 @@ class _Group:
 
     @property
     def seen(self) -> pl.Expr:
-        """Expression for whether the end of a duration is known."""
+        """Expression that is true if the end of a duration is known."""
         if self.measure == "until_end":
             return pl.col("known")
         return pl.col("known") & ~pl.col("status").is_in(STOPPED).fill_null(value=False)

@@ -129,13 +129,13 @@ class Sample:
         return values[order], ends[order], cut[order]
 
     def coarse(self, size: int) -> Sample:
-        """Return the sample with about `size` grouped values, to be used for starting points only."""
+        """Return the sample with about `size` grouped values, for starting points only."""
         exact, exact_n = _grouped(self.exact, self.exact_n, size)
         right, right_n = _grouped(self.right, self.right_n, size)
         return Sample(exact, exact_n, right, right_n, self.low, self.high, self.interval_n, self.resolution_s)
 
     def draw(self, size: int, rng: np.random.Generator) -> Sample:
-        """Return a random subsample without replacement, or the sample itself if it is not larger."""
+        """Return a random subsample without replacement, or the whole sample if it has at most `size` jobs."""
         if self.n <= size:
             return self
         counts = np.concatenate([self.exact_n, self.right_n, self.interval_n]).astype(np.int64)

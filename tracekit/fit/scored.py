@@ -1,4 +1,4 @@
-"""Fit a workload model to a Trace and score the generators from Python."""
+"""Fit a workload model to a Trace, and score the workloads generated from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from threadpoolctl import threadpool_limits
 
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
-from tracekit.fit.api import fit as fit_alone
+from tracekit.fit.api import fit_model
+from tracekit.fit.choice import Effort
 from tracekit.fit.model import WorkloadModel, rounded
 from tracekit.fit.scores.table import score
 from tracekit.progress import Progress
@@ -81,9 +82,13 @@ def fit(
     """
     if scores < 0:
         raise UsageError(f"must be at least 0, not {scores}", where="--scores")
-    opened = Trace.of(trace).ingested
-    progress = progress or Progress()
-    model = fit_alone(opened, seed=seed, replicates=replicates, memory_limit=memory_limit, progress=progress)
+    if seed < 0:
+        raise UsageError(f"must be at least 0, not {seed}", where="--seed")
+    if replicates < 0:
+        raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
+    opened, progress = Trace.of(trace).ingested, progress or Progress()
+    effort = Effort(replicates=replicates)
+    model = fit_model(opened, seed=seed, effort=effort, memory_limit=memory_limit, progress=progress)
     found = _scores(opened, scores, shared, progress)
     return WorkloadModel(rounded({**model.document, "scores": found}))
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LEAST_RATIO = 1.5
 """Minimum ratio of close pairs to those of independent arrivals for sessions to exist."""
 LEAST_ERRORS = 5.0
-"""Number of standard errors by which close pairs must exceed those of independent arrivals."""
+"""Minimum excess of close pairs over those of independent arrivals [standard errors]."""
 _VALUES = 20_000
 """Number of gaps that the mixture is fitted to: evenly spaced quantiles of all gaps."""
 _ROUNDS = 200
@@ -190,7 +190,7 @@ def _close_pairs(second: Floats, owner: Ints, apart: Bools, threshold_s: float, 
 
 
 def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None:
-    """Return how often the next batch is the same tenant's, how often by the shares alone, and the standard error.
+    """Return the share of next batches of the same tenant, the share by chance, and its standard error.
 
     The first job of each one-second batch counts. The result is None if there is only one tenant.
     """
@@ -291,7 +291,7 @@ def gaps_entry(found: Sessions, of: Bools | None = None) -> dict[str, Any]:
 
 
 def _repeats(value: Ints, pairs: Bools, group: Ints, within: Ints) -> dict[str, Any] | None:
-    """Return how often the next job of a session has the same value, and how often it is a copy.
+    """Return the share of a session's next jobs with the same value, and the share of copies.
 
     Two jobs of one tenant (or size class, `within`) have the same value by chance with probability c, the sum of
     squared shares. If a share p has the same value, the share of copies is (p - c) / (1 - c).
@@ -372,7 +372,7 @@ def _correlated(a: Floats, b: Floats, pairs: Bools, group: Ints) -> dict[str, fl
 
 
 def _resubmission(found: Sessions, failed: Bools, asked: Ints) -> dict[str, Any]:
-    """Return how often, and when, another job follows a failed or other job, and how often it is the same."""
+    """Return how often and how soon a job follows a failed or other job, and how often it has the same request."""
     follows = np.concatenate([found.inside, [False]])
     gap = np.concatenate([np.diff(found.second), [0.0]])
     same = np.concatenate([asked[1:] == asked[:-1], [False]])

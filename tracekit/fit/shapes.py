@@ -132,12 +132,12 @@ def _zipf(counts: Floats, logs: Floats) -> float:
 
 
 def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return how run times differ between VCs, and how the run times of a user's successive jobs are correlated.
+    """Return the differences of run times between VCs, and the correlation of a user's successive run times.
 
     Each run time is replaced by its normal score among jobs of the same size class and status. For each VC with at
     least 200 such jobs, the quantiles of the scores show whether its jobs run longer or shorter than others of the same
-    class and status. Successive jobs are compared by their scores within such a VC, so that using one VC, or one kind
-    of job, does not by itself count as correlation.
+    class and status. Successive jobs are compared by their scores within such a VC, because using one VC, or one kind
+    of job, must not count as correlation.
     """
     known = jobs.filter(pl.col("held_s").is_not_null() & pl.col("known")).select(
         "held_s", "gpu_class", "status", "user", "cluster", "vc"

@@ -6,11 +6,11 @@ s above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-
     density below xmin    (1 - s) f(x) / F(xmin)
     density from xmin on  s b x ** -(b + 1) / (xmin ** -b - B ** -b)
 
-b has its most likely value under this truncation (Aban, Meerschaert and Panorska, Journal of the American Statistical
-Association 101 (2006)), and xmin is the duration above which the power law is closest to the Kaplan-Meier estimate.
-This is Clauset's method (`tail`) with a bound; without the bound, b would be too large and the drawn tail would be
-truncated twice. The power law replaces the family if that lowers BIC, where the jobs above xmin are the sample that
-determines xmin, s and b: the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
+The value of b maximizes the likelihood under this truncation (Aban, Meerschaert and Panorska, Journal of the American
+Statistical Association 101 (2006)). Above xmin, the power law is closest to the Kaplan-Meier estimate. This is
+Clauset's method (`fit_tail`) with a bound; without the bound, b would be too large, and the drawn tail would be
+truncated twice. The power law replaces the family if that lowers BIC. The jobs above xmin determine xmin, s and b, so
+the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PARAMETERS = 3
 """Number of parameters: xmin, the share above it, and b."""
 _LOG_B = (float(np.log(1e-3)), float(np.log(50.0)))
-"""Range of log b; at the lower end each decade has equally many durations, above the upper end there is no tail."""
+"""Range of log b; at the lower end, each decade has equally many durations; above the upper end, the tail vanishes."""
 _UPPER = 0.1
 """Maximum share of the jobs that counts as the tail."""
 _CANDIDATES = 100
@@ -71,8 +71,7 @@ class Splice:
     def durations(self, beyond: Floats) -> Floats:
         """Return the durations [s] exceeded with these probabilities, given that a duration is above xmin."""
         least = (self.bound / self.xmin) ** -self.b
-        found: Floats = self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
-        return found
+        return self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
 
 
 def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
@@ -136,8 +135,7 @@ def _candidates(points: _Points) -> Ints:
     shares = points.before[allowed]
     levels = np.geomspace(shares[0], shares[-1], _CANDIDATES)
     places = np.searchsorted(-shares, -levels, side="left").clip(0, allowed.size - 1)
-    found: Ints = allowed[np.unique(places)]
-    return found
+    return allowed[np.unique(places)]
 
 
 class _Upper:
@@ -185,8 +183,7 @@ class _Upper:
 
     def _left(self, logs: Floats) -> Floats:
         b = np.exp(self.log_b)
-        found: Floats = (np.exp(-b * logs) - np.exp(-b * self.reach)) / -np.expm1(-b * self.reach)
-        return found
+        return (np.exp(-b * logs) - np.exp(-b * self.reach)) / -np.expm1(-b * self.reach)
 
 
 def _compared(upper: _Upper, points: _Points, fitted: Fitted, bound: float) -> Splice:
@@ -226,7 +223,7 @@ def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats)
 # Draw durations from an entry in workload.json.
 
 _UNSEEN = 10
-"""Factor on the log's longest run time for a group in which more than 1 % of the jobs were still running."""
+"""Factor on the log's longest run time for a group with more than 1 % of its jobs still running."""
 
 
 def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
@@ -260,13 +257,12 @@ def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Fl
     if source == "quantiles":
         if entry["quantiles_s"] is None:
             what = f"the model has no durations to draw from: none of {entry['n']:,} has a known end"
-            raise UsageError(what, hint="fit a Trace in which runs ended")
+            raise UsageError(what, hint="fit a Trace with runs that ended")
         shares, values = np.array(entry["quantiles_s"], float).T
         # A run time of 0 has no logarithm; a quarter of a step rounds to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
         within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
-        found: Floats = np.exp(np.interp(special.ndtr(scores) * within, shares, logs))
-        return found
+        return np.exp(np.interp(special.ndtr(scores) * within, shares, logs))
     family = FAMILIES[entry["chosen"]]
     p = family.vector(next(f for f in entry["families"] if f["family"] == family.name)["parameters"])
     if source == "family+tail" and bound_s > entry["tail"]["truncated"]["xmin_s"]:

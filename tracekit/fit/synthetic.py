@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
     from tracekit.trace import Trace
+
+    Blocks = Callable[[slice, pl.Series], tuple[pl.DataFrame, pl.DataFrame | None]]
+    """Makes the rows of jobs and of attempts for a range of jobs and their ids."""
 
 
 MOST_JOBS = 200_000_000
@@ -79,36 +82,76 @@ class Recipe:
             if not (math.isfinite(factor) and 0 < factor <= 1e6):
                 raise UsageError(f"must be above 0 and at most 1,000,000, not {factor:g}", where=f"--{name}")
 
-    def options(self, **others: str) -> dict[str, str]:
-        """Return the options for the manifest."""
-        found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **others, "load": self.load}
+    @property
+    def extent(self) -> dict[str, Any]:
+        """The size as keywords of the functions that draw arrivals."""
+        return {"jobs": self.jobs, "days": self.days, "load": self.scale_load}
+
+    def options(self, way: Mapping[str, str]) -> dict[str, str]:
+        """Return the options for the manifest, with those of the way that makes the jobs."""
+        found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **way, "load": self.load}
         found |= {"scale_load": self.scale_load, "scale_gpus": self.scale_gpus}
         return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}
 
 
+class Source(NamedTuple):
+    """What a synthetic Trace takes over from the log or the model that its jobs come from."""
+
+    has: Mapping[str, bool]
+    """Whether the Trace has each of its possible capabilities, except those of its machines."""
+    cluster: Mapping[str, Any]
+    """From `fit_cluster`."""
+    failures: dict[str, Any] | None
+    """As in `draw_node_events`."""
+    relative: bool
+    """Whether times have no date."""
+    timezone: str
+    created: str
+    """Creation time of the source, because the same source must give the same bytes."""
+    absent: str
+    """Why other capabilities are missing."""
+    notes: tuple[str, ...] = ()
+
+    def manifest(self, origin: str, options: dict[str, str]) -> Manifest:
+        """Return the manifest of the synthetic Trace, without its tables."""
+        has = {**self.has, "capacity": bool(self.cluster["capacity"]), "nodes": bool(self.cluster["nodes"])}
+        notes = {"queueing": "a synthetic Trace has no queue times before it is replayed"}
+        return Manifest(
+            format="generate",
+            files=[],
+            tracekit_version=__version__,
+            schema_version=schema.SCHEMA_VERSION,
+            time_base="relative" if self.relative else "shifted",
+            timezone=self.timezone,
+            created=self.created,
+            capabilities={
+                name: Capability(
+                    available=has.get(name, False), note=notes.get(name, "" if has.get(name) else self.absent)
+                )
+                for name in CAPABILITIES
+            },
+            notes=[origin, *self.notes],
+            options=options,
+        )
+
+
 def write_synthetic(
-    recipe: Recipe,
-    submit_us: Ints,
-    block: Callable[[slice, pl.Series], tuple[pl.DataFrame, pl.DataFrame | None]],
-    manifest: Manifest,
-    *,
-    cluster: Mapping[str, Any],
-    failures: dict[str, Any] | None,
+    recipe: Recipe, submit_us: Ints, blocks: Blocks, source: Source, origin: str, way: Mapping[str, str]
 ) -> Trace:
     """Write a Trace.
 
     Parameters
     ----------
+    recipe : Recipe
     submit_us : array (jobs,)
         Submissions [us since 1970] in increasing order; at least one.
-    block : callable
+    blocks : callable
         Returns the rows of jobs, and of attempts if the Trace has that table, for a range of jobs and their ids.
-    manifest : Manifest
-        From `synthetic_manifest`.
-    cluster : mapping
-        From `fit_cluster`.
-    failures : dict or None
-        As in `draw_node_events`.
+    source : Source
+    origin : str
+        One sentence for the manifest that names the source of the jobs.
+    way : mapping
+        Options to record in the manifest in addition to those of the recipe.
 
     Raises
     ------
@@ -117,16 +160,19 @@ def write_synthetic(
     OutputError
         The output folder already exists or cannot be written.
     """
+    recipe.progress.stage("writing the Trace")
+    manifest = source.manifest(origin, recipe.options(way))
     digits = len(str(submit_us.size))
     with TraceWriter(recipe.out, force=recipe.force) as writer:
         for low in range(0, submit_us.size, _BLOCK):
             part = slice(low, min(low + _BLOCK, submit_us.size))
             ids = pl.Series("job_id", np.arange(part.start, part.stop) + 1).cast(pl.String).str.zfill(digits)
-            jobs, attempts = block(part, ids)
+            jobs, attempts = blocks(part, ids)
             writer.write("jobs", jobs)
             if attempts is not None:
                 writer.write("attempts", attempts)
-        _write_machines(writer, recipe, cluster, failures, (int(submit_us[0]), int(submit_us[-1]) + 1_000_000))
+        span_us = int(submit_us[0]), int(submit_us[-1]) + 1_000_000
+        _write_machines(writer, recipe, source.cluster, source.failures, span_us)
         writer.drain()
         manifest.tables = writer.tables()
         return writer.commit(manifest)
@@ -145,7 +191,7 @@ def check_any(jobs: int) -> None:
 
 
 def whole_parts(counts: list[int], factor: float) -> Ints:
-    """Return counts scaled to integers whose running sums are off by at most one half."""
+    """Return the scaled counts as integers; their running sums are off by at most one half."""
     total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
     return np.diff(total, prepend=0)
 
@@ -173,51 +219,6 @@ def capacity_table(cluster: Mapping[str, Any], start_us: int, factor: float) -> 
             "vc": pl.Series([r["vc"] for r in rows], dtype=pl.String),
             "gpu_count": pl.Series([float(math.floor(r["gpu_count"] * factor + 0.5)) for r in rows], dtype=pl.Float64),
         }
-    )
-
-
-def synthetic_manifest(
-    has: Mapping[str, bool],
-    options: dict[str, str],
-    *,
-    relative: bool,
-    timezone: str,
-    created: str,
-    origin: str,
-    absent: str,
-) -> Manifest:
-    """Return the manifest of a synthetic Trace, without its tables.
-
-    Parameters
-    ----------
-    has : mapping
-        Whether the Trace has each of its possible capabilities.
-    options : dict
-        From `Recipe.options`.
-    relative : bool
-        Whether times have no date.
-    created : str
-        Creation time of the source, so that the same source gives the same bytes.
-    origin : str
-        One sentence that names the source.
-    absent : str
-        Why other capabilities are missing.
-    """
-    notes = {"queueing": "a synthetic Trace has no queue times before it is replayed"}
-    return Manifest(
-        format="generate",
-        files=[],
-        tracekit_version=__version__,
-        schema_version=schema.SCHEMA_VERSION,
-        time_base="relative" if relative else "shifted",
-        timezone=timezone,
-        created=created,
-        capabilities={
-            name: Capability(available=has.get(name, False), note=notes.get(name, "" if has.get(name) else absent))
-            for name in CAPABILITIES
-        },
-        notes=[origin],
-        options=options,
     )
 
 
@@ -322,8 +323,7 @@ def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Gen
         # Each part is memoryless, so the time worked only determines which part a machine is likely in.
         odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
         second = rng.random(age_s.size) < special.expit(odds)
-        left: Floats = rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
-        return left
+        return rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
     shape, scale = p.get("c", 1.0), p["scale"]
     # The additional cumulative hazard at failure is exponential, regardless of the hazard so far.
     used = (age_s / scale) ** shape
@@ -338,8 +338,7 @@ def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> 
         return np.full(number, np.inf)
     step = entry["resolution_s"]
     longest = longest_drawn(group["longest_away_s"], entry["n"], entry["right_censored"])
-    found: Floats = np.round(drawn_durations(entry, longest, rng.standard_normal(number)) / step) * step
-    return found
+    return np.round(drawn_durations(entry, longest, rng.standard_normal(number)) / step) * step
 
 
 def _frame(node: Ints, since: Floats, until: Floats, down: Any, cause: pl.Series) -> pl.DataFrame:

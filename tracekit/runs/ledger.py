@@ -1,4 +1,4 @@
-"""Results of runs, each named by a digest of its facts, which are everything that the result depends on.
+"""Results of runs, each named by a digest of its facts: everything that the result depends on.
 
 A ledger is a folder that many processes, even on several machines, fill at the same time, or the memory of one process.
 Code works the same way with both: it names the runs, performs the missing ones, and gathers all results.
@@ -6,24 +6,28 @@ Code works the same way with both: it names the runs, performs the missing ones,
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import socket
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from tracekit.errors import OutputError, UnfinishedError, UsageError
+from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.outputs import output_errors
 from tracekit.places import place_of
-from tracekit.runs.files import remove_own_leftovers, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -393,3 +397,80 @@ class Ledger:
                 hint=f"run the same command {again}, without --collect: each one produces missing results",
             )
         return there
+
+
+# Atomic writes into the folder, and removal of unfinished files.
+# A file is written under a unique hidden name, `.NAME.partial-HOST-SPACE-PID-COUNT`, and then renamed, which atomically
+# replaces an earlier file. HOST is the machine's name. SPACE identifies the machine's last boot and the container's
+# process namespace, within which PID is unique. No locks or clocks are used, because neither is reliable across
+# machines.
+
+_PARTIAL = re.compile(
+    r"\.(?P<name>.+)\.partial-(?P<host>[A-Za-z0-9.-]*)-(?P<space>[0-9a-f]{12}|unknown)-(?P<pid>\d+)-\d+"
+)
+_LONGEST_HOST = 40
+_UNKNOWN = "unknown"
+_counter = count()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write or replace a file atomically: readers see either the old content or all of the new.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written, or the disk is full. The old file stays.
+    """
+    part = path.with_name(f".{path.name}.partial-{_host()}-{_space()}-{os.getpid()}-{next(_counter)}")
+    key = register_cleanup(lambda: part.unlink(missing_ok=True))
+    try:
+        with output_errors(path):
+            part.write_bytes(content)
+            part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        unregister_cleanup(key)
+
+
+def remove_own_leftovers(folder: Path) -> None:
+    """Remove unfinished files of dead processes of this machine.
+
+    Files of other machines, other containers and earlier boots stay, because this process cannot know whether their
+    writers are alive.
+    """
+    if _space() == _UNKNOWN:
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _PARTIAL.fullmatch(entry.name)
+            if match and match["space"] == _space() and not _is_alive(int(match["pid"])):
+                with contextlib.suppress(OSError):
+                    Path(entry.path).unlink(missing_ok=True)
+
+
+@cache
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "", socket.gethostname())[:_LONGEST_HOST]
+
+
+@cache
+def _space() -> str:
+    """Return an identifier of this space of process ids; 'unknown' if the system provides none."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return _UNKNOWN
+    return blake2b(started + os.fsencode(namespace), digest_size=6).hexdigest()
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process with this id runs here; the id may have been reused by another process."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # the process belongs to another user
+        return True
+    return True

@@ -47,9 +47,8 @@ windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-
 force = false                          # replay even if most of the work can never run
 # limit = 10000                        # use only the first jobs
 # models = "my-models.toml"
-# twin = "twin.toml"                   # run in the twin that 'tracekit calibrate' wrote, next to the twin's own run; it
-# sets
-# placements, clusters, gpus, partitions and models, so omit these
+# twin = "twin.toml"                   # run in this twin from 'tracekit calibrate', next to the twin's own run; it sets
+#                                      # placements, clusters, gpus, partitions and models, so omit these
 """
 
 _LARGEST_RUNS = 1_000_000

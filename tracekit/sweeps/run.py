@@ -174,7 +174,7 @@ def _stated(twin: Twin, name: str) -> dict[str, Any]:
 
 
 def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration) -> str | None:
-    """Return why a run cannot be compared with the log, a sentence without its full stop; None if it can."""
+    """Return the reason why a run cannot be compared with the log, without a full stop; None if it can."""
     if run.load != 1:
         return "the log records no such load; compare the run with the twin's own"
     if len(found.bench.jobs) < len(whole.bench.jobs):
@@ -273,5 +273,4 @@ def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
 
 
 def _moved(times: Ints, begin_ms: int, load: float) -> Ints:
-    found: Ints = np.floor((times - begin_ms) / load + 0.5).astype(np.int64)
-    return found
+    return np.floor((times - begin_ms) / load + 0.5).astype(np.int64)

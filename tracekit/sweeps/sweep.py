@@ -20,8 +20,7 @@ from tracekit.errors import OutputError, UnfinishedError, UsageError
 from tracekit.outputs import lock_folder, output_errors
 from tracekit.places import refuse_remote
 from tracekit.progress import Progress
-from tracekit.runs.files import write_whole
-from tracekit.runs.ledger import WHOLE, Ledger, RunFolder, Shard, dealt, forget_files, numbers_in_words
+from tracekit.runs.ledger import WHOLE, Ledger, RunFolder, Shard, dealt, forget_files, numbers_in_words, write_whole
 from tracekit.runs.pool import ProcessPool
 from tracekit.sweeps.file import SweepRun, read_sweep
 from tracekit.sweeps.run import RunMaker, digest_of, kind_of, stated_by_twins
@@ -36,18 +35,8 @@ FIGURES: dict[str, type[pl.DataType]] = {
     "unschedulable": pl.Int64,
     **dict.fromkeys(
         (
-            "avg_jct_s",
-            "median_jct_s",
-            "p95_jct_s",
-            "p99_jct_s",
-            "avg_queue_s",
-            "median_queue_s",
-            "p95_queue_s",
-            "p99_queue_s",
-            "max_queue_s",
-            "avg_bounded_slowdown",
-            "makespan_s",
-            "gpu_utilization_share",
+            *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "median_queue_s", "p95_queue_s"),
+            *("p99_queue_s", "max_queue_s", "avg_bounded_slowdown", "makespan_s", "gpu_utilization_share"),
             "fragmentation_share",
         ),
         pl.Float64,
@@ -56,11 +45,7 @@ FIGURES: dict[str, type[pl.DataType]] = {
     "migrations": pl.Int64,
     **dict.fromkeys(
         (
-            "gpu_hours_lost_to_overhead",
-            "jain_fairness_vc",
-            "max_finish_time_ratio",
-            "late_share",
-            "energy_kwh",
+            *("gpu_hours_lost_to_overhead", "jain_fairness_vc", "max_finish_time_ratio", "late_share", "energy_kwh"),
             "energy_cost",
         ),
         pl.Float64,
@@ -78,7 +63,7 @@ EFFECTS: dict[str, type[pl.DataType]] = {
     for what in ("queue", "jct")
     for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
 }
-"""Columns with recorded values and the values expected with a run in a twin."""
+"""Columns with the recorded means, and the means expected with the policy of a run in a twin."""
 
 _RUNS = "runs"
 _NAMED = 10
@@ -219,7 +204,7 @@ def _collected(
         if summary is None:
             missing.append(digest)
             continue
-        found[digest] = _told_of(summary)
+        found[digest] = _needed_of(summary)
         failures += "error" in summary
     shards = folder.shards or 1
     owner = dealt({digest: kind_of(run) for digest, run in runs.items()}, shards)
@@ -276,7 +261,7 @@ def _unfinished(
     )
 
 
-def _told_of(summary: dict[str, Any]) -> dict[str, Any]:
+def _needed_of(summary: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a summary that the table needs, to save memory."""
     return {key: summary[key] for key in (*FIGURES, "cluster", "effect", "error") if key in summary}
 

@@ -16,9 +16,8 @@ from tests.capacity_plan.spares.walk import walked
 from tests.capacity_plan.spares.worlds import DAY, HOUR, event, failing, pool_of
 from tests.command import run
 from tracekit.capacity_plan.question import SpareQuestion
-from tracekit.capacity_plan.spares.plan import spare_curve, spares_answer
-from tracekit.capacity_plan.spares.pool import NodePool
-from tracekit.capacity_plan.spares.runs import PARTS, GangRuns
+from tracekit.capacity_plan.spare_plan import spare_curve, spares_answer
+from tracekit.capacity_plan.spare_runs import PARTS, GangRuns, NodePool
 from tracekit.ingest import ingest_logs
 from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.theory import best_interval

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.capacity_plan.spares.worlds import HOUR, event, pool_of
 from tests.effort import examples
 from tracekit.capacity_plan.question import SpareQuestion
-from tracekit.capacity_plan.spares.pool import NodePool
+from tracekit.capacity_plan.spare_runs import NodePool
 from tracekit.errors import MissingTableError, UsageError
 from tracekit.replay.clusters.of_trace import NO_END
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.capacity_plan.spares.walk import Away, walked
 from tests.capacity_plan.spares.worlds import DAY, HOUR, pool_of
 from tests.effort import examples
-from tracekit.capacity_plan.spares.runs import PARTS, GangRuns, Kind
+from tracekit.capacity_plan.spare_runs import PARTS, GangRuns, Kind
 from tracekit.replay.clusters.of_trace import NO_END
 from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.theory import CheckpointRule, expected_ettr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.capacity_plan.spares.pool import NodePool
+from tracekit.capacity_plan.spare_runs import NodePool
 
 if TYPE_CHECKING:
     from tests.capacity_plan.spares.walk import Away

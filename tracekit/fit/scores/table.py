@@ -1,9 +1,9 @@
-"""Score the generators of a log: each learns from its first part and is judged on its last, as are naive baselines.
+"""Score the generators of a log: each learns from the first part and is judged on the last part, like naive baselines.
 
-Each row of the table is one figure of a workload (`figures.ROWS`). A generator's distance in a row is the median, over
+Each row of the table is one figure of a workload (`parts.ROWS`). A generator's distance in a row is the median, over
 seeds, of the distance between its figure and that of the held-out part. In each row generators and baselines are
 ranked; equal distances share their mean rank. Distances below that of the log's own blocks count as equal to it,
-because the parts of a log are no closer to each other. A generator's score is its mean rank over the rows; the lowest
+because the parts of a log differ by as much. A generator's score is its mean rank over the rows; the lowest
 is best. If scores differ by half a rank or less, the generator that keeps more of the log is chosen.
 
 Gaps and hourly counts are compared relative to their means. For waits, arrivals are sped up or slowed down until the
@@ -25,21 +25,20 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import TracekitError, UsageError
-from tracekit.fit.api import fit
+from tracekit.fit.api import fit_model
+from tracekit.fit.choice import Effort
 from tracekit.fit.generate import generate
 from tracekit.fit.log_jobs import DAY_US, KEPT, read_log
-from tracekit.fit.scores.figures import ROWS, Judged, figures_of, judged
-from tracekit.fit.scores.parts import split_of, utc_us, write_jobs, write_part
+from tracekit.fit.scores.parts import ROWS, Judged, figures_of, judged, split_of, utc_us, write_jobs, write_part
 from tracekit.replay.facts import replay_facts
-from tracekit.runs.ledger import Ledger, content_of
+from tracekit.runs.ledger import Ledger
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.fit.model import WorkloadModel
-    from tracekit.fit.scores.figures import Figures
-    from tracekit.fit.scores.parts import Split
+    from tracekit.fit.scores.parts import Figures, Split
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
@@ -96,9 +95,7 @@ def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, floa
     return found
 
 
-def machines_for(
-    trace: Trace, figures: Figures, days: int, folder: Path, cluster: Path | None
-) -> tuple[Machines, dict[str, float]]:
+def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
     The log's own machines are used if they are known and 1 in 10 jobs waits there. Otherwise, the machines are 8-GPU
@@ -112,15 +109,10 @@ def machines_for(
         Figures of that part.
     folder : Path
         Folder for a cluster file.
-    cluster : Path or None
-        A cluster file that is used in any case.
     """
     from tracekit.replay.part import busiest_cluster
 
     name = busiest_cluster(trace)
-    if cluster is not None:
-        given = Machines(cluster, name, f"the cluster file {cluster.name}")
-        return given, waits(trace, given)
     own = Machines(None, name, "the log's machines" + ("" if name is None else f" of {name}, its busiest cluster"))
     why = "its machines are not known"
     if trace.has("nodes") or trace.has("capacity"):
@@ -182,9 +174,7 @@ _MOST_BLOCKS = 5
 """Maximum number of blocks of the first part used to measure how much the log differs from itself."""
 
 
-def score(
-    trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None, shared: Ledger | None = None
-) -> dict[str, Any]:
+def score(trace: Trace, seeds: int, progress: Progress, *, shared: Ledger | None = None) -> dict[str, Any]:
     """Return the `scores` part of workload.json.
 
     Parameters
@@ -195,8 +185,6 @@ def score(
         Number of workloads drawn per generator; with 0, nothing is scored.
     progress : Progress
         Receives progress updates.
-    cluster : Path, optional
-        A cluster file for the replays, used instead of the log's machines.
     shared : Ledger, optional
         The folder in which shards draw and judge workloads together, or from which they are gathered.
 
@@ -217,11 +205,8 @@ def score(
         return _unscored(split)
     with tempfile.TemporaryDirectory(prefix="tracekit-scores-") as name:
         try:
-            bench = _Bench.prepared(trace, split, Path(name), cluster)
-            ledger = (shared or Ledger()).about(
-                **replay_facts("fit scores", trace.path, "fit", "trace_writer"),
-                cluster=None if cluster is None else content_of(str(cluster)),
-            )
+            bench = _Bench.prepared(trace, split, Path(name))
+            ledger = (shared or Ledger()).about(**replay_facts("fit scores", trace.path, "fit", "trace_writer"))
             return bench.scores(seeds, progress, ledger)
         except UsageError as error:
             return _unscored(error.what)
@@ -247,14 +232,14 @@ class _Bench:
     _fitted: WorkloadModel | None = None
 
     @classmethod
-    def prepared(cls, trace: Trace, split: Split, folder: Path, cluster: Path | None) -> _Bench:
+    def prepared(cls, trace: Trace, split: Split, folder: Path) -> _Bench:
         """Write both parts and replay the held-out part."""
         learned = write_part(trace, split.begin_us, split.cut_us, folder / "learned")
         held = write_part(trace, split.cut_us, split.end_us, folder / "held")
         alone = figures_of(held, split.days)
         if not alone.gpu_hours:
             return cls(trace, split, folder, learned, alone, None)
-        machines, waited = machines_for(held, alone, split.days, folder, cluster)
+        machines, waited = machines_for(held, alone, split.days, folder)
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
     def scores(self, seeds: int, progress: Progress, ledger: Ledger) -> dict[str, Any]:
@@ -273,13 +258,14 @@ class _Bench:
             model = self._model(progress)
             progress.stage(f"scoring generators: {name.replace('_', ' ')}")
             try:
-                return self._judged(self._maker(name, model, seed))
+                return self._judged(partial(self._draw, name, model, seed))
             except TracekitError as error:
                 return {"failed": str(error)}
 
         def block(start_us: int) -> dict[str, Any]:
             progress.stage("scoring generators: blocks of the log")
-            return self._judged(self._block(start_us))
+            end_us = min(start_us + self.split.end_us - self.split.cut_us, self.split.cut_us)
+            return self._judged(lambda out: write_part(self.learned, start_us, end_us, out))
 
         makers = {
             ledger.digest(generator=name, seed=seed): partial(_or_why_not, partial(drawn, name, seed))
@@ -305,22 +291,15 @@ class _Bench:
     def _model(self, progress: Progress) -> WorkloadModel:
         if self._fitted is None:
             progress.stage("scoring generators: fitting the first part")
-            self._fitted = fit(self.learned, replicates=0, drawn_only=True)
+            self._fitted = fit_model(self.learned, effort=Effort(replicates=0, drawn_only=True))
         return self._fitted
 
-    def _maker(self, name: str, model: WorkloadModel, seed: int) -> Callable[[Path], Trace]:
+    def _draw(self, name: str, model: WorkloadModel, seed: int, out: Path) -> Trace:
         days = self.split.days
         if name in BASELINES:
-            step_s = model.document["arrivals"].get("step_s", 1.0)
-            return lambda out: draw_baseline(self.learned, name, days, seed, out, step_s)
+            return draw_baseline(self.learned, name, days, seed, out, model.document["arrivals"].get("step_s", 1.0))
         method, _, half = name.partition("_")
-        return lambda out: generate(
-            self.learned, out, days=days, seed=seed, method=method, model=model, hybrid=half or None
-        )
-
-    def _block(self, start_us: int) -> Callable[[Path], Trace]:
-        end_us = start_us + (self.split.end_us - self.split.cut_us)
-        return lambda out: write_part(self.learned, start_us, min(end_us, self.split.cut_us), out)
+        return generate(self.learned, out, days=days, seed=seed, method=method, model=model, hybrid=half or None)
 
     def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Any]:
         """Return {'rows': the rows of one workload}; the rows of waits are at the load of the held-out part."""

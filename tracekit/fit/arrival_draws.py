@@ -1,4 +1,4 @@
-"""Draw jobs in sessions: session starts, numbers of jobs, gaps, and the properties that a session's jobs share.
+"""Draw arrival times from a fitted process, batch by batch, or jobs in sessions.
 
 A session has one tenant. The normal scores of its gaps have a part that the whole session shares, so a quick session is
 quick throughout. The normal score of a run time is the sum of a shared part and a part of the job's own, so any two
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from tracekit.fit.batch_draws import draw_batches
+from tracekit.errors import UsageError
 from tracekit.fit.job_draws import (
     DrawnTenants,
     Outcomes,
@@ -28,6 +28,8 @@ from tracekit.fit.job_draws import (
     pick,
     through,
 )
+from tracekit.fit.rate import HOUR_S, with_hours
+from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS
 from tracekit.schema import UNSUCCESSFUL
 
 if TYPE_CHECKING:
@@ -35,8 +37,166 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 
+_LEAST_ABOVE = 0.02
+"""Minimum share of gaps above `least` for rejection sampling."""
+
+
+def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
+    """Return the rate in an hour of mean profile, at given days since the beginning.
+
+    After the end of the log the rate stays at its last value. `length` is the length of the log [days]. Files of
+    earlier versions have no pieces.
+    """
+    pieces = rate.get("pieces") or []
+    if pieces:
+        ends = np.array([p["to_day"] for p in pieces[:-1]])
+        return np.array([p["per_hour"] for p in pieces], float)[np.searchsorted(ends, days, side="right")]
+    trend, per_hour = float(rate["trend_per_day"]), float(rate["per_hour"])
+    return per_hour * np.exp(np.minimum(trend * np.minimum(days, length), 500.0))
+
+
+def draw_batches(
+    arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
+) -> tuple[Ints, Ints]:
+    """Return the submission second and the batch number of each job.
+
+    Parameters
+    ----------
+    arrivals : dict
+        The part of workload.json.
+    jobs, days : optional
+        Number of jobs or of days; the other is None.
+    load : float
+        Factor on the rate. Bursts keep their number of arrivals and become shorter by that factor.
+
+    Raises
+    ------
+    UsageError
+        The span would exceed 100 years or contain more than `MOST_JOBS` jobs.
+    """
+    rate, mean = arrivals["rate"], arrivals["batch"]["mean"]
+    turns = [0.0, arrivals["days"], *(p["from_day"] for p in rate.get("pieces") or [])]
+    fastest = load * float(level_at(rate, arrivals["days"], np.array(turns)).max())
+    if jobs is not None and jobs / mean / fastest / 24 > LONGEST_DAYS:
+        raise _too_long()
+    hours, operational = _clock(arrivals, days, load)
+    limit = float(operational[-1]) if days is not None else np.inf
+    if days is not None and limit * mean > MOST_JOBS:
+        raise UsageError(f"would give more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
+    wanted = int((jobs or 0) / mean) + 1 if jobs is not None else int(limit) + 1
+    times = _operational_times(arrivals, rng, int(wanted * 1.02) + 50, limit)
+    sizes = _sizes(arrivals["batch"], times.size, rng)
+    while jobs is not None and sizes.sum() < jobs:
+        more = _operational_times(arrivals, rng, wanted // 4 + 50, np.inf) + times[-1]
+        times = np.concatenate([times, more])
+        sizes = np.concatenate([sizes, _sizes(arrivals["batch"], more.size, rng)])
+    if jobs is not None:
+        needed = int(np.searchsorted(sizes.cumsum(), jobs)) + 1
+        times, sizes = times[:needed], sizes[:needed]
+        hours, operational = _clock(arrivals, None, load, until=float(times[-1]))
+    step = arrivals["step_s"]
+    real = np.interp(times, operational, arrivals["start"] // HOUR_S * HOUR_S + HOUR_S * hours)
+    seconds = (np.floor(real / step) * step).astype(np.int64)
+    batch = np.repeat(np.arange(seconds.size), sizes)
+    return np.repeat(seconds, sizes)[:jobs], batch[:jobs]
+
+
+def _too_long() -> UsageError:
+    return UsageError(f"would span more than {LONGEST_DAYS:,.0f} days", hint="ask for fewer jobs or days")
+
+
+def _clock(
+    arrivals: dict[str, Any], days: float | None, load: float, *, until: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return hours since the beginning, and the expected number of arrivals up to each."""
+    rate = arrivals["rate"]
+    first_hour = arrivals["start"] // HOUR_S * HOUR_S
+    offset = (arrivals["start"] - first_hour) / HOUR_S
+    if until is None and days is None:
+        return np.zeros(1), np.zeros(1)  # the number of jobs determines the span
+    number = 24 * 7 if days is None else int(np.ceil(days * 24 + offset))
+    while True:
+        if number > LONGEST_DAYS * 24:
+            raise _too_long()
+        whole = with_hours(int(first_hour), number, arrivals["timezone"])
+        profile = np.asarray(rate["profile"], float)
+        # After the end of the log the trend is unknown, so the rate stays constant.
+        each = load * level_at(rate, arrivals["days"], whole.days) * profile[whole.of_week % profile.size]
+        each[0] *= 1 - offset
+        if days is not None:
+            each[-1] *= 1 - (number - offset - days * 24)
+        total = np.concatenate([[0.0], each.cumsum()])
+        if until is None or total[-1] > until:
+            return np.concatenate([[offset], np.arange(1, number + 1)]), total
+        number *= 2
+
+
+def _operational_times(arrivals: dict[str, Any], rng: np.random.Generator, number: int, limit: float) -> Floats:
+    """Return `number` arrivals of the fitted process at mean rate 1, or all arrivals below a finite limit."""
+    process = arrivals["process"]
+    parameters: dict[str, float] = next(
+        (c["parameters"] for c in arrivals["candidates"] if c["process"] == process), {}
+    )
+    return operational_times(process, parameters, rng, number, limit)
+
+
+def operational_times(
+    process: str, parameters: dict[str, float], rng: np.random.Generator, number: int, limit: float
+) -> Floats:
+    """Return `number` arrivals of a process at mean rate 1, or all arrivals below a finite limit."""
+    draw = {"poisson": _poisson, "gamma_renewal": _gamma, "mmpp": _modulated}[process]
+    times = draw(rng, number, parameters)
+    while np.isfinite(limit) and times[-1] < limit:
+        times = np.concatenate([times, times[-1] + draw(rng, number // 4 + 50, parameters)])
+    return times[times < limit]
+
+
+def _poisson(rng: np.random.Generator, number: int, _: dict[str, float]) -> Floats:
+    return rng.exponential(size=number).cumsum()
+
+
+def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
+    a, scale, least = p["a"], p["scale"], p["least"]
+    above = float(special.gammaincc(a, least / scale))
+    mean = a * scale * float(special.gammaincc(a + 1, least / scale)) / above
+    gaps: Floats = np.empty(0)
+    if above < _LEAST_ABOVE:
+        # Few gaps are above `least`, so invert their upper tail instead of rejecting.
+        gaps = np.asarray(special.gammainccinv(a, above * rng.random(number)) * scale, float)
+    else:
+        while gaps.size < number:
+            drawn = rng.gamma(a, scale, size=int((number - gaps.size) / above * 1.05) + 50)
+            gaps = np.concatenate([gaps, drawn[drawn > least]])
+        gaps = gaps[:number]
+    return (gaps / mean).cumsum()
+
+
+def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
+    """Return arrivals of a process whose first state is drawn from its stationary distribution."""
+    length = 1 / p["to_busy"], 1 / p["to_quiet"]
+    rates = p["quiet_rate"], p["busy_rate"]
+    mean = (length[0] * rates[0] + length[1] * rates[1]) / (length[0] + length[1])
+    first = int(rng.random() < length[1] / (length[0] + length[1]))
+    work = rng.exponential(size=number).cumsum()
+    states = 2 + 2 * int(number / (length[0] * rates[0] + length[1] * rates[1]))
+    ends, done = np.zeros(1), np.zeros(1)
+    while done[-1] < work[-1]:
+        stay = rng.exponential(size=states)
+        which = (np.arange(states) + first) % 2
+        spent = stay * np.where(which == 1, length[1], length[0])
+        ends = np.concatenate([ends, ends[-1] + spent.cumsum()])
+        done = np.concatenate([done, done[-1] + (spent * np.where(which == 1, rates[1], rates[0])).cumsum()])
+    return np.interp(work, done, ends) * mean
+
+
+def _sizes(batch: dict[str, Any], number: int, rng: np.random.Generator) -> Ints:
+    return np.asarray(batch["sizes"], np.int64)[pick(np.asarray(batch["shares"], float), rng.random(number))]
+
+
+# Sessions: their starts, numbers of jobs, gaps, and the properties that their jobs share.
+
 _MORE = 1.02
-"""Additional sessions to draw, because the last sessions are still going on when the jobs end."""
+"""Factor on the number of sessions to draw, because the last sessions continue beyond the last job."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +287,7 @@ def _copied(repeats: dict[str, Any] | None) -> float:
 
 def shared_scores(number: Ints, together: float, of_session: Floats, rng: np.random.Generator) -> Floats:
     """Return normal scores of jobs that share part of their variance within a session."""
-    found: Floats = np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
-    return found
+    return np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
 
 
 def _run_time_scores(part: dict[str, Any] | None, tenant: Ints, number: Ints, rng: np.random.Generator) -> Floats:
@@ -277,7 +436,7 @@ def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, s
 def session_seconds(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> Ints:
-    """Return only the submissions of jobs in sessions, in increasing order [s since 1970]."""
+    """Return the sorted submissions of jobs in sessions, without their other properties [s since 1970]."""
     starts, sizes = session_starts(arrivals, rng, jobs=jobs, days=days, load=load)
     number = np.repeat(np.arange(starts.size), sizes)
     gap = session_gaps(arrivals["sessions"]["gaps"], number, rng) if number.size else np.zeros(0)
@@ -291,8 +450,7 @@ def _seconds(starts: Ints, number: Ints, gap: Floats, step: float) -> Ints:
     """Return the time at which each job is submitted, in steps of the log's clock."""
     passed = gap.cumsum()
     before = passed[np.flatnonzero(np.diff(number, prepend=-1))][number]
-    found: Ints = (np.floor((starts[number] + passed - before) / step) * step).astype(np.int64)
-    return found
+    return (np.floor((starts[number] + passed - before) / step) * step).astype(np.int64)
 
 
 def draw_sessions(
@@ -360,7 +518,7 @@ def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: n
 
 
 def _slower(after: dict[str, Any], name: str) -> float:
-    """Return how far the logarithm of a gap is above the mean of both kinds."""
+    """Return the difference between the mean logarithm of one kind's gaps and that of both kinds."""
     both = [after[n] for n in ("after_failure", "after_others")]
     if any(b["mean_log_gap"] is None for b in both):
         return 0.0

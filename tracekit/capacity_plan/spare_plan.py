@@ -1,4 +1,4 @@
-"""How many spare nodes a large job needs: its share of useful time by number of spares, and the answer in words."""
+"""The spare nodes that a large job needs: its share of useful time by number of spares, and the answer in words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.capacity_plan.question import SpareQuestion
-from tracekit.capacity_plan.search import Answer, Curve, interval, interval_share, rules_of
-from tracekit.capacity_plan.spares.pool import NodePool
-from tracekit.capacity_plan.spares.runs import KINDS, PARTS, GangRuns, Kind
+from tracekit.capacity_plan.search import Answer, Curve, interval_share, rules_of, spread
+from tracekit.capacity_plan.spare_runs import KINDS, PARTS, GangRuns, Kind, NodePool
 from tracekit.damage import explain_damage
 from tracekit.progress import Progress
 from tracekit.replay.facts import replay_facts
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 _SHOWN = (0, 1, 2, 4)
 """Numbers of spares that are always tried, if there are enough nodes."""
 _NOTHING_MORE = 1e-4
-"""No more spares are tried once the job waits for at most this share of the time [1]."""
+"""The search ends when the job waits for at most this share of the time [1]."""
 _WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
 _WORTH = 0.005
 """Another checkpoint interval is reported if it gains at least this share of useful time [1]; our choice."""
@@ -190,7 +189,7 @@ def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
 
 
 def spares_answer(curve: Curve, target: float) -> Answer:
-    """Return how many spares reach a ratio [0..1]; the search minimizes a cost, the ratio times -1."""
+    """Return the number of spares that reaches a ratio [0..1]; the search minimizes a cost, the ratio times -1."""
 
     def cost(values: Floats) -> Floats:
         return -values[:, PARTS.index("ettr")]
@@ -202,10 +201,7 @@ def spares_answer(curve: Curve, target: float) -> Answer:
 
 def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, Any]:
     """Return the row for a number of spares (see docs/plan.md)."""
-    ettr = values[:, PARTS.index("ettr")]
-    low, high = interval(ettr)
-    row: dict[str, Any] = {"outages": kind, "spares": spares}
-    row |= {"ettr": float(ettr.mean()), "ettr_low": low, "ettr_high": high}
+    row: dict[str, Any] = {"outages": kind, "spares": spares, **spread(values[:, PARTS.index("ettr")], "ettr")}
     row["meets_target"] = row["ettr"] >= target
     return row | {name: float(values[:, PARTS.index(name)].mean()) for name in PARTS[1:]}
 
@@ -237,8 +233,8 @@ class SparePlan:
     rows: list[dict[str, Any]]
     """One row per kind of outages and number of spares."""
     answers: dict[Kind, Answer]
-    """How many spares reach the ratio: first under recorded outages, then under drawn ones. The figure is the ratio
-    times -1, so less is better.
+    """The number of spares that reaches the ratio: first under recorded outages, then under drawn ones. The figure is
+    the ratio times -1, so less is better.
     """
     best: BestCheckpoint | None
     """The best checkpoint interval; None if checkpoints cost nothing or nothing ever fails."""
@@ -333,26 +329,16 @@ class SparePlan:
 
     def table(self) -> tuple[list[str], list[list[object]]]:
         """Return the headers and rows of the terminal table, with shares of the time in percent."""
-        headers = [
-            "outages",
-            "spares",
-            "useful [%]",
-            "interval",
-            "waiting [%]",
-            "lost [%]",
-            "restarting [%]",
-            "saving [%]",
+        parts = ("waiting", "lost", "restarting", "saving")
+        rows: list[list[object]] = [
+            [
+                "of the log" if row["outages"] == "recorded" else "drawn",
+                row["spares"],
+                round(100 * row["ettr"], 2),
+                f"{100 * row['ettr_low']:.1f} to {100 * row['ettr_high']:.1f}",
+                *(round(100 * row[f"{part}_share"], 2) for part in parts),
+                "kept" if row["meets_target"] else "missed",
+            ]
+            for row in self.rows
         ]
-        rows: list[list[object]] = []
-        for row in self.rows:
-            ends = f"{100 * row['ettr_low']:.1f} to {100 * row['ettr_high']:.1f}"
-            parts = (row[f"{name}_share"] for name in ("waiting", "lost", "restarting", "saving"))
-            kind = "of the log" if row["outages"] == "recorded" else "drawn"
-            rows.append([kind, row["spares"], _percent(row["ettr"]), ends, *map(_percent, parts)])
-        return [*headers, "target"], [
-            [*cells, "kept" if row["meets_target"] else "missed"] for cells, row in zip(rows, self.rows, strict=True)
-        ]
-
-
-def _percent(share: float) -> float:
-    return round(100 * share, 2)
+        return ["outages", "spares", "useful [%]", "interval", *(f"{part} [%]" for part in parts), "target"], rows
