@@ -140,7 +140,7 @@ def test_an_output_that_exists_is_refused_before_any_work_or_made_again_from_its
     shutil.copytree(full.folder, out)
     before = (out / "report.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
+        patch.setattr("tracekit.analysis.source.copy_trace", lambda *_: pytest.fail("work was done"))
         with pytest.raises(OutputError, match="exists already"):
             analyze(small_trace.path, out)
     assert (out / "report.json").read_bytes() == before

@@ -6,8 +6,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.hiding import HIDDEN_SOURCE
-from tracekit.analysis.one import analyze_into, refuse_replacing_source
+from tracekit.analysis.answering import HIDDEN_SOURCE
+from tracekit.analysis.one import analyze_into
+from tracekit.analysis.source import refuse_replacing_source
 from tracekit.damage import explain_damage, hidden_names
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
