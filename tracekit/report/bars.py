@@ -34,6 +34,7 @@ def bars(
     values: Sequence[str] | None = None,
     title: str | None = "GPUs of the job",
     count: str | None = None,
+    note: str = "",
 ) -> Chart:
     """Return horizontal bars for shares [0..1], one per measure and category.
 
@@ -50,6 +51,8 @@ def bars(
     count : str, optional
         Column with the number of observations per row, such as 'jobs'. Bars of rows with fewer than `FEW`
         observations are pale with a solid outline, and the note says so.
+    note : str
+        End of the chart's note.
     """
     values = [row[key] for row in rows] if values is None else values
     none = {c for c in measures if not occurring(rows, c) and any(r.get(c) is not None for r in rows)}
@@ -81,7 +84,7 @@ def bars(
         by=by,
         apart=True,
         tips=[Tip("key", title or key), Tip("measure", "of"), Tip("share", "share", ".1%")],
-        note=" ".join(notes),
+        note=" ".join(filter(None, [*notes, note])),
     )
 
 

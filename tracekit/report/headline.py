@@ -107,20 +107,20 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     mixed = mixes_kinds(every)
     if mixed:
         known["jobs"] = every["gpu_jobs"]
-    remarks = _remarks(answers, known, capacity, mixed=mixed)
-    if telemetry is not None:
-        remarks["busy_share"] = telemetry
-    cards = first_numbers(answers, _first_remarks(remarks, known, answers), gpu_jobs=mixed)
+    over_time, others = _remarks(answers, known, capacity, telemetry, mixed=mixed)
+    cards = first_numbers(answers, over_time, gpu_jobs=mixed)
     shown = _SAME if cards else ()
     for number in _OTHERS:
         if number.name in known and number.name not in shown:
-            sure = number.name != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
-            note = remarks.get(number.name, "") or number.note
-            cards.append(_card(number if sure else _KNOWN, known[number.name], note, gpu_jobs=mixed))
+            unsure = number.name == "completed_share" and known.get("unknown_status_share", 0) >= _FEW_UNKNOWN
+            note = others.get(number.name, "") or number.note
+            cards.append(_card(_KNOWN if unsure else number, known[number.name], note, gpu_jobs=mixed))
     if capacity["gpus"]:
-        others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         word = "observed: there may be more" if capacity["word"] == "observed" else capacity["word"]
-        cards.append(_card(_Number("gpus", "GPUs", count, "GPUs", ""), capacity["gpus"], word + others))
+        for source, gpus in capacity["alternatives"].items():
+            by = f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"
+            word += f"; {count(gpus)} {by}"
+        cards.append(_card(_Number("gpus", "GPUs", count, "GPUs", ""), capacity["gpus"], word))
     return cards[:_LIMIT]
 
 
@@ -138,81 +138,58 @@ def _card(number: _Number, value: float, note: str, *, gpu_jobs: bool = False) -
     }
 
 
-def _first_remarks(
-    remarks: Mapping[str, str], known: Mapping[str, float], answers: Mapping[str, Answer]
-) -> dict[str, str]:
-    """Return remarks on the numbers over time, by column."""
-    found = {}
-    pending = sum(r["jobs"] or 0 for r in rows_of(answers, "overview/status") if r["status"] == "pending")
-    if pending:
-        found["mean_wait_s"] = f"{counted(pending, 'jobs')} never started"
-    if "held_share" in remarks:
-        found["held_share"] = remarks["held_share"]
-    if "busy_share" in remarks and "busy_share" in known:
-        found["used_share"] = f"of all GPUs: {remarks['busy_share']}"
-    if known.get("unknown_status_share", 0) >= _FEW_UNKNOWN:
-        found["completed_share"] = f"how {percent(known['unknown_status_share'])} of the jobs ended is unknown"
-    elif "completed_share" in known:
-        tried = any(r["mean_retries"] for r in rows_of(answers, "failures/retries"))
-        whole = "; their failed attempts are counted too" if tried else ""
-        found["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
-    return found
-
-
 def _remarks(
-    answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo, *, mixed: bool
-) -> dict[str, str]:
-    """Return remarks on numbers, by metric: what each number leaves out or hides."""
+    answers: Mapping[str, Answer],
+    known: Mapping[str, float],
+    capacity: CapacityInfo,
+    telemetry: str | None,
+    *,
+    mixed: bool,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return remarks on what numbers leave out or hide, by name: on the numbers over time, and on the other numbers."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
-    unknown = known.get("unknown_status_share", 0)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
-    remarks = {}
+    waiting = f"{counted(pending, 'jobs')} never started" if pending else ""
+    unknown = known.get("unknown_status_share", 0)
+
+    over_time: dict[str, str | None] = {"mean_wait_s": waiting}
+    others: dict[str, str | None] = {"busy_share": telemetry}
     if "held_share" in known:
-        still = " (jobs that still run included)" if running else ""
         # The number of owned GPUs may change over time; the share then has no single denominator.
         owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
-        remarks["held_share"] = f"{of}, up to the last submission{still}"
-    ends = _ends(known)
+        still = " (jobs that still run included)" if running else ""
+        over_time["held_share"] = others["held_share"] = f"{of}, up to the last submission{still}"
+    if telemetry is not None and "busy_share" in known:
+        over_time["used_share"] = f"of all GPUs: {telemetry}"
+    bad = (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
+    ends = [", ".join(f"{percent(known[name])} {word}" for name, word in bad if known.get(name))]
     if unknown >= _FEW_UNKNOWN:
+        over_time["completed_share"] = f"how {percent(unknown)} of the jobs ended is unknown"
         ends.append(f"{percent(unknown)} have no known status")
+    elif "completed_share" in known:
+        tried = any(r["mean_retries"] for r in rows_of(answers, "failures/retries"))
+        whole = "; their failed attempts are counted too" if tried else ""
+        over_time["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
     if mixed and "cpu_completed_share" in known:
         ends.append(f"CPU jobs: {percent(known['cpu_completed_share'])} completed")
-    if ends:
-        remarks["completed_share"] = "; ".join(ends)
+    others["completed_share"] = "; ".join(filter(None, ends))
     if running:
         more = known.get("running_gpu_hours", 0)
         held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
-        remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
+        others["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
+        median = known.get("cpu_median_queue_s") if mixed else None
+        cpu = "" if median is None else f"median of CPU jobs: {duration(median)}"
         mean = f"{duration(known['mean_queue_s'])} on average"
-        beside = "cpu_median_queue_s"
-        cpu = f"; median of CPU jobs: {duration(known[beside])}" if mixed and beside in known else ""
-        remarks["median_queue_s"] = mean + cpu + (f"; {counted(pending, 'jobs')} never started" if pending else "")
+        others["median_queue_s"] = "; ".join(filter(None, (mean, cpu, waiting)))
     if mixed:
-        others = [
-            f"{count(known[name])} {what}"
-            for name, what in (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
-            if known.get(name)
-        ]
-        remarks["jobs"] = f"submitted, plus {' and '.join(others)}"
+        kinds = (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
+        more_jobs = " and ".join(f"{count(known[name])} {what}" for name, what in kinds if known.get(name))
+        others["jobs"] = f"submitted, plus {more_jobs}"
         if "cpu_median_run_s" in known:
-            remarks["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
-    return remarks
-
-
-def _ends(known: Mapping[str, float]) -> list[str]:
-    """Return the shares of the GPU jobs that failed and that timed out."""
-    parts = [
-        f"{percent(known[name])} {word}"
-        for name, word in (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
-        if known.get(name)
-    ]
-    return [", ".join(parts)] if parts else []
-
-
-def _by(source: str) -> str:
-    return f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"
+            others["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
+    return {k: v for k, v in over_time.items() if v}, {k: v for k, v in others.items() if v}
 
 
 def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:

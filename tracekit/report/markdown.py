@@ -74,7 +74,7 @@ def _opening(report: Report) -> list[str]:
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
     for number, change in enumerate(summary["changes"], 1):
         no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
-        effect = f" Expected: {change['effect']}" if change["effect"] else no_effect
+        effect = f" Does it help? {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     return lines
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.intervals import FEW
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tracekit.answer import Row
 
 
@@ -90,6 +92,31 @@ def enough(rows: list[Row], column: str) -> list[Row]:
 def scope(rows: list[Row], column: str, what: str = "") -> str:
     """Return a phrase for the rows that `enough` kept, counting `what` or the column; '' if it kept all."""
     return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
+
+
+def sums(rows: Iterable[Row], key: str, column: str) -> dict[Any, Any]:
+    """Return the sum of a column for each value of the key, in the order of the rows; unknown numbers count as 0.
+
+    Examples
+    --------
+    >>> sums([{"user": "a", "jobs": 2}, {"user": "b", "jobs": 1}, {"user": "a", "jobs": None}], "user", "jobs")
+    {'a': 2, 'b': 1}
+    """
+    found: dict[Any, Any] = {}
+    for row in rows:
+        found[row[key]] = found.get(row[key], 0) + (row[column] or 0)
+    return found
+
+
+def drawn_note(shown: int, known: int, what: str) -> str:
+    """Return the note that a chart shows only some of its rows; '' if it shows all.
+
+    Examples
+    --------
+    >>> drawn_note(3, 5, "largest users"), drawn_note(5, 5, "largest users")
+    ('Drawn: the 3 largest users; 2 more.', '')
+    """
+    return f"Drawn: the {shown} {what}; {known - shown} more." if known > shown else ""
 
 
 def sample_size(number: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.axes import names, number
 from tracekit.report.bars import amounts, named
 from tracekit.report.charts import Chart, Hues, Tip, stack
+from tracekit.report.phrases import drawn_note, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, percent, shorten
@@ -77,7 +78,7 @@ def _sum(rows: list[Row], column: str) -> float:
     return sum(float(r[column]) for r in rows if r[column] is not None)
 
 
-def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     """Draw the GPU-hours of each key as used, idle and unknown, with the worst key first."""
     known = [r for r in rows if r["held_gpu_h"]]
     shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
@@ -88,10 +89,11 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         if hours > 0
     ]
     have = {r["part"] for r in long}
-    notes = ["Unknown: not measured."] if "unknown" in have else []
-    if len(known) > len(shown):
-        notes.append(f"Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more.")
-    chart = Chart(
+    notes = [
+        "Unknown: not measured." if "unknown" in have else "",
+        drawn_note(len(shown), len(known), "who wasted most"),
+    ]
+    return Chart(
         long,
         x=replace(number("hours", "GPU-hours held"), more={"stack": "zero"}),
         y=names("label", [r["label"] for r in shown], step=24),
@@ -103,9 +105,8 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
             Tip("hours", "GPU-hours", ",.1f"),
             Tip("share", "of GPU-hours held", ".1%"),
         ],
-        note=" ".join(notes),
+        note=" ".join(filter(None, notes)),
     )
-    return [chart]
 
 
 def _parts(row: Row) -> dict[str, float]:
@@ -154,19 +155,16 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}.{unpriced}"
 
 
-def bill_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def bill_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the cost by the first column of the bill."""
     by = next(iter(rows[0]))
-    costs: dict[str | None, float] = {}
-    for row in rows:
-        if row["cost"] is not None:
-            costs[row[by]] = costs.get(row[by], 0.0) + row["cost"]
+    costs = sums((row for row in rows if row["cost"] is not None), by, "cost")
     order = sorted(costs, key=lambda key: (-costs[key], key is None, key or ""))
     shown = named([{by: key, "cost": costs[key]} for key in order if costs[key]], by, f"no {by.replace('_', ' ')}")
     tips = [Tip("cost", "cost", ",.2f")]
     axis = f"cost ({shorten(rows[0]['currency'], 10)})"
     what = "with the highest cost"
-    return [amounts(shown, value="cost", axis_title=axis, tips=tips, total=len(order), what=what)]
+    return amounts(shown, value="cost", axis_title=axis, tips=tips, total=len(order), what=what)
 
 
 PRESENTATIONS = (

@@ -10,7 +10,7 @@ from tracekit.report.axes import Axis, names, number, share, shown_time, times
 from tracekit.report.bars import bars, named
 from tracekit.report.charts import Chart, Hues, Mark, Tip, bar, dot, line, moment_tip, whisker
 from tracekit.report.line_labels import named_in_last
-from tracekit.report.phrases import largest, whole_hours
+from tracekit.report.phrases import drawn_note, largest, sums, whole_hours
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.times import local, span_words, start_of_day
@@ -46,13 +46,13 @@ def _against(row: Row) -> str:
     return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 
 
-def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def by_node_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw failed and expected trials of the most suspect nodes."""
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
     shown, by = _judged(shown, "suspect", "more than chance explains", "no more than chance explains")
     x = number("failed_trials", "failures")
     expected = Mark("tick", {"thickness": 2, "size": 20, "color": colour("ink")}, x=x.of("expected_failed_trials"))
-    chart = Chart(
+    return Chart(
         shown,
         x=x,
         y=names("label", [r["label"] for r in shown], step=24),
@@ -69,7 +69,6 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note=f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: at equal risk.",
     )
-    return [chart]
 
 
 def _judged(rows: list[Row], column: str, bad: str, other: str) -> tuple[list[Row], Hues]:
@@ -248,12 +247,8 @@ def cause_shares(rows: list[Row], hours: str) -> list[Row]:
     list of dict
         cause, hours [h], and its share and events_share [0..1] over all causes; empty if no hours are known.
     """
-    hours_of: dict[str | None, float] = {}
-    events_of: dict[str | None, int] = {}
-    for row in rows:
-        if row["state"] != "degraded":
-            hours_of[row["cause"]] = hours_of.get(row["cause"], 0.0) + (row[hours] or 0.0)
-            events_of[row["cause"]] = events_of.get(row["cause"], 0) + row["events"]
+    out = [row for row in rows if row["state"] != "degraded"]
+    hours_of, events_of = sums(out, "cause", hours), sums(out, "cause", "events")
     total, events = sum(hours_of.values()), sum(events_of.values())
     if not total:
         return []
@@ -263,23 +258,21 @@ def cause_shares(rows: list[Row], hours: str) -> list[Row]:
     ]
 
 
-def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def out_of_service_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw each cause's share of the hours next to its share of the events."""
     of, words = _hours_known([r for r in rows if r["state"] != "degraded"])
     shares = cause_shares(rows, of)
     if not shares:
-        return []
+        return None
     shown = [{**r, "label": shorten(r["cause"], 30) if r["cause"] else "no reason"} for r in shares[:_CAUSES]]
-    chart = bars(
+    return bars(
         shown,
         measures={"share": f"share of {words} out of service", "events_share": "share of times out of service"},
         axis_title="share",
         key="label",
         title="cause",
+        note=drawn_note(len(shown), len(shares), "causes with most hours"),
     )
-    left = len(shares) - len(shown)
-    note = f"Drawn: the {len(shown)} causes with most hours; {left} more." if left else ""
-    return [replace(chart, note=note)]
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -358,7 +351,7 @@ def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{what} much more often than the others, beyond chance: {listed}{more}."
 
 
-def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def lemon_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the failure rate of the most suspect nodes with its interval."""
     shown = named([r for r in rows if r["failures"]], "node_id", "no node")
     shown, by = _judged(shown, "lemon", "lemon", "may be chance")
@@ -367,7 +360,7 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
         " rate of all nodes; line: its 95 % interval."
     )
-    chart = Chart(
+    return Chart(
         shown,
         x=x,
         y=names("label", [r["label"] for r in shown], step=22),
@@ -382,7 +375,6 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note=note,
     )
-    return [chart]
 
 
 def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -427,11 +419,11 @@ _LINES = {
 }
 
 
-def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the probability that a gang is hit by size, next to the probability with independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
     if len(known) < 2:
-        return []
+        return None
     shown = [
         {"nodes": r["nodes"], "what": words, "share": r[column]}
         for r in known
@@ -454,7 +446,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("nodes", "", ","), Tip("what"), Tip("share", "hit within a day", ".1%")],
         note="For gangs on neighbouring nodes, whether or not such a gang ran.",
     )
-    return [named_in_last(chart, sizes[-1])]
+    return named_in_last(chart, sizes[-1])
 
 
 PRESENTATIONS = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.report.axes import names, number, share
 from tracekit.report.charts import Chart, Hues, Tip, bar, diamond, dot, stack, whisker
-from tracekit.report.phrases import SEVERAL, largest, sample_size, status_word
+from tracekit.report.phrases import SEVERAL, drawn_note, largest, sample_size, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, percent, shorten
@@ -55,12 +55,11 @@ def _end(row: Row) -> str:
     return f"{status} ({shorten(row['cause'], 30)})" if row["cause"] else status
 
 
-def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def lost_work_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the GPU-hours lost by status and cause, largest first."""
     known = [r for r in rows if r["lost_gpu_hours"]]
     shown = [{**r, "label": _end(r)} for r in known[:_CAUSES]]
-    left = len(known) - len(shown)
-    chart = Chart(
+    return Chart(
         shown,
         x=number("lost_gpu_hours", "GPU-hours lost"),
         y=names("label", [r["label"] for r in shown], step=26),
@@ -71,9 +70,8 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             Tip("lost_gpu_hours", "GPU-hours lost", ",.0f"),
             Tip("lost_share", "of all GPU-hours", ".1%"),
         ],
-        note=f"Drawn: the {len(shown)} that lost most; {left} more." if left else "",
+        note=drawn_note(len(shown), len(known), "that lost most"),
     )
-    return [chart]
 
 
 def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -112,7 +110,7 @@ _UNKNOWN = {
 }
 
 
-def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def goodput_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw how the GPU-hours of each job size were spent, with one stacked bar per size."""
     classes = [r for r in rows if r["held_gpu_hours"]]
     shown = [
@@ -128,7 +126,7 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r[column]
     ]
     have = {r["part"] for r in shown}
-    chart = Chart(
+    return Chart(
         shown,
         x=share("share", "share of GPU-hours held", whole=True, stacked=True),
         y=names("gpu_class", [r["gpu_class"] for r in classes], "GPUs of the job", step=28),
@@ -142,7 +140,6 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note="'Useful' includes hours whose use is unknown.",
     )
-    return [chart]
 
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -171,7 +168,7 @@ def _ends(row: Row) -> str:
     return f" ({percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
 
 
-def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def ettr_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the ratio of each gang size with its interval, and the ratio expected from the failure rate."""
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
@@ -182,7 +179,7 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         marks.append(diamond(x.of("expected_ettr"), color=colours["expected by the formula"]))
     else:
         del colours["expected by the formula"]
-    chart = Chart(
+    return Chart(
         known,
         x=x,
         y=names("label", [r["label"] for r in known], step=26),
@@ -196,7 +193,6 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note="Line: 95 % interval; jobs of an hour or more.",
     )
-    return [chart]
 
 
 PRESENTATIONS = (

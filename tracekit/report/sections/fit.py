@@ -70,16 +70,16 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
 
 
-def family_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the misfit for all jobs and each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
-        return []
+        return None
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
     axis = "largest gap of fitted and observed share, KS"
     chart = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
     note = "Run time until the end, fitted against observed; shorter bars mean a better fit."
-    return [replace(chart, note=note)]
+    return replace(chart, note=note)
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -194,13 +194,13 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
     return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
 
 
-def rate_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def rate_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw observed and fitted batches through the week."""
     week_rows, known = _weekly(rows)
     title = "hour of the week" if known else "hour of the week, counted from the log's first"
     seen = any(r["observed"] is not None for r in week_rows)
     note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
-    return [weekly_rates_chart(week_rows, title=title, known=known, note=note)]
+    return weekly_rates_chart(week_rows, title=title, known=known, note=note)
 
 
 def process_finding(rows: list[Row], _: TraceFacts) -> str | None:

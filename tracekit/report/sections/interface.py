@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
 
     Says = Callable[[list[Row], TraceFacts], str | None]
-    Draws = Callable[[list[Row], TraceFacts], list[Chart]]
+    Draws = Callable[[list[Row], TraceFacts], list[Chart] | Chart | None]
 
 __all__ = [
     "Presentation",
@@ -51,7 +51,7 @@ class Presentation:
     finding: Says
     """Writes one sentence from the rows; returns None if there is nothing true and useful to say."""
     chart: Draws | None = None
-    """Draws the charts of the rows."""
+    """Draws the chart or charts of the rows, if they are worth one."""
     why_empty: Says | None = None
     """Returns why the rows carry no information, or None if they do."""
     without_rows: str = ""
@@ -149,7 +149,8 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> st
 def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> list[Chart]:
     """Return the charts of an answer that carry information; none if it has no chart or no rows."""
     one = presentations().get(name)
-    return [chart for chart in one.chart(rows, facts) if tells(chart)] if one and one.chart and rows else []
+    drawn = one.chart(rows, facts) if one and one.chart and rows else None
+    return [chart for chart in (drawn if isinstance(drawn, list) else [drawn]) if chart is not None and tells(chart)]
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:

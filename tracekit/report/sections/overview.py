@@ -85,7 +85,7 @@ def _kind(rows: list[Row]) -> tuple[str, str]:
     return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
 
-def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def status_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by status."""
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
@@ -94,7 +94,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
     chart = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
     note = "GPU time covers finished runs only; running jobs have none yet." if "running" in have else ""
-    return [replace(chart, note=note)]
+    return replace(chart, note=note)
 
 
 def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -124,11 +124,11 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def size_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def size_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by size class."""
     shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
     have = {r["key"] for r in shown}
-    return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
+    return _both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")
 
 
 def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Chart:
@@ -149,7 +149,7 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"Over all days, the busiest hour is between {busy}, the quietest between {quiet}."
 
 
-def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def arrivals_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the mean number of submissions per hour; only GPU jobs if the trace also has CPU jobs."""
     mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
     if mixed:
@@ -165,7 +165,7 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         Tip("gpu_jobs", "of them with GPUs", ","),
     ]
     y = number(column, f"{kind} a day in this hour", ticks=4)
-    return [Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)]
+    return Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)
 
 
 def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.report.axes import axis_values, names
 from tracekit.report.charts import GPU_CLASSES, Hues, Tip, size_hues
-from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import SEVERAL, by_class, drawn_note, enough, gpu_jobs, largest, sample_size, scope, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import DISTRIBUTION, curve, ranges
 from tracekit.report.structure import ROW_LIMIT
@@ -169,10 +169,10 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}, {more}."
 
 
-def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def run_time_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw run time percentiles by size class."""
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
-    return [_by_class(shown, "run time (log scale)", "jobs")]
+    return _by_class(shown, "run time (log scale)", "jobs")
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -262,9 +262,7 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
-    waits: dict[str | None, int] = {}
-    for row in known:
-        waits[row["vc"]] = waits.get(row["vc"], 0) + row["waits"]
+    waits = sums(known, "vc", "waits")
     waited = [v for v in waits if any(r["p90_s"] or r["mean_s"] for r in known if r["vc"] == v)]
     chosen = sorted(waited, key=lambda v: (-waits[v], v or ""))[:TENANTS]
     named = labels([v for v in chosen if v is not None])
@@ -287,13 +285,11 @@ _WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
     """Return a note on the marks and on the tenants without a chart."""
-    told = ["Dot: median; diamond: mean; line: up to the 90th percentile."]
-    left, none = len(waited) - TENANTS, len(waits) - len(waited)
-    if left > 0:
-        told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more.")
-    if none:
-        told.append(f"Not drawn: {counted(none, tenant.many)} in which no job waited.")
-    return " ".join(told)
+    marks = "Dot: median; diamond: mean; line: up to the 90th percentile."
+    shown = drawn_note(min(len(waited), TENANTS), len(waited), f"{tenant.many} with the most waits")
+    none = len(waits) - len(waited)
+    unwaited = f"Not drawn: {counted(none, tenant.many)} in which no job waited." if none else ""
+    return " ".join(filter(None, (marks, shown, unwaited)))
 
 
 def _waits(rows: list[Row], sizes: Hues, within: list[float]) -> Chart:

@@ -137,13 +137,13 @@ def _of_vc(facts: TraceFacts) -> str:
     return f" of the same {facts.tenant.one}" if facts.vcs else ""
 
 
-def order_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def order_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the share of starts that overtook another job, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
-        return []
+        return None
     measures = {"out_of_order_share": "starts that overtook another job"}
-    return [bars(known, measures=measures, axis_title="share of the starts", count="starts")]
+    return bars(known, measures=measures, axis_title="share of the starts", count="starts")
 
 
 def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:

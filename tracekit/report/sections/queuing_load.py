@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tracekit.report.phrases import largest
+from tracekit.report.phrases import drawn_note, largest, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.through_time import gpu_lines, held_above_waiting
@@ -82,10 +82,7 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
 
 def _fullest(rows: list[Row]) -> float:
     """Return the maximum number of GPUs held in one interval, over all clusters."""
-    held: dict[str, float] = {}
-    for row in rows:
-        held[row["time"]] = held.get(row["time"], 0.0) + row["running_gpus"]
-    return max(held.values())
+    return float(max(sums(rows, "time", "running_gpus").values()))
 
 
 def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
@@ -142,15 +139,18 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     if len(rows) >= ROW_LIMIT:
         return []
     means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
-    left = len(means) - VCS
-    drawn = []
-    for mean in means[:VCS]:
-        own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
-        last = left > 0 and mean is means[:VCS][-1]
-        many = facts.tenant.many
-        note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more." if last else ""
-        drawn.append(held_above_waiting(own, facts, title=_who(mean, facts), note=note, height=150))
-    return drawn
+    shown = means[:VCS]
+    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that held and waited for most")
+    return [
+        held_above_waiting(
+            [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])],
+            facts,
+            title=_who(mean, facts),
+            note=note if mean is shown[-1] else "",
+            height=150,
+        )
+        for mean in shown
+    ]
 
 
 def _minute(time: str, facts: TraceFacts) -> str:

@@ -62,18 +62,16 @@ def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return "In the last part of the log no job waits for GPUs, neither in the log nor in the twin."
 
 
-def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+def queue_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     """Draw the queue in the log and in the twin, for the cluster with the most waiting hours."""
     first = rows[0]["cluster"]
-    return [
-        gpu_lines(
-            [row for row in rows if row["cluster"] == first],
-            {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
-            facts,
-            title="" if first == UNNAMED else shorten(first, 40),
-            note="The last part of the log, which was not used to calibrate the twin.",
-        )
-    ]
+    return gpu_lines(
+        [row for row in rows if row["cluster"] == first],
+        {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
+        facts,
+        title="" if first == UNNAMED else shorten(first, 40),
+        note="The last part of the log, which was not used to calibrate the twin.",
+    )
 
 
 def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:

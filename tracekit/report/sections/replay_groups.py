@@ -193,12 +193,12 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{counted(names, 'assumptions')}, each with its source{more}."
 
 
-def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def classes_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the mean wait by policy and size class."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
     if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
-        return []
+        return None
     found: dict[str, dict[str, float | None]] = {}
     for r in in_panel_order(known):
         found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["avg_queue_s"]
@@ -210,7 +210,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r["policy"] in called
     ]
     by = size_hues(drawn)
-    chart = Chart(
+    return Chart(
         drawn,
         x=durations("avg_queue_s", "mean wait (log scale)", axis_values(drawn, ("avg_queue_s",))),
         y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
@@ -221,7 +221,6 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
         note=f"Mean wait until the first start. {fold_note(folded)}".strip(),
     )
-    return [chart]
 
 
 PRESENTATIONS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from tracekit.report.axes import hours, names, number, share
 from tracekit.report.bars import amounts, bars, named
 from tracekit.report.charts import Chart, Tip, line, series, status_hues
 from tracekit.report.line_labels import named_in_last
-from tracekit.report.phrases import gpus, hour_span, largest
+from tracekit.report.phrases import drawn_note, gpus, hour_span, largest, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import ranges, tails
 from tracekit.text import count, counted, duration, labels, percent, shorten
@@ -53,21 +54,18 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def gpu_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw utilization percentiles by job size and status."""
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
-    samples: dict[float, int] = {}
-    for row in known:
-        samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
+    samples = sums(known, "gpu_count", "samples")
     kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
     shown = [
         {**r, "size": count(r["gpu_count"]), "end": r["status"] or "unknown"} for r in known if r["gpu_count"] in kept
     ]
     by = status_hues(shown, "end")
     note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
-    if len(kept) < len(samples):
-        note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more."
-    chart = ranges(
+    more = drawn_note(len(kept), len(samples), "sizes with the most samples")
+    return ranges(
         shown,
         y=names("size", [count(g) for g in kept], "GPUs of the job", step=15 * len(by.colours) + 10),
         wide=("p5_pct", "p95_pct"),
@@ -78,9 +76,8 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("size", "GPUs"), Tip("end", "status"), Tip("samples", "", ",")],
         sizes=(2, 6),
         mean="mean_pct",
-        note=note,
+        note=f"{note} {more}".strip(),
     )
-    return [chart]
 
 
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -97,13 +94,12 @@ def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def dedicated_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the median, 90th and 95th percentile by job size."""
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
     shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
-    left = len(rows) - len(shown)
-    note = f"Drawn: the {len(shown)} sizes with the most samples; {left} more." if left else ""
-    return [tails(shown, names("size", [r["size"] for r in shown], step=26), [Tip("size", "GPUs")], note=note)]
+    note = drawn_note(len(shown), len(rows), "sizes with the most samples")
+    return tails(shown, names("size", [r["size"] for r in shown], step=26), [Tip("size", "GPUs")], note=note)
 
 
 def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -123,21 +119,15 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def idle_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the GPU-hours that the listed jobs waste by user."""
-    wasted: dict[str | None, float] = {}
-    jobs: dict[str | None, int] = {}
-    for row in rows:
-        wasted[row["user"]] = wasted.get(row["user"], 0.0) + row["wasted_gpu_h"]
-        jobs[row["user"]] = jobs.get(row["user"], 0) + 1
+    wasted, jobs = sums(rows, "user", "wasted_gpu_h"), Counter(row["user"] for row in rows)
     order = sorted(wasted, key=lambda u: (-wasted[u], u or ""))
     users = [{"user": u, "wasted_gpu_h": wasted[u], "jobs": jobs[u]} for u in order]
     shown = named(users, "user", "no user")
     tips = [Tip("wasted_gpu_h", "GPU-hours wasted", ",.1f"), Tip("jobs", "idle jobs", ",")]
-    left = len(users) - len(shown)
     chart = amounts(shown, value="wasted_gpu_h", axis_title="GPU-hours wasted by idle jobs", tips=tips)
-    note = f"Drawn: the {len(shown)} users who waste most; {left} more." if left else ""
-    return [replace(chart, note=note)]
+    return replace(chart, note=drawn_note(len(shown), len(users), "users who waste most"))
 
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -150,10 +140,10 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def host_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the median, 90th and 95th percentile of each resource."""
     shown = [{**r, "resource": _resource(r)} for r in rows if r["p50_pct"] is not None]
-    chart = ranges(
+    return ranges(
         shown,
         y=names("resource", [r["resource"] for r in shown], step=34),
         wide=("p50_pct", "p95_pct"),
@@ -162,7 +152,6 @@ def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("resource", "resource"), Tip("samples", "", ",")],
         note="Dot: median; lines: to the 90th and the 95th percentile.",
     )
-    return [chart]
 
 
 CLUSTERS = 4
@@ -203,7 +192,7 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     """Draw the mean share of its own GPUs that each tenant held, largest tenant first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
@@ -211,7 +200,7 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     names = [" ".join(w for w in (r["cluster"] if several else None, r["vc"] or f"no {one}") if w) for r in chosen]
     short = labels(names)
     shown = [{**r, "tenant": short[name]} for r, name in zip(chosen, names, strict=True)]
-    chart = bars(
+    return bars(
         shown,
         key="tenant",
         values=[r["tenant"] for r in shown],
@@ -220,11 +209,8 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         axis_title=f"share of the {one}'s own GPU time that was held"
         if facts.quotas
         else f"mean of the most that the {one} ever held",
+        note=drawn_note(len(shown), len(known), f"{facts.tenant.many} that own most, largest first"),
     )
-    left = len(known) - len(shown)
-    many = facts.tenant.many
-    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more." if left else ""
-    return [replace(chart, note=note)]
 
 
 def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
