@@ -18,7 +18,7 @@ from tracekit.tenant import VC
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.answer import Answer, Question, Row, Unanswered
+    from tracekit.answer import Answer, Row, Unanswered
     from tracekit.characterize.session import Session
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
@@ -132,23 +132,20 @@ def _intervals(answer: Answer) -> list[IntervalInfo]:
 _OF_JOBS = frozenset({"jobs", "attempts", "placements"})
 
 
-def _about_jobs(question: Question) -> bool:
-    """Return whether a question needs jobs; fits and replays are computed from jobs."""
-    return not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
-
-
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
     """Return an unanswered question in the form of report.json."""
-    unit = unit_of(unanswered.question.kind, facts)
-    reasons = unanswered.reasons
+    question, reasons = unanswered.question, unanswered.reasons
+    unit = unit_of(question.kind, facts)
     # The reason given for a missing capability already explains why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
-    if not unanswered.failed and not facts.jobs and _about_jobs(unanswered.question):
+    # Fits and replays are computed from jobs.
+    needs_jobs = not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
+    if not unanswered.failed and not facts.jobs and needs_jobs:
         shown = ["The trace has no jobs."]
     return {
         "name": unanswered.name,
-        "title": unit.words(unanswered.question.title),
-        "question": unit.words(unanswered.question.question),
+        "title": unit.words(question.title),
+        "question": unit.words(question.question),
         "reasons": [text.cut(unit.words(r), 1000) for r in shown],
         "failed": unanswered.failed,
     }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
+    from tracekit.report.structure import AnswerInfo, Report, WhatChanged
 
 _FILES = 50
 """Maximum number of source files whose hashes are listed."""
@@ -48,7 +48,8 @@ def _text(report: Report, faults: Faults) -> str:
             lines += ["", f"### {escaped(question['question'])}", "", escaped(" ".join(question["reasons"]))]
     advice = _or_fault(faults, "the guidelines", _guidelines, report, faults, found)
     rest = _or_fault(faults, "the part on data quality and method", _rest, report)
-    return "\n".join([*lines, "", *advice, *rest, *_unmade(found)])
+    unmade = [f"- {escaped(fault.sentence)}" for fault in found]
+    return "\n".join([*lines, "", *advice, *rest, *(["## What could not be made", "", *unmade, ""] if unmade else [])])
 
 
 def _or_fault(
@@ -59,14 +60,13 @@ def _or_fault(
     return [*above, "", escaped(made.sentence), ""] if isinstance(made, Fault) else made
 
 
-def _unmade(found: Sequence[Fault]) -> list[str]:
-    return ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in found), ""] if found else []
-
-
 def _opening(report: Report) -> list[str]:
     summary = report["opening"]
     lines = _changed(summary["changed"])
-    lines += [*(f"- **{escaped(lack['text'])}** {_cure(lack)}" for lack in summary["lacks"]), ""]
+    for lack in summary["lacks"]:
+        cure = f"Add it: {escaped(lack['cure'])}" if lack["cure"] else ""
+        lines.append(f"- **{escaped(lack['text'])}** {cure}")
+    lines += [""]
     lines += [escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
@@ -77,10 +77,6 @@ def _opening(report: Report) -> list[str]:
         effect = f" Does it help? {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     return lines
-
-
-def _cure(lack: Lack) -> str:
-    return f"Add it: {escaped(lack['cure'])}" if lack["cure"] else ""
 
 
 def _changed(found: WhatChanged | None) -> list[str]:

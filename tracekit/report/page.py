@@ -92,7 +92,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
     undrawn = {name: one for name, one in made.items() if isinstance(one, Fault)}
     filters = faults.run_or({}, "the choice of parts", filters_of_page, report, facts)
-    parts = faults.run_or(None, "the sums of parts", parts_for_page, report, facts)
+    parts = faults.run_or(None, "the sums of parts", parts_for_page, report, filters, facts)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None
     if report["guidelines"] is not None:
@@ -177,7 +177,7 @@ def _view_or_fault(
     """Return an answer as the page shows it, or why that could not be made."""
 
     def view() -> dict[str, Any]:
-        chosen = _chosen(answer, places, facts)
+        chosen = {name: places[name] for name in narrows(answer, facts) if name in places}
         return _answer_view(answer, drawn, rows, chosen, unit_of(answer["kind"], facts), links=links)
 
     found = faults.run(f"the numbers of {answer['name']}", view)
@@ -357,12 +357,6 @@ def json_for_html(value: object) -> str:
     """
     body = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _chosen(
-    answer: AnswerInfo, places: Mapping[str, Mapping[str, int]], facts: TraceFacts
-) -> dict[str, Mapping[str, int]]:
-    return {name: places[name] for name in narrows(answer, facts) if name in places}
 
 
 def _answer_view(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 SEVERAL = 5
 """Groups with fewer observations than this are not mentioned in sentences."""
 

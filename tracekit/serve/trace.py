@@ -74,11 +74,6 @@ def _worked_on(asked: _Part, stop: Stop) -> Iterator[None]:
             raise
 
 
-def _micros(time: datetime) -> int:
-    """Return a UTC time without a zone as microseconds since 1970."""
-    return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-
-
 class ServedTrace:
     """A Trace and its report, ready to answer questions.
 
@@ -173,7 +168,8 @@ class ServedTrace:
         question = self.question(FIRST)
         asked = self._part(replace(part, start=None, end=None))
         bounds = {"from_us": part.start, "to_us": part.end}
-        given = {name: _micros(time) for name, time in bounds.items() if time is not None}
+        epoch, unit = datetime(1970, 1, 1), timedelta(microseconds=1)
+        given = {name: (time - epoch) // unit for name, time in bounds.items() if time is not None}
         with _worked_on(asked, stop):
             return self._found(asked, question, given)[0]
 

@@ -85,7 +85,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     long = [
         {"label": r["label"], "part": part, "order": place, "hours": hours, "share": hours / r["held_gpu_h"]}
         for r in shown
-        for place, (part, hours) in enumerate(_parts(r).items())
+        for place, (part, hours) in enumerate(zip(_PARTS, _hours(r), strict=True))
         if hours > 0
     ]
     have = {r["part"] for r in long}
@@ -109,9 +109,9 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     )
 
 
-def _parts(row: Row) -> dict[str, float]:
+def _hours(row: Row) -> tuple[float, float, float]:
     used, idle = row["used_gpu_h"] or 0.0, row["idle_gpu_h"] or 0.0
-    return {"used": used, "idle": idle, "unknown": max(row["held_gpu_h"] - used - idle, 0.0)}
+    return used, idle, max(row["held_gpu_h"] - used - idle, 0.0)
 
 
 def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:

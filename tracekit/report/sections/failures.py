@@ -44,7 +44,8 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     late = sums((r for r in ended if r["status"] == "timeout"), "gpu_class", "jobs")
     if not failed:
         return f"None of the {counted(sum(total.values()), 'jobs')} with a known end failed." if total else None
-    every = sums((r for r in rows if r["gpu_class"] in total), "gpu_class", "jobs")
+    jobs = sums(rows, "gpu_class", "jobs")
+    every = {c: jobs[c] for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
         return _hardly_known(failed, late, every)
     shares = [

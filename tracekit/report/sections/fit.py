@@ -10,6 +10,7 @@ from tracekit.report.bars import bars
 from tracekit.report.charts import GPU_CLASSES, Hues, size_hues
 from tracekit.report.fit_curves import growth_words
 from tracekit.report.fit_pictures import against, curves
+from tracekit.report.phrases import WEEKDAYS
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.week import weekly_rates_chart
@@ -32,7 +33,6 @@ _FAMILIES = {
     "lomax": "a Lomax (Pareto)",
     "burr12": "a Burr XII",
 }
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MIXTURES = {"hyperexpon": "exponentials", "lognorm_mix": "lognormals"}
 
 
@@ -191,7 +191,7 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
     if not known:
         return ""
     words = f"{hour % 24:02}:00 to {(hour + 1) % 24:02}:00"
-    return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
+    return f" ({words})" if daily else f" ({WEEKDAYS[hour // 24]}, {words})"
 
 
 def rate_chart(rows: list[Row], _: TraceFacts) -> Chart:

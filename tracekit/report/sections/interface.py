@@ -31,7 +31,6 @@ __all__ = [
     "charts",
     "finding",
     "glossary",
-    "may_be_empty",
     "presentations",
     "question_of",
     "reading_order",
@@ -124,12 +123,6 @@ _VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: t
 """Added to the explanation of queueing if there are VCs."""
 _TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may hold at once."
 """Added instead if tenants are not VCs."""
-
-
-def may_be_empty(name: str) -> bool:
-    """Return whether the rows of an answer may carry no information."""
-    one = presentations().get(name)
-    return one is not None and one.why_empty is not None
 
 
 def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:

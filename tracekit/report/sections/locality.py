@@ -81,9 +81,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
     by = size_hues(shown)
-    note = (
-        f"Dot: median. Line: up to the 90th percentile. {drawn_note(len(kept), len(counts), 'most common node counts')}"
-    )
+    more = drawn_note(len(kept), len(counts), "most common node counts")
     return ranges(
         shown,
         y=names("nodes", [str(n) for n in kept], "nodes of the job", step=13 * len(by.colours) + 10),
@@ -93,7 +91,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         apart=True,
         tips=[Tip("nodes"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ",")],
         sizes=(3, 3),
-        note=note.strip(),
+        note=f"Dot: median. Line: up to the 90th percentile. {more}".strip(),
     )
 
 

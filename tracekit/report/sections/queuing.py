@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.report.axes import axis_values, names
 from tracekit.report.charts import GPU_CLASSES, Hues, Tip, size_hues
-from tracekit.report.phrases import SEVERAL, by_class, drawn_note, enough, gpu_jobs, largest, sample_size, scope, sums
+from tracekit.report.phrases import (
+    SEVERAL,
+    WEEKDAYS,
+    by_class,
+    drawn_note,
+    enough,
+    gpu_jobs,
+    largest,
+    sample_size,
+    scope,
+    sums,
+)
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import DISTRIBUTION, curve, ranges
 from tracekit.report.structure import ROW_LIMIT
@@ -33,8 +44,6 @@ _DRAWN = (
 
 LEAST = 3
 """Minimum number of values for a curve."""
-
-_DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -107,7 +116,7 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _hour(row: Row) -> str:
-    return f"{_DAY_NAMES[row['weekday'] - 1]}s at {row['hour']:02}:00"
+    return f"{WEEKDAYS[row['weekday'] - 1]}s at {row['hour']:02}:00"
 
 
 def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:

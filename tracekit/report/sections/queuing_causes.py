@@ -34,7 +34,8 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
         part = _part(fragmented, waits)
-        text += f". {part[:1].upper()}{part[1:]} {_were(fragmented)} mostly due to scattered free GPUs"
+        were = "was" if fragmented == 1 else "were"
+        text += f". {part[:1].upper()}{part[1:]} {were} mostly due to scattered free GPUs"
     else:
         text += ". Scattered GPUs cannot be assessed, because the log does not record where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
@@ -51,10 +52,6 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _part(number: int, waits: int) -> str:
     return f"{count(number)} ({percent(number / waits)})" if number else "none"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
 
 
 def _quota(facts: TraceFacts) -> str:

@@ -46,13 +46,14 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if not any(r["running_gpus"] for r in rows):
         return None
     times = sorted({r["time"] for r in rows})
-    text = f"At the fullest jobs held {count(round(_fullest(rows)))} GPUs"
+    text = f"At the fullest jobs held {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         # A moment may be fuller than its span's average; a caveat on the first screen may mention such a moment.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
-        text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {_have(facts)}"
+        owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
+        text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {owned}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
@@ -60,10 +61,6 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
             f" {counted(round(worst['pending_gpus']), 'GPUs')} waited for, {count(round(worst['running_gpus']))} held"
         )
     return text + "."
-
-
-def _have(facts: TraceFacts) -> str:
-    return {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
 
 
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
@@ -78,11 +75,6 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
     last = local(facts.last_submission, "UTC")
     ended = {time for time, moment in moments.items() if moment + step <= last}
     return [r for r in rows if r["time"] in ended] if ended else rows
-
-
-def _fullest(rows: list[Row]) -> float:
-    """Return the maximum number of GPUs held in one interval, over all clusters."""
-    return float(max(sums(rows, "time", "running_gpus").values()))
 
 
 def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:

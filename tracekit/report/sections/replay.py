@@ -356,7 +356,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
     kinds = {r["policy"]: r["run_times"] for r in known}
     drawn = [_as_one(r, folded[r["policy"]], kinds) for r in known if r["policy"] in folded]
-    drawn = sorted(drawn, key=_by_wait)
+    drawn = sorted(drawn, key=lambda r: (r["avg_queue_s"] is None, r["avg_queue_s"] or 0.0, r["avg_jct_s"]))
     have = {r["mark"] for r in drawn}
     note = "Dot: mean; line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
@@ -376,11 +376,6 @@ _MARKS = {
     TWIN: "Square: the twin",
 }
 """Meaning of marks other than a dot."""
-
-
-def _by_wait(row: Row) -> tuple[bool, float, float]:
-    wait = row["avg_queue_s"]
-    return wait is None, wait or 0.0, row["avg_jct_s"]
 
 
 def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:

@@ -1,4 +1,4 @@
-"""SQL for the periods in which GPUs were held and for the number of GPUs held over time."""
+"""SQL for the periods in which GPUs were held, the number of GPUs held over time, and their utilization over time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
 
-__all__ = ["HELD", "STEPS", "held_through_time", "step_of"]
+__all__ = ["HELD", "STEPS", "held_through_time", "step_of", "used_through_time"]
 
 STEPS = 200
 """Maximum number of intervals in a chart."""
@@ -81,3 +81,24 @@ def held_through_time(
         ORDER BY c.time
     """
     return rows_of(con, sql, first=first, last=last, step=step, **values)
+
+
+def used_through_time(
+    con: duckdb.DuckDBPyConnection, samples: str, first: datetime, last: datetime, **values: object
+) -> list[Row]:
+    """Return the mean, least and most utilization of the samples in each interval from `first` to `last` [%].
+
+    `samples` is a SELECT of `time` and `utilization_pct` with the parameters `values`; it may also use `$since`, the
+    first time.
+    """
+    sql = f"""
+        SELECT
+            $since + to_microseconds(CAST(floor(epoch("time" - $since) / $step) * $step * 1e6 AS BIGINT)) AS time,
+            avg(utilization_pct) AS mean,
+            min(utilization_pct) AS least,
+            max(utilization_pct) AS most
+        FROM ({samples})
+        GROUP BY ALL
+        ORDER BY 1
+    """
+    return rows_of(con, sql, since=first, step=step_of(first, last), **values)

@@ -45,7 +45,7 @@ _STATUS = """
     ORDER BY jobs DESC, status
 """
 _LATEST = f"""
-    SELECT {_COLUMNS}
+    SELECT {_COLUMNS}, count(*) OVER () AS total
     FROM jobs
     WHERE "user" = $name
     ORDER BY submit_time DESC NULLS LAST, job_id
@@ -85,10 +85,9 @@ def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
         if first is not None and last > first:
             held = held_through_time(con, _HELD, first, last, name=name)
             charts = held_chart(held, facts, "GPUs that the jobs of this user held")
-    total = int(numbers["jobs"])
     tables = [
         table("How the jobs ended", rows_of(con, _STATUS, name=name), shown, units={"jobs": "jobs"}),
-        table("The latest jobs", rows_of(con, _LATEST, name=name), shown, total=total),
+        table("The latest jobs", rows_of(con, _LATEST, name=name), shown),
         table("The longest waits", rows_of(con, _WAITED, name=name), shown, empty="No job is known to have waited."),
     ]
     narrow = f"/?{urlencode({'where.user': name}, errors='replace')}"
