@@ -247,7 +247,7 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(
     assert hours == pytest.approx([2 / 8 * 59 / 60, 2 / 8 / 30], abs=1e-6)
     first = found["gpu_totals"][0]
     assert (first["gpus"], first["source"]) == (8.0, "the file gpus.csv, 1 nodes")
-    (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    (held,) = [h for h in found["headline"] if h["label"] == "GPUs allocated"]
     golden(held["note"])
 
 
@@ -262,7 +262,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
     asked = ("utilization/vc", "utilization/cluster_by_hour", "queuing/timeline", "queuing/gpu_time_held")
     with asking(*asked, guidelines=("power-down",)):
         found = json.loads(analyze(make_trace(**log.tables).path, tmp_path / "out", **BRIEF).data.read_text())
-    (held,) = [h["value"] for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    (held,) = [h["value"] for h in found["headline"] if h["label"] == "GPUs allocated"]
     assert held == pytest.approx(5 / 6, abs=0.005)
     answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
     (of_vc,) = [r["allocated_share_mean"] for r in answers["utilization/vc"]["rows"]]

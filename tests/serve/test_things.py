@@ -74,7 +74,7 @@ def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:
     (jobs,) = (cells for title, cells in tables.items() if title.startswith("Jobs that ran"))
     assert [row[0] for row in jobs] == ["a2", "b1", "a1"]
     assert tables["Outages and other events"] == [["2020-05-07 04:00:00", "2020-05-07 06:00:00", "down"]]
-    assert [chart.title for chart in found.charts] == ["GPUs held on it", "Use of its GPUs"]
+    assert [chart.title for chart in found.charts] == ["Its allocated GPUs", "Use of its GPUs"]
 
 
 def test_gpus_held_through_time_are_held_seconds_over_the_interval(served: ServedTrace) -> None:

@@ -80,7 +80,7 @@ def _billed(
     trace = source.trace
     stated = prices_of(prices, source)
     if not trace.has("jobs") or not trace.has("attempts"):
-        why = "The trace does not record how long jobs held GPUs."
+        why = "The trace does not record how long jobs used GPUs."
         return Billed([bill_question(by, stated.currency).unanswered(why)], None)
     rule = next((str(a.params["rule"]) for a in answers if a.name == _EFFICIENCY and hasattr(a, "params")), "stated")
     bill = make_bill(trace, stated, by=by, rule=rule, session=session)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CLOSE = 0.02
 """GPU counts whose relative difference is at most this are treated as equal."""
 _FEW = 0.05
-"""If a smaller share of the GPUs is held, the log probably lacks jobs."""
+"""If a smaller share of the GPUs is allocated, the log probably lacks jobs."""
 _IDLE = 0.2
 """If at least this share of the nodes ran no job of the log, the log probably lacks jobs."""
 _MANY = 0.1
@@ -61,7 +61,7 @@ def caveats(
         text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may contain only part of the load."
         doubt("g-power-down", text)
     if held is not None and held < _FEW:
-        text = f"Jobs hold {percent(held)} of the GPU time: this log may contain only part of the load."
+        text = f"Only {percent(held)} of the GPU time is allocated: this log may contain only part of the load."
         doubt("q-queuing-gpu-time-held", text)
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
@@ -98,14 +98,14 @@ def _doubt_gpus(doubt: Callable[[str, str, str], None], capacity: CapacityInfo, 
             more = "Some nodes show more GPUs than the source lists, and shares of the cluster may be smaller"
             if held is not None:
                 part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-                more += f": jobs held {part}"
+                more += f": jobs used {part}"
         else:
             whose = "the quotas add up to" if "quotas" in word else "the source states"
-            text = f"Jobs once held {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
+            text = f"Jobs once used {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
             more = "One of the two numbers is wrong, and shares of the cluster may be smaller"
         doubt(GPUS, text, f"{more}.")
     if "quotas" in word and shown < FAR_ABOVE * gpus:
-        text = f"The quotas add up to {count(gpus)} GPUs, but jobs never held more than {count(shown)} at once."
+        text = f"The quotas add up to {count(gpus)} GPUs, but jobs never used more than {count(shown)} at once."
         doubt(GPUS, text, "A quota is a limit, not a count of machines: shares of the cluster may be larger.")
 
 

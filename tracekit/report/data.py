@@ -351,7 +351,7 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
 
 _BASES = {
     "absolute": "{period}",
-    "shifted": "{days} (dates are shifted; hours and weekdays hold)",
+    "shifted": "{days} (dates are shifted; hours and weekdays are real)",
     "relative": "{days} (times count from the start of the trace)",
 }
 

@@ -47,8 +47,8 @@ _ENDED = "of all jobs, whatever their size"
 _WITH_COURSE = (
     _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
     _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
-    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, held or not"),
+    _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
+    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, allocated or not"),
     _Number("completed_share", "of the GPU time spent on jobs that completed", percent, "share", "of jobs that ended"),
 )
 NAMES = tuple(number.name for number in _WITH_COURSE)
@@ -61,8 +61,8 @@ _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs=
 """The share of completed jobs if the status of other jobs is unknown."""
 _OTHERS = (
     _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all attempts"),
-    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("busy_share", "busy while held", percent, "share", "mean GPU utilization of held GPUs"),
+    _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
+    _Number("busy_share", "busy while allocated", percent, "share", "mean GPU utilization of allocated GPUs"),
     _Number("median_queue_s", "median wait", duration, "s", _WAIT, "median wait of GPU jobs"),
     _COMPLETED,
     _Number("jobs", "jobs", count, "jobs", "submitted", "GPU jobs"),
@@ -157,7 +157,7 @@ def _remarks(
     if "held_share" in known:
         # The number of owned GPUs may change over time; the share then has no single denominator.
         owned = round(known.get("owned_gpus", 0))
-        of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
+        of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "to jobs"
         still = " (jobs that still run included)" if running else ""
         over_time["held_share"] = others["held_share"] = f"{of}, up to the last submission{still}"
     if telemetry is not None and "busy_share" in known:
@@ -176,7 +176,7 @@ def _remarks(
     others["completed_share"] = "; ".join(filter(None, ends))
     if running:
         more = known.get("running_gpu_hours", 0)
-        held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
+        held = f" took {count(round(more))} more" if more >= 1 else f" {'is' if running == 1 else 'are'} not counted"
         others["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
         median = known.get("cpu_median_queue_s") if mixed else None
@@ -253,7 +253,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
 AT_ONCE_S = 60.0
 """If waits are below this, jobs are said to start at once [s]."""
 FULL = 0.9
-"""If at least this share of the GPU time is held, the cluster is called full."""
+"""If at least this share of the GPU time is allocated, the cluster is called full."""
 TAILS = {
     "long": "one in ten jobs waits longer than {most}",
     "none": "nine in ten jobs start at once",
@@ -267,15 +267,15 @@ STATES = {
 }
 """Sentences about waits; the page's script fills in the values of a part."""
 HELD = {
-    "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
+    "full": "{waits}; the cluster is full: {held} of its GPU time is allocated.",
     "free": "{waits}; {free} of the GPU time is unallocated.",
-    "part": "{waits}; they hold {held} of the GPU time.",
+    "part": "{waits}; {held} of the GPU time is allocated to them.",
     "unknown": "{waits}.",
 }
-"""Sentences about the GPU time held: for a cluster, for a part of its jobs, and if it is unknown."""
+"""Sentences about the allocated GPU time: of a cluster, of a part of its jobs, and if it is unknown."""
 MUCH_LOST = 1 / 3
-"""If interrupted attempts may have lost at least this share of the GPU time held, the first sentence says so."""
-LOST = "interrupted attempts lost up to {lost} of the GPU time held"
+"""If interrupted attempts may have lost at least this share of the allocated GPU time, the first sentence says so."""
+LOST = "interrupted attempts lost up to {lost} of the allocated GPU time"
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "Which jobs have GPUs is unknown.",
@@ -290,7 +290,7 @@ LACKING = {
 }
 """Texts for a part, shown instead of a number, as its note, or instead of the sentence."""
 OF_PART = {
-    "held_share": "by this part's jobs, of all owned GPUs",
+    "held_share": "to this part's jobs, of all owned GPUs",
     "completed_share": "of the jobs of this part that ended",
 }
 """Notes on the numbers of a part, by name."""

@@ -1,4 +1,4 @@
-"""GPU-hours: who holds them, how many are used, idle or lost, and their cost."""
+"""GPU-hours: who gets them, how many are used, idle or lost, and their cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 _PARTS = {"used": "series-3", "idle": "series-2", "unknown": "series-5"}
-"""Parts of the GPU-hours held, with their colours."""
+"""Parts of the allocated GPU-hours, with their colours."""
 
 _LITTLE = 0.5
 """If a smaller share of the GPU-hours has telemetry, a sentence warns about it."""
@@ -31,10 +31,10 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     used, idle = _sum(rows, "used_gpu_h"), _sum(rows, "idle_gpu_h")
     covered = used + idle
-    text = f"Jobs held {count(held)} GPU-hours"
+    text = f"Jobs took {count(held)} GPU-hours"
     if covered:
         text += (
-            f"; the use of {_of(covered, held)} is known, {percent(used / covered)} used and"
+            f"; utilization is known for {_of(covered, held)}, of which {percent(used / covered)} were used and"
             f" {percent(idle / covered)} idle"
         )
     else:
@@ -59,9 +59,9 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _listed(lost: dict[str, float], held: float) -> str:
-    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed held 4 (2.0 %), those that ...'."""
+    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed took 4 (2.0 %), those that ...'."""
     first, *others = [(how, _of(hours, held)) for how, hours in lost.items() if hours]
-    return ", ".join([f"{first[0]} held {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
+    return ", ".join([f"{first[0]} took {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
 
 
 def _who(key: str | None, facts: TraceFacts) -> str:
@@ -95,7 +95,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     ]
     return Chart(
         long,
-        x=replace(number("hours", "GPU-hours held"), more={"stack": "zero"}),
+        x=replace(number("hours", "GPU-hours allocated"), more={"stack": "zero"}),
         y=names("label", [r["label"] for r in shown], step=24),
         marks=[stack(14)],
         by=Hues("part", {words: colour(name) for words, name in _PARTS.items() if words in have}),
@@ -103,7 +103,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
             Tip("label", "name"),
             Tip("part", "part"),
             Tip("hours", "GPU-hours", ",.1f"),
-            Tip("share", "of GPU-hours held", ".1%"),
+            Tip("share", "of GPU-hours allocated", ".1%"),
         ],
         note=" ".join(filter(None, notes)),
     )
@@ -172,12 +172,12 @@ PRESENTATIONS = (
     Presentation(
         "utilization/jobs_to_look_at",
         finding=jobs_finding,
-        without_rows="No job that held a GPU-hour or more failed, was preempted, or was seen idle.",
+        without_rows="No job of a GPU-hour or more failed, was preempted, or was idle.",
     ),
     Presentation(
         "money/bill",
         finding=bill_finding,
         chart=bill_chart,
-        without_rows="No attempt held GPUs for a known time.",
+        without_rows="No attempt has GPUs and a known run time.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Failures: work lost in interrupted attempts, and how the GPU-hours that jobs held were used."""
+"""Failures: work lost in interrupted attempts, and how the allocated GPU-hours were used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTS = {
     "start_up_gpu_hours": ("start-up", "status-cancelled"),
     "queued_gpu_hours": ("waiting for parts of the gang", "status-pending"),
 }
-"""Parts of the GPU-hours held, in stacking order, with label and colour."""
+"""Parts of the allocated GPU-hours, in stacking order, with label and colour."""
 
 
 def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -45,7 +45,7 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all GPU-hours held; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
+        f" {percent(of_all)} of all allocated GPU-hours; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
         f" '{_end(worst)}'."
     )
 
@@ -75,7 +75,7 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU-hours that jobs held was useful, and how the rest was spent."""
+    """Say which share of the allocated GPU-hours was useful, and how the rest was spent."""
     every = next((r for r in rows if r["gpu_class"] == "all"), None)
     if every is None or not every["held_gpu_hours"]:
         return None
@@ -86,7 +86,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     seen = every["idle_known_share"] or 0.0
     sure = not unknown and seen >= _WHOLE and not every["end_unknown_share"]
     most = "" if sure else "at most "
-    text = f"Of {count(held)} GPU-hours that jobs held, {most}{percent(every['goodput_share'])} were useful"
+    text = f"Of {count(held)} allocated GPU-hours, {most}{percent(every['goodput_share'])} were useful"
     if known:
         text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
@@ -100,7 +100,7 @@ _BECAME = {
     "idle_gpu_hours": "were idle",
     "lost_gpu_hours": "were lost, if nothing was saved, by attempts that were cut short",
     "start_up_gpu_hours": "went into start-up",
-    "queued_gpu_hours": "were held while parts of the gang waited",
+    "queued_gpu_hours": "were allocated while parts of the gang waited",
 }
 _UNKNOWN = {
     "idle_gpu_hours": "how busy GPUs were",
@@ -128,7 +128,7 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> Chart:
     have = {r["part"] for r in shown}
     return Chart(
         shown,
-        x=share("share", "share of GPU-hours held", whole=True, stacked=True),
+        x=share("share", "share of allocated GPU-hours", whole=True, stacked=True),
         y=names("gpu_class", [r["gpu_class"] for r in classes], "GPUs of the job", step=28),
         marks=[stack(18)],
         by=Hues("part", {words: colour(name) for words, name in _PARTS.values() if words in have}),

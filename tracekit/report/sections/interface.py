@@ -93,14 +93,14 @@ _LEADS = {
         " they hardly need the network. Each run of a job is an attempt."
     ),
     "utilization": (
-        "A GPU is held while a job has it, whatever the job does with it, and busy while it computes: its utilization"
-        " is the share of the time in which it computes, as measured by its driver."
+        "A GPU is allocated while a job has it, whatever the job does with it, and busy while it computes. Its"
+        " utilization is the share of the time in which it computes, as measured by its driver."
     ),
     "money": (
-        "A GPU-hour is one GPU held for an hour, whatever the job does with it. The prices come from the given price"
-        " file."
+        "A GPU-hour is one GPU allocated for an hour, whatever the job does with it. The prices come from the given"
+        " price file."
     ),
-    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours held.",
+    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours.",
     "replay": (
         "A replay submits the jobs of the log again and lets another policy decide when each one starts. The completion"
         " time of a job is its wait plus its run time."
@@ -119,9 +119,9 @@ _OUTAGES = (
 )
 """Added to the explanation of failures if the trace records when nodes were out of service."""
 
-_VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may hold."
+_VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
 """Added to the explanation of queueing if there are VCs."""
-_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may hold at once."
+_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
 
 
@@ -184,9 +184,9 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
     """Return the terms with their meanings, using the site's word for the tenant."""
     tenant = facts.tenant
     team = (
-        "a team's part of the cluster; its quota is the number of GPUs that it may hold"
+        "a team's part of the cluster; its quota is the number of GPUs that it may use"
         if tenant.one == VC.one
-        else f"the unit that separates teams here; the quota of {tenant.a} is what its jobs may hold at once"
+        else f"the unit that separates teams here; the quota of {tenant.a} limits the GPUs that its jobs use at once"
     )
     return [
         ("job", "What a user submits: it starts on all its GPUs at once."),
@@ -200,10 +200,13 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
         ("wait", "The time from a job's submission to its first start."),
         ("queueing delay per attempt", "The time that each attempt queued, including later attempts."),
         ("90th percentile, p90", "Nine in ten values are at most this large."),
-        ("GPU-hour", "One GPU held for an hour, whatever the job does with it."),
-        ("held, used", "A GPU is held while a job has it, and used while it computes, as its driver measures it."),
+        ("GPU-hour", "One GPU allocated for an hour, whatever the job does with it."),
+        (
+            "allocated or held, busy",
+            "A GPU is allocated while a job has it, and busy while it computes, as its driver measures.",
+        ),
         ("outage", "A period in which a node was down, drained or in maintenance."),
-        ("goodput", "The share of the held GPU time that was not start-up, lost or idle."),
+        ("goodput", "The share of the allocated GPU time that was not start-up, lost or idle."),
         ("replay", "The jobs of the log, scheduled again under another policy."),
         ("completion time", "The wait plus the run time of a job."),
         ("twin", "The replay whose waits come closest to the waits in the log."),

@@ -101,7 +101,7 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not spread:
         return None
     if not any(r["share"] for r in spread):
-        return "Every job ran on the fewest nodes that could hold it."
+        return "Every job ran on as few nodes as possible."
     among = scope(spread, "jobs")
     most = largest(enough(spread, "jobs"), "share")
     if most is None or not most["share"]:
@@ -194,7 +194,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     if not rows:
         return None
     if not beside or not alone:
-        return "No two jobs ever held GPUs of the same node at the same time." if alone else None
+        return "No two jobs ever had GPUs of the same node at the same time." if alone else None
     both = [g for g in alone if g in beside and min(alone[g]["samples"], beside[g]["samples"]) >= LEAST_SAMPLES]
     if not both:
         return None

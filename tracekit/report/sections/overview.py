@@ -185,7 +185,7 @@ def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 _COURSE = (
     ("mean_wait_s", "mean wait", duration),
     ("p90_wait_s", "90th percentile of waits", duration),
-    ("held_share", "GPU time held", percent),
+    ("held_share", "GPU time allocated", percent),
     ("used_share", "mean use of GPUs", percent),
     ("completed_share", "GPU time of completed jobs", percent),
 )

@@ -59,7 +59,7 @@ def _quota(facts: TraceFacts) -> str:
         return "came mostly from too few free GPUs in the whole cluster"
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
-    held = f"came mostly while their {facts.tenant.one} held as many GPUs as it ever did"
+    held = f"came mostly while their {facts.tenant.one} used as many GPUs as it ever did"
     return f"{held} (no quotas known)"
 
 
@@ -69,7 +69,7 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     if not known:
         return []
     one = facts.tenant.one
-    held = f"quota of the {one}" if facts.quotas else f"{one} at the most it ever held"
+    held = f"quota of the {one}" if facts.quotas else f"{one} at its peak"
     full = held if facts.vcs else "too few free GPUs"
     known = [{**r, **_of_time(r)} for r in known]
     kinds = (

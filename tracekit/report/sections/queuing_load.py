@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""If a smaller share of the GPUs is held, the log probably lacks jobs of the cluster."""
+"""If a smaller share of the GPUs is allocated, the log probably lacks jobs of the cluster."""
 
 CLUSTERS = 4
 """Maximum number of clusters drawn."""
@@ -30,36 +30,34 @@ VCS = 6
 
 
 def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU time jobs held, and how many GPUs that is."""
+    """Say which share of the GPU time is allocated, and how many GPUs that is."""
     known = {r["metric"]: r["value"] for r in rows}
     if not known.get("held_gpus"):
         return None
     share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
     if share is None:
-        return f"Up to the last submission, jobs held {mean}."
-    text = f"Jobs held {percent(share)} of the cluster's GPU time up to the last submission, {mean}"
+        return f"Up to the last submission, {mean} were allocated."
+    text = f"Up to the last submission, {percent(share)} of the cluster's GPU time was allocated, {mean}"
     return f"{text}; the log may contain only some of the cluster's jobs." if share < FEW_HELD else f"{text}."
 
 
 def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Give the maximum number of GPUs held, and say when the queue was longest."""
+    """Give the maximum number of allocated GPUs, and say when the queue was longest."""
     if not any(r["running_gpus"] for r in rows):
         return None
     times = sorted({r["time"] for r in rows})
-    text = f"At the fullest jobs held {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
+    text = f"At the fullest, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         # A moment may be fuller than its span's average; a caveat on the first screen may mention such a moment.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
         owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
-        text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {owned}"
+        text += f"; in {count(above)} of the {counted(len(times), 'spans')} shown, jobs used more than {owned}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
-        text += (
-            f". The queue was longest {_minute(worst['time'], facts)}:"
-            f" {counted(round(worst['pending_gpus']), 'GPUs')} waited for, {count(round(worst['running_gpus']))} held"
-        )
+        waiting, used = counted(round(worst["pending_gpus"]), "GPUs"), count(round(worst["running_gpus"]))
+        text += f". The queue was longest {_minute(worst['time'], facts)}: jobs waited for {waiting} and used {used}"
     return text + "."
 
 
@@ -85,7 +83,7 @@ def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
 
 
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that waits for the most GPUs, and the tenant that holds the most."""
+    """Name the tenant that waits for the most GPUs, and the tenant that uses the most."""
     if len(rows) >= ROW_LIMIT:
         # A report contains only the first rows of a long result, which do not represent the whole period.
         return "The table shows the means of the first intervals; its file has all of them."
@@ -93,21 +91,21 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
     if not any(m["running_gpus"] or m["pending_gpus"] for m in means):
         return None
-    text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
+    text = f"{_who(most, facts)} used the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
         return f"{text}; no job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue,"
-        f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, and held"
+        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue:"
+        f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, while using"
         f" {count(round(peak['running_gpus'], 1))}."
     )
 
 
 def _means(rows: list[Row]) -> list[Row]:
-    """Return each tenant's mean GPUs held and waited for."""
+    """Return the mean number of GPUs that each tenant used and waited for."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
         own.setdefault((row["cluster"], row["vc"]), []).append(row)
@@ -127,12 +125,12 @@ def _who(row: Row, facts: TraceFacts) -> str:
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held and waited for over time, for the tenants that hold or wait for most."""
+    """Draw the GPUs used and waited for over time, for the tenants with the most of them."""
     if len(rows) >= ROW_LIMIT:
         return []
     means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
     shown = means[:VCS]
-    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that held and waited for most")
+    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that used and waited for most")
     return [
         held_above_waiting(
             [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])],
@@ -152,14 +150,14 @@ def _minute(time: str, facts: TraceFacts) -> str:
 
 
 def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held, waited for and available over time, with one chart per cluster."""
+    """Draw the GPUs allocated, waited for and available over time, with one chart per cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
         top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # A line far above would flatten the curve of GPUs held.
+            # A line far above would flatten the curve of allocated GPUs.
             owned = ""
             note = f"The line '{facts.capacity}' is not drawn because it is far above."
         title = cluster or "" if len(clusters) > 1 else ""
@@ -210,8 +208,8 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
             f"According to the scheduler, no limit, dependency or begin time delayed the {count(jobs)} waiting {who}."
         )
     text = (
-        f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
-        f" times or people for {percent(held - limit)}"
+        f"Limits explain {percent(limit)} of the time that {count(jobs)} {who} waited; dependencies, begin times and"
+        f" manual holds explain {percent(held - limit)}"
     )
     if shares.get("unlisted"):
         text += f"; the reason for {percent(shares['unlisted'])} is not in Slurm's list"

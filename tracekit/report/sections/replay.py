@@ -169,10 +169,10 @@ _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
 }
-_SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
+_SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs allocated"}
 _SHARE_NOTES = {
     "jain_fairness_vc": "Jain's index: at 100 % every VC got an equal part.",
-    "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
+    "gpu_utilization_share": "GPUs allocated: the share of all GPU time that jobs had, until the last end.",
 }
 
 

@@ -1,4 +1,4 @@
-"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant holds."""
+"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
     return (
-        f"GPUs that jobs held were {100 * known['busy_share']:.1f} % busy on average, over"
+        f"Allocated GPUs were {100 * known['busy_share']:.1f} % busy on average, over"
         f" {count(known['samples'])} samples{of}."
     )
 
@@ -112,10 +112,10 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{jobs} in the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
-    what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
+    what = f"job {shorten(worst['job_id'], 40)}{whose} ran for {duration(worst['run_s'])} on {gpus(worst['gpu_count'])}"
     return (
         f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
-        f" {what} at a mean of {worst['mean_pct']:.1f} %."
+        f" {what} with a mean utilization of {worst['mean_pct']:.1f} %."
     )
 
 
@@ -177,7 +177,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     base = "its own GPUs" if facts.quotas else "its peak number of GPUs"
     share = percent(most["allocated_share_mean"])
-    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
+    text = f"On average {_vc(most, facts, several=several)} used {share} of {base}{_waits(most)}"
     if most is not least:
         text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
     return f"{text}."
@@ -193,7 +193,7 @@ def _waits(row: Row) -> str:
 
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
-    """Draw the mean share of its own GPUs that each tenant held, largest tenant first."""
+    """Draw the mean share of its own GPUs that each tenant used, largest tenant first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
     several, one = len({r["cluster"] for r in known}) > 1, facts.tenant.one
@@ -206,15 +206,15 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
         values=[r["tenant"] for r in shown],
         title=None,
         measures={"allocated_share_mean": f"share of the {one}'s GPUs"},
-        axis_title=f"share of the {one}'s own GPU time that was held"
+        axis_title=f"share of the {one}'s own GPU time that was allocated"
         if facts.quotas
-        else f"mean of the most that the {one} ever held",
+        else f"mean share of the {one}'s peak",
         note=drawn_note(len(shown), len(known), f"{facts.tenant.many} that own most, largest first"),
     )
 
 
 def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say in which hours the most and the fewest GPUs are held."""
+    """Say in which hours the most and the fewest GPUs are allocated."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
     if most is None or least is None or most is least:
@@ -223,14 +223,14 @@ def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
     what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
     return (
-        f"{what} held between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f"{what} allocated between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
         f" and the {'smallest' if where else 'fewest'} between {hour_span(least['hour'])}{other},"
         f" {percent(least['allocated_share'])}."
     )
 
 
 def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of GPUs held, GPU utilization and submissions by hour, with one line per cluster.
+    """Draw the share of allocated GPUs, GPU utilization and submissions by hour, with one line per cluster.
 
     If GPU jobs and all jobs differ, submissions of GPU jobs are drawn too.
     """
@@ -252,7 +252,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r["cluster"] == cluster
     ]
     kinds = [
-        ("Held by jobs", share("held", "GPUs held"), ".1%", ""),
+        ("Allocated to jobs", share("held", "GPUs allocated"), ".1%", ""),
         ("Computing", share("busy", "utilization"), ".1%", "Of all GPUs with telemetry."),
         ("Submitted", number("jobs", "jobs", ticks=4), ",.1f", "Mean number of jobs."),
         ("Submitted, with GPUs", number("gpu_jobs", "jobs with GPUs", ticks=4), ",.1f", "Where sizes are known."),
@@ -285,7 +285,7 @@ PRESENTATIONS = (
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        without_rows="No job with telemetry held GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job with telemetry had GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
     Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),

@@ -19,7 +19,7 @@ _HEIGHT = 140
 
 
 def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: float | None = None) -> list[Chart]:
-    """Draw GPUs held over time, with `owned` as a line above; return no chart without rows."""
+    """Draw the allocated GPUs over time, with `owned` as a line above; return no chart without rows."""
     if not rows:
         return []
     marks, note = [steps("series-1")], "The mean of each interval."
@@ -30,10 +30,10 @@ def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: flo
     chart = Chart(
         [{"time": shown_time(r["time"], facts), "gpus": round(r["gpus"], 2)} for r in rows],
         x=times((r["time"] for r in rows), facts),
-        y=number("gpus", "GPUs held"),
+        y=number("gpus", "GPUs allocated"),
         marks=marks,
         height=_HEIGHT,
-        tips=[moment_tip(facts), Tip("gpus", "GPUs held", ",.2f")],
+        tips=[moment_tip(facts), Tip("gpus", "GPUs allocated", ",.2f")],
         title=title,
         note=note,
         wide=True,

@@ -1,4 +1,4 @@
-"""SQL for the periods in which GPUs were held, the number of GPUs held over time, and their utilization over time."""
+"""SQL for the periods in which GPUs were allocated, and for the allocated GPUs and their utilization over time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def step_of(first: datetime, last: datetime) -> float:
 def held_through_time(
     con: duckdb.DuckDBPyConnection, source: str, first: datetime, last: datetime, **values: object
 ) -> list[Row]:
-    """Return the mean number of GPUs held in each interval: its GPU-seconds divided by its length.
+    """Return the mean number of allocated GPUs in each interval: its GPU-seconds divided by its length.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
     charts = []
     if placed and (ends := _times(con, _ENDS, name)) is not None:
         rows = held_through_time(con, _HELD_HERE, *ends, name=name)
-        charts += held_chart(rows, facts, "GPUs held on it", owned=row.get("gpu_count"))
+        charts += held_chart(rows, facts, "Its allocated GPUs", owned=row.get("gpu_count"))
     if trace.has("gpu_utilization") and (ends := _times(con, _SAMPLED, name)) is not None:
         charts += use_chart(used_through_time(con, _SAMPLES, *ends, name=name), facts, "Use of its GPUs")
     return Thing("node", name, [], own, charts, tables)

@@ -84,7 +84,7 @@ def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
         first, last = ends[0]
         if first is not None and last > first:
             held = held_through_time(con, _HELD, first, last, name=name)
-            charts = held_chart(held, facts, "GPUs that the jobs of this user held")
+            charts = held_chart(held, facts, "GPUs allocated to this user's jobs")
     tables = [
         table("How the jobs ended", rows_of(con, _STATUS, name=name), shown, units={"jobs": "jobs"}),
         table("The latest jobs", rows_of(con, _LATEST, name=name), shown),
