@@ -168,11 +168,11 @@ def advise(
 # Fit the workload; a large Trace is fitted in a separate process while the other steps run.
 
 LARGE = 500
-"""Number of jobs from which a separate process pays off."""
+"""With at least this number of jobs, a separate process saves time."""
 _REPLICATES = 19
 """Number of samples that a report's bootstrap draws; enough for a p-value of 0.05."""
 _SCORED = 1
-"""Number of workloads per generator that a report's scores judge."""
+"""Number of workloads per generator that a report scores."""
 
 
 class Fitting:
@@ -206,7 +206,7 @@ class Fitting:
             self._stderr.close()
 
     def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
-        """Return the answers for the report, or the reason why there is no fit; `faults` records a failed fit.
+        """Return the answers for the report, or the reason for the missing fit; `faults` records a failed fit.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class Answered:
     model: WorkloadModel | None
     """The fitted workload; None if not requested or if it could not be fitted."""
     bill: Bill | None
-    """The bill; None without prices or with nothing to bill."""
+    """The bill; None without prices or if no job can be billed."""
     faults: tuple[Fault, ...] = ()
     """Parts of the report that could not be made."""
 
@@ -403,7 +403,7 @@ def answer_all(
             from tracekit.report.parts import PARTS
 
             fits, workload = fitting.answers(faults)
-        # Too long for a readable table; the report has its sums.
+        # The rows are too long for a table; the report contains their sums.
         parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
         answers = [*(a for a in answers if a.name != PARTS), *billed.answers, *fits, *replayed, *changed]
         answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]

@@ -63,7 +63,7 @@ def bill_answers(
 ) -> Billed:
     """Return the bill, or nothing without prices; `by` is the column that the user chose.
 
-    The definition of failed jobs is that of the efficiency answer, so that both agree. `faults` records a failed bill.
+    Failed jobs are defined as in the efficiency answer. `faults` records a failed bill.
     """
     if prices is None:
         return Billed([], None)

@@ -106,7 +106,7 @@ def analyze_many(
                         path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
                     )
             except OutputError:
-                raise  # a full disk makes the others fail too
+                raise  # with a full disk, the other sources fail too
             except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever fails one source, analyze the others
                 why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
                 progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))

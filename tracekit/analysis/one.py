@@ -105,7 +105,7 @@ def analyze(
 def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
-    """Analyze one source into `out`; `shown` is the path at which the user will find that folder."""
+    """Analyze one source into `out`; `shown` is the final path of that folder."""
     from tracekit.report.pdf import find_browser
 
     salt, salt_note = salt_of(settings, out)
@@ -178,7 +178,7 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
 
 
 def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | None]:
-    """Return the salt of the pseudonyms, and a sentence for the user; None if names stay.
+    """Return the salt of the pseudonyms and a sentence for the user; both are None if names are not replaced.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class TraceReport:
         question
             The question in plain words.
         finding
-            The finding in one sentence; NULL if there is nothing true and useful to say.
+            The finding in one sentence; NULL if no sentence would be true and useful.
         rows
             Number of rows in the answer [1].
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def trace_at(
     place: Path, source: Path, settings: AnalysisSettings, progress: Progress, salt: bytes | None
 ) -> HiddenTrace:
-    """Return the Trace to analyze, ingested into or copied to `place`; with pseudonyms if there is a salt."""
+    """Return the Trace to analyze, ingested into or copied to `place`; a salt replaces names by pseudonyms."""
     if salt is None:
         return HiddenTrace(_named_trace_at(place, source, settings, progress))
     named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
@@ -42,7 +42,7 @@ def trace_at(
 
 
 def of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return the settings for the period to compare with, which is used in full; only servers get time bounds."""
+    """Return the settings for the whole other period; only queries of a server keep their time bounds."""
     whole = replace(settings, cluster=None, allow_missing=False)
     return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
 
@@ -102,7 +102,7 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or its part in `limits`, and read all of it, so that damage is found before hours of work.
+    """Open a Trace, or its part in `limits`, and read all of it, which finds damage before hours of work.
 
     Raises
     ------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 _COMMAND_LIMIT = 2000
-"""Maximum length of a command [characters]: with a longer cluster name it is useless on a page."""
+"""Maximum length of a command on a page [characters]; cluster names may be long."""
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:

@@ -27,7 +27,7 @@ _END = "\n})();\n"
 def start_bundle() -> Future[str]:
     """Start building the bundle on another thread, unless that has already started.
 
-    If this is called early, the bundle is ready when the page needs it; an error is also raised only then.
+    Call this early, so the bundle is ready when the page needs it. Errors are raised only then.
     """
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_bundle)

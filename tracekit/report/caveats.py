@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _CLOSE = 0.02
-"""GPU counts whose relative difference is at most this are treated as equal."""
+"""GPU counts are treated as equal if their relative difference is at most this."""
 _FEW = 0.05
 """If a smaller share of the GPUs is allocated, the log probably lacks jobs."""
 _IDLE = 0.2
@@ -124,7 +124,7 @@ def _doubt_times(doubt: Callable[[str, str, str], None], known: Mapping[str, flo
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return how many nodes ran no job of the log, and how many there are, if the guideline on idle nodes has both."""
+    """Return the numbers of nodes without jobs and of all nodes, if the guideline on idle nodes has both."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}

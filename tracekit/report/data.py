@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The number of GPUs that a report uses, and the other numbers that some parts use instead, each with its source.
+# The number of GPUs in a report, the other numbers that some parts use instead, and their sources.
 
 REPLAYS = "replays"
 """Label for the number of GPUs used by replays."""

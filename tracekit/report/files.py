@@ -41,7 +41,7 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         made = faults.run(f"the file {TEXT}", markdown, report, faults)
         if len(faults.found) == known:
             break
-        # The page counts all parts that fail, including parts of the text version.
+        # The page counts all failed parts, including parts of the text version.
     text = f"{made.sentence}\n" if isinstance(made, Fault) else made
     report = {**report, "faults": fault_infos(faults)}
     with output_errors(folder):

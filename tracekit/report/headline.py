@@ -54,7 +54,7 @@ _WITH_COURSE = (
 NAMES = tuple(number.name for number in _WITH_COURSE)
 """The numbers with their labels, in display order."""
 _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
-"""Names of other numbers that express the same as these."""
+"""Names of other numbers with the same meaning."""
 
 _COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
 _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
@@ -72,7 +72,7 @@ _OTHERS = (
 _LIMIT = 5
 """Maximum number of numbers shown."""
 _FEW_UNKNOWN = 0.01
-"""If a smaller share of the jobs has an unknown status, it is not mentioned."""
+"""A smaller share of jobs with unknown status is not mentioned."""
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
@@ -237,7 +237,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
         cost += f", on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
-    # State the rate per year, not per hour or day.
+    # A rate per hour or day would be too small to read.
     yearly = f"{count(round(known['outages_per_node_year'], 2))} per node and year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     numbers = (
@@ -288,7 +288,7 @@ LACKING = {
     "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
-"""Texts for a part, shown instead of a number, as its note, or instead of the sentence."""
+"""Texts for a part without data: instead of a number, in its note, or instead of the sentence."""
 OF_PART = {
     "held_share": "to this part's jobs, of all owned GPUs",
     "completed_share": "of the jobs of this part that ended",
@@ -297,7 +297,7 @@ OF_PART = {
 
 
 def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
-    """Return the sentence shown instead of waits if no job is known to have GPUs; CPU waits are no substitute."""
+    """Return the sentence shown instead of waits, also those of CPU jobs, if no job is known to have GPUs."""
     known = metrics(answers)
     if not known.get("jobs") or known.get("gpu_jobs"):
         return ""

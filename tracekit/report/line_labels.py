@@ -1,4 +1,4 @@
-"""Labels at the right ends of lines, without overlap, so that readers need not look up a legend."""
+"""Labels at the right ends of lines, without overlap, instead of a legend."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def markdown(report: Report, faults: Faults | None = None) -> str:
         shown = _text(report, faults)
         if len(faults.found) == known:
             return shown
-        # The beginning counts all parts that fail, including those below it.
+        # The beginning counts all failed parts, including later ones.
 
 
 def _text(report: Report, faults: Faults) -> str:
@@ -119,7 +119,7 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
 
 
 def _problem(entry: Mapping[str, Any], faults: Faults) -> str:
-    """Return a problem that was found as one list item: what was measured, what to do, and the expected effect."""
+    """Return a list item for a problem: what was measured, what to do, and the expected effect."""
     made = faults.run(
         f"the text of the guideline {entry['id']}",
         lambda: f"{entry['finding']['text']} {entry['advice']} Does it help? {effect_text(entry)}",

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
-"""Maximum rows of a result that are visible, and that only a filter shows: the first pair that keeps the page small."""
+"""Maximum numbers of visible rows and of rows that only a filter shows; the page uses the first pair that fits."""
 HEAVIEST = 3_000_000
 """Target maximum size of a page [bytes]."""
 OPEN = 3
-"""Maximum number of rows of a table that is shown open instead of a chart."""
+"""Maximum number of rows of a table that is open because it has no chart."""
 OPEN_COLUMNS = 6
-"""Maximum number of columns of a table that is shown open."""
+"""Maximum number of columns of an open table."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
 """Labels of the page's filters other than the tenant."""
 SCRIPTS = ("page.js", "parts.js", "tables.js")
@@ -78,7 +78,7 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
             )
         if len(faults.found) == known:
             return page
-        # The first screen counts all parts that fail, including those below it.
+        # The first screen counts all failed parts, including later ones.
 
 
 def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
@@ -174,7 +174,7 @@ def _view_or_fault(
     *,
     links: bool,
 ) -> dict[str, Any]:
-    """Return an answer as the page shows it, or why that could not be made."""
+    """Return the template's view of an answer, or why it could not be made."""
 
     def view() -> dict[str, Any]:
         chosen = {name: places[name] for name in narrows(answer, facts) if name in places}
@@ -208,7 +208,7 @@ _TABS = (
 
 
 def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
-    """Return the non-empty parts with their sections; `advice` says whether there are guidelines."""
+    """Return the non-empty parts with their sections; `advice` says whether the page shows guidelines."""
     always = {"overview", "quality-and-method", *(["what-if"] if advice else [])}
     placed = {group for _, _, groups in _TABS for group in groups}
     found = []
@@ -251,7 +251,7 @@ def draw_page(
     more : mapping, optional
         Additional JSON values for the page's script.
     served : bool
-        Whether a server shows the page, so that its script can query the server.
+        Whether a server shows the page; its script then queries the server.
     **values : object
         Variables of the template.
     """
@@ -380,7 +380,7 @@ def _answer_view(
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table starts open: if it is small, not all zeros, and not already put into words."""
+    """Return whether a table starts open: it must be small, not all zeros, and not already put into words."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
@@ -389,7 +389,7 @@ def _is_seen(answer: AnswerInfo) -> bool:
 def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
     """Return the context of a query's charts, such as title, legend and note; screen readers read `label` instead.
 
-    `keyed` says whether the page has the distribution key, so that notes need not explain the marks.
+    If the page has the distribution key (`keyed`), notes do not explain the marks.
     """
     return [
         {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PARTS = "overview/parts"
 """Query whose rows are summed."""
 DIMENSIONS = ("cluster", "vc", "partition", "gpu_model", "gpu_class")
-"""Dimensions by which parts of a cluster are selected, in addition to user and time."""
+"""Dimensions that select parts of a cluster, in addition to user and time."""
 _CELLS = 20_000
 """Maximum number of rows of sums, and of wait counts."""
 _NAMES = 300
@@ -74,7 +74,7 @@ def parts_info(answer: Answer | None, through_time: Answer | None) -> PartsInfo 
         return None
     names = {name: _most_first(rows, name) for name in (*DIMENSIONS, "user")}
     coded = rows.with_columns(
-        # -1 stands for values without a name and for jobs that ended after the last span.
+        # -1 stands for unnamed values and for jobs that ended after the last span.
         *(
             pl.col(name).replace_strict(
                 pl.Series(known, dtype=pl.String),
@@ -124,11 +124,11 @@ def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Return job counts by wait class: over time if that gives few rows, otherwise for the whole log and by cluster."""
+    """Return job counts by wait class: over time if few rows result, otherwise for the whole log and by cluster."""
     known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(pl.col("span") // joined)
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
-        # -1, which means no wait, stays a class of its own.
+        # -1 means no wait and stays a separate class.
         bins = pl.when(pl.col("bin") < 0).then(-1).otherwise(pl.col("bin") // coarse * coarse)
         found = known.with_columns(bin=bins).group_by([*keys, "bin"]).agg(pl.col("jobs").sum())
         return found.sort([*keys, "bin"]).with_columns(width=pl.lit(coarse))
@@ -195,7 +195,7 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 
 
 def moments(report: Report, facts: TraceFacts) -> list[str]:
-    """Return the start times of the spans and the end of the last span, in words; [] without parts.
+    """Return the start times of the spans and the end of the last span in words; [] if the report has no parts.
 
     The first span begins at the start of the log and the last span ends at its end, after the last submission, because
     the last jobs are still running.

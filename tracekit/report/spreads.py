@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
-"""Marks of a distribution unless a note says otherwise; a page has a key that shows them."""
+"""Default marks of a distribution; the page's key shows them."""
 
 SHARES = (0, 1, *range(5, 100, 5), 99, 100)
 """Percentiles used as points of a curve."""

@@ -36,9 +36,9 @@ _NAMED = 3
 
 _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
 _UNNAMED = (None, "unknown")
-"""Cause values that do not name a cause."""
+"""Values of a cause that is unknown."""
 _UNTRIED = 2
-"""Rank of a finding without a reported effect: after findings with an effect, before findings without a gain."""
+"""Rank of findings without a known effect: after findings with a gain, before findings without one."""
 
 
 def summary(
@@ -52,7 +52,7 @@ def summary(
     changed: WhatChanged | None = None,
     lacks: Sequence[Lack] = (),
 ) -> Summary:
-    """Return the summary; arguments other than the answers are None if the trace or the analysis lacks them."""
+    """Return the summary; other arguments than the answers may be missing."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
@@ -110,7 +110,7 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
     place += "".join(f" {word} {part}" for word, part in (("of", where), ("in", shared)) if part)
     who, did = of("users", "user"), of("jobs", "job")
     if not did:
-        # The trace does not show that no jobs were submitted.
+        # Jobs may have been submitted without being in the trace.
         return f"{place}; the trace has no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
@@ -187,7 +187,7 @@ def _count(entries: Sequence[dict[str, Any]], verdict: str) -> int:
 
 
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether there are guidelines but none of them could be decided."""
+    """Return whether none of the guidelines could be decided; False without guidelines."""
     return 0 < len(entries) == _count(entries, "cannot tell")
 
 

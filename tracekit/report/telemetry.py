@@ -35,7 +35,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 
 
 def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
-    """Return the machines and attempts of a Trace that have samples according to the view attempt_samples.
+    """Return the numbers of machines and attempts with samples, as in the view attempt_samples.
 
     Attempts of unknown size are not counted.
     """

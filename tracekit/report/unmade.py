@@ -23,7 +23,7 @@ _GPU = re.compile(r"\bgpu\b")
 
 
 def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
-    """Return each set of reasons once, in words, with the questions that it leaves unanswered.
+    """Return each set of reasons once, in words, with the questions that are unanswered for these reasons.
 
     Sets of reasons and questions keep their order.
     """
@@ -38,8 +38,8 @@ def in_words(reason: str) -> str:
 
     Examples
     --------
-    >>> in_words("The trace has no gpu_index: the source does not tell it.")
-    'The trace has no GPU index: the source does not tell it.'
+    >>> in_words("The trace has no gpu_index: the source does not record it.")
+    'The trace has no GPU index: the source does not record it.'
     """
     return _NAMES.sub(lambda name: _GPU.sub("GPU", name[0].replace("_", " ")), reason)
 

@@ -157,7 +157,7 @@ class ServedTrace:
     def first(self, part: Window, stop: Stop) -> Answer:
         """Return the answer to `FIRST` for a part: waits, GPU time and completions of its jobs in its period.
 
-        Jobs that were submitted earlier also hold GPUs in the period. The jobs are therefore selected regardless of
+        Jobs that were submitted earlier also use GPUs in the period. The jobs are therefore selected regardless of
         their submission time, and the query itself is limited to the period.
 
         Raises

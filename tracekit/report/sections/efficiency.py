@@ -34,7 +34,7 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"Jobs took {count(held)} GPU-hours"
     if covered:
         text += (
-            f"; utilization is known for {_of(covered, held)}, of which {percent(used / covered)} were used and"
+            f"; utilization is known for {_of(covered, held)}: {percent(used / covered)} used and"
             f" {percent(idle / covered)} idle"
         )
     else:
@@ -52,7 +52,7 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         if worst["held_gpu_h"]:
             wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        # A failed attempt counts in full, although it may have saved its work.
+        # All GPU-hours of a failed attempt count, although it may have saved its work.
         kept = ", if failed attempts saved nothing" if any(lost.values()) else ""
         text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}{kept}"
     return text + "."
@@ -148,7 +148,7 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if any(r[column] for r in priced)
     ]
     if parts:
-        text += f", of which {' and '.join(parts)}"
+        text += f", including {' and '.join(parts)}"
     waited = _sum(priced, "waiting_cost")
     if waited:
         text += f"; the GPU-hours that jobs waited for are worth {money(waited)}"

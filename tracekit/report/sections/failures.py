@@ -65,7 +65,7 @@ def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
 
 
 def _compared(shares: list[Row]) -> str | None:
-    """Say which sizes end unsuccessfully most and least often."""
+    """Say which sizes are unsuccessful most and least often."""
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
@@ -84,7 +84,7 @@ def _compared(shares: list[Row]) -> str | None:
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Give the shares known to have failed if most statuses are unknown, so that sizes cannot be compared."""
+    """Give the shares known to have failed; most statuses are unknown, so sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
     text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the nodes that fail more often than chance explains, or say that there are none."""
+    """Name the nodes that fail more often than by chance, or say that no node does."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
@@ -85,7 +85,7 @@ _NAME = 18
 
 
 def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which share of the time nodes were in service, and what outages cost."""
+    """Say how much of the time nodes were in service, and what outages cost."""
     known = {r["metric"]: r["value"] for r in rows}
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
@@ -114,7 +114,7 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["nodes_down"]:
         return None
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
-    if worst["span_h"] < 1:  # the log covers only hours, so naming a day is pointless
+    if worst["span_h"] < 1:  # the log covers only hours, so the day says nothing
         return f"On average {_nodes(mean)} out of service."
     at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
@@ -205,7 +205,7 @@ _CAUSES = 12
 
 
 def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how often nodes were out of service and which cause cost the most hours; it need not be the most common."""
+    """Say how often nodes were out of service and which cause cost the most hours, even if another is more common."""
     out = [r for r in rows if r["state"] != "degraded"]
     events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
     if not events:
@@ -276,7 +276,7 @@ def out_of_service_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which share of the time the nodes were in service, and which node had the lowest share."""
+    """Say how much of the time the nodes were in service, and which node was out longest."""
     known = [r for r in rows if r["availability_share"] is not None]
     away = [r for r in known if r["events"]]
     if not away:
@@ -309,7 +309,7 @@ CHANCE = 0.05
 
 
 def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how long a node works until it fails, and what the times say about the failure rate."""
+    """Say how long a node works until it fails, and how the failure rate depends on that time."""
     every = next((r for r in rows if r["cause"] == "all"), None)
     if every is None or every["mean_h"] is None:
         return None
@@ -335,7 +335,7 @@ def _law(row: Row) -> str:
 
 
 def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the nodes that fail much more often than the others, or say that there are none."""
+    """Name the nodes that fail much more often than the others, or say that no node does."""
     if not any(r["failures"] for r in rows):
         return None
     lemons = [r for r in rows if r["lemon"]]
@@ -394,7 +394,7 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
         return f"{text}."
     if rack["p_value"] > CHANCE:
-        return f"{text}. There is no evidence that nodes of one rack fail together more often than others."
+        return f"{text}. No evidence shows that nodes of one rack fail together more often than others."
     return f"{text}. Nodes of one rack did so {count(round(rack['ratio'], 1))} times as often as any nodes."
 
 

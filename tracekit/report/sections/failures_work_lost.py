@@ -146,7 +146,7 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the effective training time ratio of small and large gangs with enough jobs."""
     told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= SEVERAL]
     if not told:
-        return f"No size has {SEVERAL} jobs of at least an hour, so the chart mostly shows chance." if rows else None
+        return f"No size has {SEVERAL} jobs of an hour or more, so the chart shows mostly chance." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
         f"With hourly checkpoints, jobs of {_size(wide)} make progress in {percent(wide['ettr'])} of the time since"

@@ -71,7 +71,7 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
-    """Draw the misfit for all jobs and each size class."""
+    """Draw the error of the fit for all jobs and for each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
         return None
@@ -147,15 +147,15 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _unequal(row: Row) -> str:
-    """Return a warning if the rate changes so much over the log that a mean week says little."""
+    """Return a warning if the rate changes so much over the log that no week is like the mean week."""
     if row.get("half_days") is None:
         return ""
     end = "last" if row["growth"] > 1 else "first"
     days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
         f"Half of all batches arrive in the {end} {days} of the log, with a fitted rate that"
-        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
-        " them. "
+        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and few of them"
+        " look like it. "
     )
 
 

@@ -43,14 +43,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a report shows the answer to a question; a question without one has only its table."""
+    """How a report shows the answer to a question; without a presentation, it shows only a table."""
 
     name: str
     """The question's name."""
     finding: Says
-    """Writes one sentence from the rows; returns None if there is nothing true and useful to say."""
+    """Returns one sentence about the rows, or None if no sentence would be true and useful."""
     chart: Draws | None = None
-    """Draws the chart or charts of the rows, if they are worth one."""
+    """Draws one or several charts of the rows; returns None if a chart would show nothing."""
     why_empty: Says | None = None
     """Returns why the rows carry no information, or None if they do."""
     without_rows: str = ""
@@ -89,8 +89,8 @@ _LEADS = {
         " counts the time before each later attempt. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
-        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes, so that"
-        " they hardly need the network. Each run of a job is an attempt."
+        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes and"
+        " hardly need the network. Each run of a job is an attempt."
     ),
     "utilization": (
         "A GPU is allocated while a job has it, whatever the job does with it, and busy while it computes. Its"
@@ -111,7 +111,7 @@ _LEADS = {
         " Kolmogorov-Smirnov distance, KS)."
     ),
 }
-"""Explanations of each group's terms for readers new to them."""
+"""Explanations of each group's terms for new readers."""
 
 _OUTAGES = (
     "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is in service; its"
@@ -120,7 +120,7 @@ _OUTAGES = (
 """Added to the explanation of failures if the trace records when nodes were out of service."""
 
 _VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
-"""Added to the explanation of queueing if there are VCs."""
+"""Added to the explanation of queueing if the trace has VCs."""
 _TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
 
@@ -132,7 +132,7 @@ def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> 
 
 
 def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return one sentence about an answer, or None if there is nothing true and useful to say."""
+    """Return one sentence about an answer, or None if no sentence would be true and useful."""
     one = presentations().get(name)
     if one is None:
         return None
@@ -147,7 +147,7 @@ def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> lis
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:
-    """Return a question worded for this trace."""
+    """Return a question in words that fit this trace."""
     one = presentations().get(name)
     return one.without_vcs if one and one.without_vcs and not facts.vcs else question
 
@@ -190,16 +190,16 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
     )
     return [
         ("job", "What a user submits: it starts on all its GPUs at once."),
-        ("attempt", "Each run of a job; a failed job may be retried."),
+        ("attempt", "One run of a job; a failed job may be retried."),
         ("gang", "The GPUs that a job needs at the same time."),
         (
             "locality",
-            "How close together the GPUs of a gang are; on few nodes they hardly need the network.",
+            "How close together the GPUs of a gang are; GPUs on few nodes hardly need the network.",
         ),
         (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
         ("wait", "The time from a job's submission to its first start."),
-        ("queueing delay per attempt", "The time that each attempt queued, including later attempts."),
-        ("90th percentile, p90", "Nine in ten values are at most this large."),
+        ("queueing delay per attempt", "The time that an attempt waited, whether it is the first or a later one."),
+        ("90th percentile, p90", "Nine in ten values are not larger than this value."),
         ("GPU-hour", "One GPU allocated for an hour, whatever the job does with it."),
         (
             "allocated or held, busy",
@@ -210,5 +210,5 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
         ("replay", "The jobs of the log, scheduled again under another policy."),
         ("completion time", "The wait plus the run time of a job."),
         ("twin", "The replay whose waits come closest to the waits in the log."),
-        ("effect", "How a change would affect the waits in the log, not the waits of another replay."),
+        ("effect", "How a change would affect the recorded waits, not the waits of another replay."),
     ]

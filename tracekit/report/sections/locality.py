@@ -26,13 +26,13 @@ SIZES = 8
 """Maximum number of job sizes drawn."""
 
 LEAST_SAMPLES = 60
-"""Groups with fewer samples (in most traces, an hour of one GPU) are not mentioned in sentences."""
+"""Sentences leave out groups with fewer samples; in most traces, 60 samples are an hour of one GPU."""
 
 PAPER_SIZE = 16
-"""The job size whose spread the paper tabulates."""
+"""The job size in the paper's table of spread."""
 
 _CLASSES = ("5-8", ">8")
-"""The size classes that the paper draws; smaller jobs are hardly ever spread."""
+"""The size classes in the paper's figure; smaller jobs are rarely spread."""
 
 
 def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -150,7 +150,7 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     several = {size: own for size, own in sizes.items() if len(own) >= 2}
     if not several:
         return None
-    # Use the paper's size, or else the size with most samples.
+    # Prefer the paper's size, otherwise the size with the most samples.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]

@@ -22,7 +22,7 @@ _UNKNOWN = "unknown"
 
 
 def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much the trace contains."""
+    """Give the numbers of jobs, users and GPU-hours."""
     value = {r["metric"]: r["value"] for r in rows}
     if not value.get("jobs"):
         return None

@@ -53,12 +53,12 @@ def _wait(row: Row) -> str:
 
 
 def _mean(row: Row) -> str:
-    """Return the mean wait with the words 'on average'."""
+    """Return the mean wait, followed by 'on average'."""
     return _wait(row) if row["mean_wait_s"] is None else f"{_wait(row)} on average"
 
 
 def _tail(row: Row) -> str:
-    """Return the wait that one job in ten exceeds."""
+    """Return the wait that one job in ten exceeds, in words."""
     known = row["mean_wait_s"] is not None and row["p90_wait_s"] is not None
     return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
 

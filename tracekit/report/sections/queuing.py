@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 
-# Queueing: the distributions of run times and waits, and the hours of the week.
+# Distributions of run times and waits, and the hours of the week.
 
 _DRAWN = (
     ("run time", "Run time", "run time", "jobs that ran no longer"),
@@ -132,7 +132,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
     jobs = [*when, Tip("come", "jobs in this hour")]
     charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted in an hour", tips=jobs)]
-    if wait.ends:  # with a single step, the map would have only one shade
+    if wait.ends:  # a single step would give the whole map one shade
         waits = [*when, Tip("wait", "mean wait (s)", ",")]
         title = "Mean wait of jobs submitted then"
         charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
@@ -156,7 +156,7 @@ TENANTS = 12
 """Maximum number of tenants drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Minimum share of all waiting time for a tenant to be named."""
+"""A tenant is named if it has at least this share of the waiting time."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -185,7 +185,7 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name who waits most, the most common group of starts, and the group with the longest tail (90th percentile)."""
+    """Name the tenant that waits most, the largest group, and the group with the largest 90th percentile."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
@@ -201,7 +201,7 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         among = scope(rows, "waits")
         among = f" among groups{among}" if among else ""
         told.append(f"The longest tail{among}: {_of(worst)}, {_waited(worst)}{sample_size(worst['waits'])}.")
-    if not where and (most["p90_s"] > 0 or not told):  # skip that most do not wait if something better was said
+    if not where and (most["p90_s"] > 0 or not told):  # if another sentence says more, skip this
         told.insert(0, f"The largest group is {_of(most)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))
 
@@ -220,13 +220,13 @@ def _by_size(rows: list[Row]) -> str:
 
 
 def _tail(row: Row) -> str:
-    """Return what a mean wait hides: the 90th percentile if it is known for all waits, and a small number of waits."""
+    """Return what a mean wait hides: its 90th percentile, if known for all waits, and a small number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
-    """Name the tenant with most of the waiting time, if one stands out."""
+    """Name the tenant with an outstanding share of the waiting time; return '' if no tenant has one."""
     vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
     known = [v for v in vcs if v is not None]
     # A report may contain only the first rows of a long result, which do not represent the whole.

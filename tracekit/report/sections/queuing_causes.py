@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say which share of GPU jobs' waits each cause explains, and which size it affects most."""
+    """Say which share of the waits of GPU jobs each cause explains, and which size is affected most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
     if not waits:
@@ -102,7 +102,7 @@ def _of_time(row: Row) -> Row:
 
 
 def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many starts overtook another job, and how often that did no harm."""
+    """Say how many jobs overtook another job, and how often the other job could not have started anyway."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
         return None

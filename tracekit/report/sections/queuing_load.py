@@ -49,7 +49,7 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"At the fullest, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        # A moment may be fuller than its span's average; a caveat on the first screen may mention such a moment.
+        # A caveat on the first screen may mention a moment that is fuller than the average of its span.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
         owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
@@ -62,9 +62,9 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
-    """Return the rows of intervals that end by the last submission; if there are none, or it is unknown, all rows.
+    """Return the rows of intervals that end by the last submission, or all rows if no interval does.
 
-    The log has no later jobs, so a mean over later rows would count GPUs as idle while the logged jobs merely drain.
+    Later rows are left out because the log has no later jobs: GPUs seem idle only because the logged jobs end.
     """
     moments = {r["time"]: local(r["time"], "UTC") for r in rows}
     if facts.last_submission is None or len(moments) < 2:
@@ -76,7 +76,7 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
 
 
 def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown if there are no tenants."""
+    """Say where the report shows the whole cluster if the trace has no tenants."""
     if facts.vcs or not facts.load:
         return None
     return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown under queueing."
@@ -191,11 +191,11 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _CHOSEN = ("limit", "dependency", "begin time", "held")
-"""Groups without contention: more nodes would not have started these jobs any sooner."""
+"""Reasons other than contention: more nodes would not have started these jobs sooner."""
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the waiting limits, dependencies and begin times explain."""
+    """Say how much of the waiting time limits, dependencies and begin times explain."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     jobs, column = (gpu, "gpu_wait_share") if gpu else (sum(r["jobs"] for r in rows), "wait_share")
     shares = {r["reason_group"]: r[column] or 0.0 for r in rows}
@@ -217,7 +217,7 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def started_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU jobs backfill started."""
+    """Say which share of the GPU jobs was started by backfilling."""
     gpu = [r for r in rows if r["gpu_class"] != "0"]
     jobs, filled = sum(r["jobs"] for r in gpu), sum(r["backfill_jobs"] for r in gpu)
     return f"Backfill started {count(filled)} of {count(jobs)} GPU jobs ({percent(filled / jobs)})." if jobs else None

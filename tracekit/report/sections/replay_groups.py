@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, among those reported."""
+    """Name the policies with the shortest mean wait for the smallest and for the largest GPU jobs."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
@@ -216,7 +216,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
         marks=[dot()],
         by=by,
-        # Draw them below each other, because equal waits would overlap.
+        # Equal waits would overlap, so the dots are drawn below each other.
         apart=True,
         tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
         note=f"Mean wait until the first start. {fold_note(folded)}".strip(),

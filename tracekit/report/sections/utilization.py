@@ -25,7 +25,7 @@ SIZES = 8
 
 
 def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Give the mean over all samples."""
+    """Give the mean utilization over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
@@ -36,14 +36,14 @@ def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the means of the busiest and the least busy size."""
+    """Give the mean utilization of the busiest and of the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
         if row["mean_pct"] is not None and row["gpu_count"] is not None:
             n, total = pooled.get(row["gpu_count"], (0, 0.0))
             pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
     samples = sum(n for n, _ in pooled.values())
-    # Sizes with hardly any GPU time would give accidental results.
+    # Results for sizes with little GPU time would be chance.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
         return None
@@ -81,7 +81,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the mean of the sizes with the most samples."""
+    """Give the mean utilization of the sizes with the most samples."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
     parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
@@ -162,7 +162,7 @@ VCS = 15
 
 
 def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown if there are no tenants."""
+    """Say where the report shows the whole cluster if the trace has no tenants."""
     if facts.vcs or not facts.load:
         return None
     return f"The trace has no {facts.tenant.spelled_many}; the use of the whole cluster is shown under queueing."

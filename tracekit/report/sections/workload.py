@@ -1,4 +1,4 @@
-"""Users and their work: who uses the most, who waits, what they request, and what they run again."""
+"""Users and their jobs: who uses most, who waits, what they request, and which jobs recur."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 POINTS = 60
-"""Maximum number of points on a curve; more cannot be distinguished on a page."""
+"""Maximum number of points on a curve; a page cannot show more."""
 
 HEAVIEST = 0.1
-"""The share of users in the sentence, if there are enough users."""
+"""Share of users that the sentence is about, if the trace has enough users."""
 
 _CURVES = {
     "gpu_time_share": "GPU time",
@@ -83,7 +83,7 @@ def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{who} waited longest, {count(first['queue_hours'])} h over {counted(first['gpu_jobs'], 'GPU jobs')}"
     if first["completed_share"] is None:
         return text + "."
-    return f"{text}, of which {percent(first['completed_share'])} completed."
+    return f"{text}; {percent(first['completed_share'])} of these jobs completed."
 
 
 def queueing_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -142,11 +142,11 @@ RECURRING = 5
 """Minimum number of jobs for a group to count as recurring in the PAI study."""
 
 LEAST_GROUPS = 10
-"""With fewer groups, the groups are job classes, such as the service classes in openb, not recurring jobs."""
+"""Fewer groups are job classes, such as the service classes in openb, and not recurring jobs."""
 
 
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say that no gang size is known."""
+    """Say that the source does not record gang sizes."""
     known = any(r["instance_count"] is not None for r in rows)
     return None if known or not rows else "The source does not record how many instances jobs start."
 

@@ -50,7 +50,7 @@ _LABELS = {
     "attempt_count": "attempts",
     "instance_count": "instances",
 }
-"""Labels for columns of a job or node, which are shown here without context."""
+"""Labels for columns of a job or node that need no context."""
 
 _MANY = 4
 """Maximum number of list values shown in a cell."""
