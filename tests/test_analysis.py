@@ -270,7 +270,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
     hours = [r["allocated_share"] for r in answers["utilization/cluster_by_hour"]["rows"]]
     # Four hours of a day, one in six, are those in which nobody holds anything.
     assert sorted(hours) == pytest.approx([0.0] * 4 + [1.0] * 20)
-    assert answers["queuing/timeline"]["finding"].startswith("v held the most GPUs, 53.3 on average")
+    assert answers["queuing/timeline"]["finding"].startswith("v used the most GPUs, 53.3 on average")
     assert "83.3 % of the cluster's GPU time" in answers["queuing/gpu_time_held"]["finding"]
     (idle,) = [g["finding"] for g in found["guidelines"]["guidelines"] if g["id"] == "power-down"]
     numbers = {n["key"]: n["value"] for n in idle["numbers"]}
