@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from tracekit.analysis.billing import bill_answers, find_prices
 from tracekit.analysis.comparing import check_comparison, compare_with_other
@@ -25,7 +26,6 @@ from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any
 
     from tracekit.anonymous import HiddenTrace
@@ -184,8 +184,7 @@ class Fitting:
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: IO[bytes] | None = None
-        self._key: object = None
+        self._ends = ExitStack()
         self.model: WorkloadModel | None = None
         """The fitted workload; set after `answers` was called."""
 
@@ -195,15 +194,8 @@ class Fitting:
             self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
-        unregister_cleanup(self._key)
-        if self._stderr is not None:
-            self._stderr.close()
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
 
     def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
         """Return the answers for the report, or the reason for the missing fit; `faults` records a failed fit.
@@ -249,7 +241,7 @@ class Fitting:
         """Run `tracekit fit` from this package, regardless of Python's search path."""
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        self._stderr = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 -- `_ends` closes it
         target, limit = self._folder / WORKLOAD, self._settings.memory_limit
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, without a shell
             [
@@ -262,7 +254,8 @@ class Fitting:
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
         )
-        self._key = register_cleanup(partial(end_process, self._process.pid))
+        self._ends.callback(unregister_cleanup, register_cleanup(partial(end_process, self._process.pid)))
+        self._ends.callback(_end, self._process)
 
     def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
         """Return the model written by the other process.
@@ -277,18 +270,19 @@ class Fitting:
         self._progress.stage("fitting")
         code = process.wait()
         if code:
-            raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
+            self._stderr.seek(0)
+            last = "".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-1:])
+            raise TracekitError(last.partition("error: ")[2] or last or f"its process ended with status {code}")
         try:
             return WorkloadModel.read(self._folder / WORKLOAD)
         except TracekitError as error:
             raise TracekitError(error.what) from error  # the file was written by our own process, not given by the user
 
-    def _last_error_line(self) -> str:
-        if self._stderr is None:
-            return ""
-        self._stderr.seek(0)
-        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
 
 
 @dataclass(frozen=True)
@@ -395,7 +389,7 @@ def answer_all(
         with Fitting(trace.trace, folder, settings, progress) as fitting:
             capacity = capacity_of(trace.trace, settings.capacity, progress, faults)
             answers = ask(evidence, progress, capacity, faults)
-            billed = bill_answers(trace, prices, answers, evidence.session, faults, settings.by)
+            bill_lines, bill = bill_answers(trace, prices, answers, evidence.session, faults, settings.by)
             replayed, replay, guidelines = advise(evidence, name, twins, progress, faults)
             # Import the page code here, because that takes long and the fit may still be running.
             import_module("tracekit.report.page")
@@ -405,7 +399,7 @@ def answer_all(
             fits, workload = fitting.answers(faults)
         # The rows are too long for a table; the report contains their sums.
         parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
-        answers = [*(a for a in answers if a.name != PARTS), *billed.answers, *fits, *replayed, *changed]
+        answers = [*(a for a in answers if a.name != PARTS), *bill_lines, *fits, *replayed, *changed]
         answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]
         report = build_report(
             asked,
@@ -420,6 +414,6 @@ def answer_all(
             session=evidence.session,
             faults=faults,
         )
-        return Answered(report, answers, fitting.model, billed.bill, faults.found)
+        return Answered(report, answers, fitting.model, bill, faults.found)
     finally:
         engine.stop()

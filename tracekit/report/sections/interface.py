@@ -31,6 +31,7 @@ __all__ = [
     "charts",
     "finding",
     "glossary",
+    "no_tenants",
     "presentations",
     "question_of",
     "reading_order",
@@ -57,6 +58,17 @@ class Presentation:
     """The sentence for an answer without rows."""
     without_vcs: str = ""
     """The question's wording for a cluster without virtual clusters, if it differs."""
+
+
+def no_tenants(what: str) -> Says:
+    """Return a `why_empty` that says where the report shows the whole cluster if the trace has no tenants."""
+
+    def why(_: list[Row], facts: TraceFacts) -> str | None:
+        if facts.vcs or not facts.load:
+            return None
+        return f"The trace has no {facts.tenant.spelled_many}; the {what} of the whole cluster is shown under queueing."
+
+    return why
 
 
 @cache

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tracekit.report.phrases import drawn_note, largest, sums
-from tracekit.report.sections.interface import Presentation
+from tracekit.report.sections.interface import Presentation, no_tenants
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.through_time import gpu_lines, held_above_waiting
 from tracekit.report.times import local, start_of_day
@@ -73,13 +73,6 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
     last = local(facts.last_submission, "UTC")
     ended = {time for time, moment in moments.items() if moment + step <= last}
     return [r for r in rows if r["time"] in ended] if ended else rows
-
-
-def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the report shows the whole cluster if the trace has no tenants."""
-    if facts.vcs or not facts.load:
-        return None
-    return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown under queueing."
 
 
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -231,7 +224,9 @@ def no_words(rows: list[Row], _: TraceFacts) -> str | None:
 PRESENTATIONS = (
     Presentation("queuing/gpu_time_held", finding=held_finding),
     Presentation("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
-    Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_vc_timeline),
+    Presentation(
+        "queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_tenants("load")
+    ),
     Presentation("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
     Presentation("queuing/wait_reasons", finding=reasons_finding, why_empty=no_words),
     Presentation("queuing/started_by", finding=started_finding, why_empty=no_words),

@@ -11,7 +11,7 @@ from tracekit.report.bars import amounts, bars, named
 from tracekit.report.charts import Chart, Tip, line, series, status_hues
 from tracekit.report.line_labels import named_in_last
 from tracekit.report.phrases import drawn_note, gpus, hour_span, largest, sums
-from tracekit.report.sections.interface import Presentation
+from tracekit.report.sections.interface import Presentation, no_tenants
 from tracekit.report.spreads import ranges, tails
 from tracekit.text import count, counted, duration, labels, percent, shorten
 
@@ -161,13 +161,6 @@ VCS = 15
 """Maximum number of tenants drawn."""
 
 
-def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the report shows the whole cluster if the trace has no tenants."""
-    if facts.vcs or not facts.load:
-        return None
-    return f"The trace has no {facts.tenant.spelled_many}; the use of the whole cluster is shown under queueing."
-
-
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the tenants that use the largest and the smallest share of their own GPUs, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
@@ -288,6 +281,6 @@ PRESENTATIONS = (
         without_rows="No job with telemetry had GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
-    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_tenants("use")),
     Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit import text
 from tracekit.characterize import list_views
 from tracekit.report.phrases import status_word
-from tracekit.serve.things.charts import use_chart
-from tracekit.serve.things.held import HELD, used_through_time
 from tracekit.serve.things.thing import MOST_ROWS, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
+from tracekit.serve.things.through_time import HELD, use_chart, used_through_time
 
 if TYPE_CHECKING:
     import duckdb

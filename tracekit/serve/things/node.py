@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import text
-from tracekit.serve.things.charts import held_chart, use_chart
-from tracekit.serve.things.held import HELD, held_through_time, used_through_time
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
+from tracekit.serve.things.through_time import HELD, held_chart, held_through_time, use_chart, used_through_time
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from tracekit import text
-from tracekit.serve.things.charts import held_chart
-from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, rows_of, shown_time, table
+from tracekit.serve.things.through_time import held_chart, held_through_time
 
 if TYPE_CHECKING:
     import duckdb
