@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import CLIMBING, HOSTILE
 from tracekit.report.table_view import link_to
 from tracekit.serve.app import made_app
-from tracekit.serve.things.through_time import held_through_time
 from tracekit.serve.things.job import job
 from tracekit.serve.things.node import node
+from tracekit.serve.things.through_time import held_through_time
 from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def bars(
     Parameters
     ----------
     measures : dict
-        Columns and their labels; a column whose shares are all 0 is only mentioned in the note.
+        Columns and their labels. Columns without known shares are left out; the note mentions columns of zeros.
     key : str
         Column with the category.
     values : sequence of str, optional
@@ -55,7 +55,8 @@ def bars(
         End of the chart's note.
     """
     values = [row[key] for row in rows] if values is None else values
-    none = {c for c in measures if not occurring(rows, c) and any(r.get(c) is not None for r in rows)}
+    measures = {c: words for c, words in measures.items() if any(row.get(c) is not None for row in rows)}
+    none = {c for c in measures if not occurring(rows, c)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
     # A measure keeps its colour even if the other measures are not drawn.

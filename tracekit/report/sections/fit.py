@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.axes import axis_values
@@ -76,10 +75,13 @@ def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     if not shown:
         return None
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
-    axis = "largest gap of fitted and observed share, KS"
-    chart = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
-    note = "Run time until the end, fitted against observed; shorter bars mean a better fit."
-    return replace(chart, note=note)
+    return bars(
+        shown,
+        measures={"ks": "largest gap (KS)"},
+        axis_title="largest gap of fitted and observed share, KS",
+        values=order,
+        note="Run time until the end, fitted against observed; shorter bars mean a better fit.",
+    )
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:

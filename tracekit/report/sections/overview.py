@@ -131,9 +131,8 @@ def size_chart(rows: list[Row], _: TraceFacts) -> Chart:
     return _both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")
 
 
-def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Chart:
-    measures = {k: v for k, v in (words or _BOTH).items() if any(r.get(k) is not None for r in rows)}
-    return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
+def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] = _BOTH) -> Chart:
+    return bars(rows, key="key", values=values, title=title, measures=words, axis_title="share of the total")
 
 
 def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:

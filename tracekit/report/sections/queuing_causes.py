@@ -82,9 +82,8 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     )
     drawn = []
     for name, measures, axis in kinds:
-        present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
-        if any(r[c] for r in known for c in present):
-            drawn.append(replace(bars(known, measures=present, axis_title=axis, count="waits"), title=name))
+        if any(r[c] for r in known for c in measures):
+            drawn.append(replace(bars(known, measures=measures, axis_title=axis, count="waits"), title=name))
     return drawn
 
 

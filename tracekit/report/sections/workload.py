@@ -132,10 +132,9 @@ def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
     named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
-    known = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
     keys = list(dict.fromkeys(r["key"] for r in named_rows))
     note = drawn_note(len(kept), len(rows), what)
-    return bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis, note=note)
+    return bars(named_rows, key="key", values=keys, title=title, measures=measures, axis_title=axis, note=note)
 
 
 RECURRING = 5
