@@ -118,8 +118,8 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return f"On average {_nodes(mean)} out of service."
     at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
-        f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
-        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at} on, the most."
+        f"On average {_nodes(mean)} out of service; the most, {count(round(worst['nodes_down'], 1))}, in the"
+        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at}."
     )
 
 
@@ -222,8 +222,8 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
     if len(out) == 1:
         return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
-    often = f"{percent(worst['events'] / events)} of these times, and {percent(worst[of] / lost)} of the {words}"
-    return f"{text}: {often}, they were {worst['state']} {why}."
+    often = f"In {percent(worst['events'] / events)} of these cases, with {percent(worst[of] / lost)} of the {words}"
+    return f"{text}. {often}, they were {worst['state']} {why}."
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
@@ -285,8 +285,8 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest and in service {share} of the time (all nodes:"
-        f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
+        f"{shorten(worst['node_id'], 40)} was out of service longest: it was in service {share} of the time (all nodes:"
+        f" {percent(mean)}). {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
         " out at least once."
     )
 
@@ -300,7 +300,9 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"Half of the {count(first['events'])} outages caused by {first['cause']} ended within"
     text += f" {duration(first['p50_h'] * 3600)}"
     for row in second:
-        text += f", half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        text += (
+            f", and half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        )
     return f"{text}."
 
 

@@ -45,8 +45,8 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all allocated GPU-hours; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
-        f" '{_end(worst)}'."
+        f" {percent(of_all)} of all allocated GPU-hours; {percent(worst['lost_gpu_hours'] / lost)} of the loss is from"
+        f" attempts that ended as '{_end(worst)}'."
     )
 
 
@@ -90,7 +90,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if known:
         text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
-        text += f". Use is known for {percent(seen)} of the hours that may have been useful"
+        text += f". Utilization is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
         text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."

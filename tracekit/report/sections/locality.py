@@ -43,8 +43,8 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
             few, many = have[0], have[-1]
             if few["p50_s"] == many["p50_s"] == 0:
                 return (
-                    f"Half or more of the {gpu_jobs(gpu_class)} started at once, on"
-                    f" {_nodes(few['node_count'])}{sample_size(few['jobs'])} as on"
+                    f"Half or more of the {gpu_jobs(gpu_class)} started at once, both on"
+                    f" {_nodes(few['node_count'])}{sample_size(few['jobs'])} and on"
                     f" {_nodes(many['node_count'])}{sample_size(many['jobs'])}."
                 )
             return (
@@ -155,7 +155,7 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"GPUs of attempts of {gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"Attempts of {gpus(size)} kept them {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
         f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}"
         f"{_beware(seen)}."
     )
@@ -169,7 +169,7 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning if many samples come from few attempts, because samples of one attempt are similar."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return ", too few attempts to tell why" if few else ""
+    return "; these are too few attempts to tell why" if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -200,10 +200,10 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
-    of = "attempts" if seen is None else counted(seen, "attempts")
+    own = "Attempts" if seen is None else counted(seen, "attempts")
     return (
-        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
-        f" {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
+        f"{own} of {gpus(size)} kept them {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
+        f" and {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
     )
 
 

@@ -66,7 +66,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
         who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
-        text += f"; {who}, {percent(other[share])} of {whole}, took {percent(other['gpu_hours_share'])}"
+        text += f"; {who} are {percent(other[share])} of {whole} and took {percent(other['gpu_hours_share'])}"
         second = {"failed": "timeout", "timeout": "failed"}.get(other["status"])
         row = by.get(second) if second else None
         if row is not None and row[share]:
@@ -109,18 +109,17 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     who = gpu_jobs(common["gpu_class"])
     part = common["jobs"] / whole if mixed else common["jobs_share"]
-    text = f"{who[0].upper()}{who[1:]} are the most common, {percent(part)} {of}"
     cpu = sum(r["jobs"] for r in rows if r["gpu_class"] == "0")
-    if mixed and cpu:
-        text += f" (plus {counted(cpu, 'CPU jobs')})"
+    more = f", plus {counted(cpu, 'CPU jobs')}" if mixed and cpu else ""
+    text = f"{who[0].upper()}{who[1:]} are the most common ({percent(part)} {of}{more})"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
         return f"{text}, and they also take the most GPU time, {percent(heavy['gpu_hours_share'])}."
     heavy_part = heavy["jobs"] / whole if mixed else heavy["jobs_share"]
     return (
-        f"{text}; the most GPU time, {percent(heavy['gpu_hours_share'])}, goes to {gpu_jobs(heavy['gpu_class'])},"
-        f" which are {percent(heavy_part)} of {'them' if mixed else 'the jobs'}."
+        f"{text}; {gpu_jobs(heavy['gpu_class'])} take the most GPU time, {percent(heavy['gpu_hours_share'])}, with"
+        f" {percent(heavy_part)} of the {'GPU jobs' if mixed else 'jobs'}."
     )
 
 

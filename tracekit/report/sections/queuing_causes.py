@@ -25,11 +25,10 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if not waits:
         return None
     fair = sum(r["fair_share_waits"] for r in sized)
-    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits)} {_quota(facts)}"
     waited = sum(r["wait_s"] for r in sized)
-    if fair and waited:
-        time = sum(r["fair_share_wait_s"] for r in sized) / waited
-        text += f", and {percent(time)} of the waiting time"
+    time = sum(r["fair_share_wait_s"] for r in sized) / waited if fair and waited else None
+    more = "" if time is None else f", and {percent(time)} of the waiting time"
+    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits, more)} {_quota(facts)}"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
@@ -50,8 +49,8 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     return text + "."
 
 
-def _part(number: int, waits: int) -> str:
-    return f"{count(number)} ({percent(number / waits)})" if number else "none"
+def _part(number: int, waits: int, more: str = "") -> str:
+    return f"{count(number)} ({percent(number / waits)}{more})" if number else "none"
 
 
 def _quota(facts: TraceFacts) -> str:
@@ -123,10 +122,10 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _harm(harmless: float) -> str:
     if harmless == 0:
-        return "each time an overtaken job had room to start too"
+        return "each time, an overtaken job had room to start too"
     if harmless == 1:
         return "no overtaken job had room to start"
-    return f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start"
+    return f"in {percent(harmless)} of the cases that can be decided, no overtaken job had room to start"
 
 
 def _of_vc(facts: TraceFacts) -> str:

@@ -290,7 +290,7 @@ def _these(row: Row) -> str:
         return "these jobs"
     if jobs in {None, done}:
         return f"these {counted(done, 'jobs')}"
-    which = "whose start and end it records" if row["policy"] == RECORDED else "that end"
+    which = "with a recorded start and end" if row["policy"] == RECORDED else "that end"
     return f"the {count(done)} of these {counted(jobs, 'jobs')} {which}"
 
 

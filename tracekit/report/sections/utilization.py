@@ -83,11 +83,11 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> Chart:
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Give the mean utilization of the sizes with the most samples."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
-    parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
+    parts = [f"{r['mean_pct']:.1f} % for {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"GPUs of whole nodes were busy {listed}."
+    return f"In jobs on whole nodes, mean GPU utilization is {listed}."
 
 
 def _size(row: Row) -> float:
