@@ -180,8 +180,9 @@ def build_report(
     unanswered = sorted((u for u in shown if isinstance(u, Unanswered)), key=lambda u: order[u.name])
     found = {a.name: a for a in shown if isinstance(a, Answer)}
 
-    def opening() -> Summary:
-        return summary(
+    first = faults.run(
+        "the first screen",
+        lambda: summary(
             found,
             guidelines,
             faults.run_or([], "the caveats", caveats, found, capacity, quality_info, guidelines),
@@ -191,12 +192,12 @@ def build_report(
             facts.tenant,
             faults.run_or(None, "what changed", what_changed, found, unanswered),
             faults.run_or([], "what the log lacks", lacks_of, trace, found),
-        )
+        ),
+    )
 
     def numbers() -> list[Headline]:
         return headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry))
 
-    first = faults.run("the first screen", opening)
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,

@@ -22,12 +22,7 @@ _FILES = 50
 def markdown(report: Report, faults: Faults | None = None) -> str:
     """Return a report as Markdown with all text escaped; parts that fail say so and are added to `faults`."""
     faults = Faults() if faults is None else faults
-    while True:
-        known = len(faults.found)
-        shown = _text(report, faults)
-        if len(faults.found) == known:
-            return shown
-        # The beginning counts all failed parts, including later ones.
+    return faults.settled(lambda: _text(report, faults))
 
 
 def _text(report: Report, faults: Faults) -> str:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
-    from tracekit.tenant import Tenant
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
 """Maximum numbers of visible rows and of rows that only a filter shows; the page uses the first pair that fits."""
@@ -68,17 +67,11 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
     page lists the tables.
     """
     faults = Faults() if faults is None else faults
-    while True:
-        known = len(faults.found)
-        page = faults.run("the page", _report_page, report, faults, served=served)
-        if isinstance(page, Fault):
-            tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
-            return draw_unmade_page(
-                "report", report["title"], page, ("report.json", "report.md"), tables, served=served
-            )
-        if len(faults.found) == known:
-            return page
-        # The first screen counts all failed parts, including later ones.
+    page = faults.settled(lambda: faults.run("the page", _report_page, report, faults, served=served))
+    if not isinstance(page, Fault):
+        return page
+    tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
+    return draw_unmade_page("report", report["title"], page, ("report.json", "report.md"), tables, served=served)
 
 
 def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
@@ -175,12 +168,8 @@ def _view_or_fault(
     links: bool,
 ) -> dict[str, Any]:
     """Return the template's view of an answer, or why it could not be made."""
-
-    def view() -> dict[str, Any]:
-        chosen = {name: places[name] for name in narrows(answer, facts) if name in places}
-        return _answer_view(answer, drawn, rows, chosen, unit_of(answer["kind"], facts), links=links)
-
-    found = faults.run(f"the numbers of {answer['name']}", view)
+    part = f"the numbers of {answer['name']}"
+    found = faults.run(part, _answer_view, answer, drawn, rows, places, facts, links=links)
     if isinstance(found, Fault):
         return {**answer, "id": anchor(answer["name"]), "charts": [], "unmade": found}
     return {**found, "undrawn": undrawn, "unmade": None}
@@ -364,16 +353,18 @@ def _answer_view(
     drawn: list[Chart],
     rows: tuple[int, int],
     places: Mapping[str, Mapping[str, int]],
-    unit: Tenant,
+    facts: TraceFacts,
     *,
-    links: bool = False,
+    links: bool,
 ) -> dict[str, Any]:
+    chosen = {name: places[name] for name in narrows(answer, facts) if name in places}
+    unit = unit_of(answer["kind"], facts)
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
         "charts": chart_views(answer["name"], drawn, label, keyed=True),
-        "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit, links=links),
+        "table": table_view(answer, *rows, chosen, drawn=bool(drawn), tenant=unit, links=links),
         "beside": published_view(answer["published"]),
         "open": not drawn and _is_seen(answer),
     }
