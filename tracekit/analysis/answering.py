@@ -300,7 +300,7 @@ class Answered:
 
 
 def check_settings(source: Path, settings: AnalysisSettings, out: Path, progress: Progress) -> Path | None:
-    """Check the replays, the comparison and the prices before any work, and return the price file, if there is one.
+    """Check the replays, the comparison and the prices before any work, and return the price file, if any.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def reads_logs(other: str | None) -> bool:
 
 
 def _home(path: Path) -> Path | None:
-    """Return the Trace at `path`, or the Trace of a report there, or None if there is none."""
+    """Return the Trace at `path`, the Trace of a report there, or None."""
     return next((home for home in (path, path / "trace") if is_trace(home)), None)
 
 

@@ -47,7 +47,7 @@ class QueryDefaults:
     step_s: int | None = None
     """Shortest interval for which the load of all VCs fits into a report [s]; None if no interval is long enough."""
     too_long: bool = False
-    """Whether there are too many hours to average the use of all VCs per hour."""
+    """Whether the log has too many hours to average the use of all VCs per hour."""
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:

@@ -1,4 +1,4 @@
-"""The Vega runtime that is embedded in a page, so that charts work without a network.
+"""The Vega runtime, which is embedded in each page because charts must work without a network.
 
 vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that does not block
 Python. The result is kept in the user's cache folder, by vl-convert version. If the cache cannot be read or written,

@@ -47,7 +47,7 @@ _RATE_RULE = (
     " batches per hour is a level times a factor for the hour of the day or week. The level is constant, grows"
     " exponentially, or has change points. The form of the level and the kind of factor are chosen by the lowest BIC,"
     " with the log-likelihood divided by the dispersion of counts. Fitted is the mean over the log; observed is the"
-    " mean over the hours that the log covers completely, and unknown if there are none."
+    " mean over the hours that the log covers completely, and unknown if the log covers none."
 )
 _PROCESS_RULE = (
     "The fitted rate is the expected number of batches in each hour; the process describes how batches vary around"
@@ -324,7 +324,7 @@ SCORES = Question(
 
 
 def scores_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return the scores, or why there are none."""
+    """Return the scores, or why the model has none."""
     rows = score_rows(model)
     words = score_words(model)
     if not rows:

@@ -76,11 +76,11 @@ _FEW_UNKNOWN = 0.01
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
-"""Metrics of overview/summary that cover GPU jobs if there are any, with the names of the same metrics for CPU jobs."""
+"""Metrics of overview/summary that cover only GPU jobs if the trace has GPU jobs."""
 
 
 def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if there are any."""
+    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if the trace has GPU jobs."""
     if not known.get("gpu_jobs"):
         return dict(known)
     own = {name: known[f"gpu_{name}"] for name in _OF_GPU_JOBS if f"gpu_{name}" in known}

@@ -122,7 +122,7 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return the centres of labels so that no labels overlap and all are within the chart's height.
+    """Return centres of labels for which no labels overlap and all are within the chart's height.
 
     Like axis labels, they extend at most half a line beyond it. Return None if two ends are too close to tell apart, if
     there is not enough room, or if a label would be too far from its line end.

@@ -132,5 +132,5 @@ def sample_size(number: int) -> str:
 
 
 def whole_hours(hours: float) -> str:
-    """Return hours rounded to whole numbers; below ten hours, keep decimals so that small values are not shown as 0."""
+    """Return hours as a whole number; below ten hours, keep decimals because small values would become 0."""
     return count(round(hours) if hours >= 10 else hours)

@@ -162,7 +162,7 @@ PLAN = Question(
 
 
 def plan_answer(twins: Twins) -> Answer | Unanswered:
-    """Return the plan of the busiest cluster whose twin supports effects, or why there is none."""
+    """Return the plan of the busiest cluster whose twin supports effects, or why the plan is missing."""
     if twins.reason is not None:
         return PLAN.unanswered(f"There is no twin of the log: {twins.reason}.")
     reasons = []

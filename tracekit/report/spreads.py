@@ -179,7 +179,7 @@ def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, 
 
 def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()) -> list[Mark]:
     """Return points on a curve with their labels."""
-    # A curve never falls, so there is room below it on the right and above it on the left.
+    # A curve never falls, so labels have room below it on the right and above it on the left.
     sides = {"!datum.left": {"align": "left", "dx": 8, "dy": 9}, "datum.left": {"align": "right", "dx": -8, "dy": -7}}
     words = {"text": {"field": "words", "type": "nominal"}}
     point = dot(x, color=colour("series-1"), stroke=colour("paper"))

@@ -290,7 +290,7 @@ class ReplayInfo(TypedDict):
     jobs: int
     """Number of jobs replayed."""
     limit: int | None
-    """Requested maximum number of jobs; null if there was no limit."""
+    """Requested maximum number of jobs; null without a limit."""
     cluster: dict[str, int] | None
     """Numbers of nodes, GPUs, and nodes without GPUs, which are left out."""
     part: PartInfo | None
@@ -365,7 +365,7 @@ class WhatChanged(TypedDict):
     periods: str
     """One sentence on the two periods; empty if they cannot be compared."""
     place: str
-    """Anchor on the page with the full comparison; empty if there is none."""
+    """Anchor on the page with the full comparison; empty if the page has none."""
 
 
 class Summary(TypedDict):

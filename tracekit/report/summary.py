@@ -73,7 +73,7 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading of the changes; it says that there is nothing to change only if jobs were replayed."""
+    """Return the heading of the changes; only if jobs were replayed does it say that nothing needs to change."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     if found := _count(entries, "holds"):

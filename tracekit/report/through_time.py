@@ -24,7 +24,7 @@ _UPPER, _LOWER = 0.56, 0.68
 _ALONE = 2 / 3
 """Fraction of the height used if only the upper scale is drawn."""
 _MARGIN = {"minExtent": 52, "maxExtent": 52}
-"""Left margin of a chart [px], so that the time axes of charts below each other are aligned."""
+"""Left margin of a chart [px]; equal margins align the time axes of charts below each other."""
 _HELD, _OUT = "queuing/cluster_timeline", "failures/availability_over_time"
 
 
@@ -94,7 +94,7 @@ def held_above_waiting(
     above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
 
     def place(column: str, ends: tuple[str, str], title: str) -> Axis:
-        # Both share one plot height, so that they have the same time axis on every page and sheet.
+        # Both share one plot and therefore one time axis, on screen and on paper.
         axis = number(column, title, ticks=3, scale={"domainMin": 0, "nice": 3, "range": [{"expr": e} for e in ends]})
         return replace(axis, labels={**axis.labels, "orient": "left", **_MARGIN})
 
@@ -198,7 +198,7 @@ _EDGE = 2
 def sparkline(numbers: Sequence[float | None]) -> str:
     """Return the SVG path of numbers over time, scaled from 0 to the largest; an unknown number leaves a gap.
 
-    Return '' if there is no line to draw, see `tracekit.report.telling.runs`; the page's script uses the same rule.
+    Return '' if the line is not worth drawing (see `tracekit.report.telling.runs`); the page's script does the same.
 
     Examples
     --------

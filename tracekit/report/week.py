@@ -108,7 +108,7 @@ def hours_of_week(
 
 
 FITTED, OBSERVED = colour("series-1"), colour("series-2")
-"""Colours of fitted and observed values if there is one group of each."""
+"""Colours of fitted and observed values of a single group."""
 _HOURS = 24
 
 

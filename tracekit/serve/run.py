@@ -154,7 +154,7 @@ class Gate:
         return address.is_loopback or not self._local
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        """Reject a request without the token; move a token from the address to a cookie, so that no page shows it."""
+        """Reject a request without the token; move a token from the address to a cookie, so no page shows it."""
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens:

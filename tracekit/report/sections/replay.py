@@ -39,7 +39,7 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name}: cannot tell, because there is no twin: {row['why_not']}."
+        return f"{name}: cannot tell, because the cluster has no twin: {row['why_not']}."
     if not row["waiting_share"]:
         return f"{name}: cannot tell, because no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"

@@ -153,7 +153,7 @@ def _comparable(rows: list[Row]) -> list[Row]:
 
 
 def _incomparable(rows: list[Row]) -> bool:
-    """Return whether there are several policies but no effect is reported."""
+    """Return whether none of several policies has a reported effect."""
     return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
@@ -187,7 +187,7 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 
 
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many assumptions there are."""
+    """Give the number of assumptions."""
     names = len({r["id"] for r in rows})
     more = "; some differ by policy" if names < len(rows) else ""
     return f"{counted(names, 'assumptions')}, each with its source{more}."
