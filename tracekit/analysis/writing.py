@@ -115,7 +115,7 @@ def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None
     for name, make in texts.items():
         made = faults.run(f"the file {name}", make)
         if isinstance(made, Fault) and name == BILL:
-            continue  # a sentence is not a bill
+            continue  # bill.csv contains only a bill
         text = f"{made.sentence}\n" if isinstance(made, Fault) else made
         newline = "" if name == BILL else "\n"
         (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline=newline)

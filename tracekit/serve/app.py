@@ -61,7 +61,7 @@ MOST_ROWS = 200
 """Maximum number of rows of a table."""
 
 _OF_MACHINES = ("capacity", "free", "idle", "owned")
-"""Words in column names that refer to the cluster's machines, whichever jobs hold them."""
+"""Words in column names that refer to the cluster's machines, whichever jobs use them."""
 _OF_SAMPLES = "used_share"
 """The first number that describes machines, whichever jobs are selected."""
 
@@ -140,7 +140,7 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
 
 _OPENS = {"job": job, "node": node, "user": user}
 _RETRY_S = 5
-"""Time after which a rejected request may be retried if the server was busy [s]."""
+"""Time after which a request may be repeated if the server was busy [s]."""
 
 
 class _Name(Convertor[str]):
@@ -295,7 +295,7 @@ def _drawn(thing: Thing, title: str) -> str:
 
 
 def _refused(error: Exception, *, as_json: bool = False) -> Response:
-    """Return an error as a page or as JSON, in one line; its HTTP status says who caused it."""
+    """Return an error as a page or as JSON, in one line; its HTTP status depends on the cause."""
     code, headers = 400 if isinstance(error, UsageError | QueryError) else 500, None
     if isinstance(error, NoSuchThingError):
         code = 404
@@ -306,7 +306,7 @@ def _refused(error: Exception, *, as_json: bool = False) -> Response:
     words = "Something went wrong in tracekit; see the terminal it runs in."
     if isinstance(error, TracekitError):
         words = str(error)
-        if (error.where or "").startswith("--"):  # a command-line option means nothing here
+        if (error.where or "").startswith("--"):  # a browser has no command-line options
             words = words.removeprefix(f"{error.where}: ")
         words = shorten(words, 500)
     if as_json:
