@@ -406,7 +406,7 @@
 
   // The table of numbers by part; each name is a button that chooses the part.
   var by = document.getElementById("closer-by"), table = document.getElementById("closer-table");
-  var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "total wait"], ["held_share", "GPU time held"],
+  var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "total wait"], ["held_share", "GPU time allocated"],
     ["completed_share", "GPU time completed"]];
   var FEW = 25;
 

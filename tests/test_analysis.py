@@ -140,7 +140,7 @@ def test_an_output_that_exists_is_refused_before_any_work_or_made_again_from_its
     shutil.copytree(full.folder, out)
     before = (out / "report.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
+        patch.setattr("tracekit.analysis.source.copy_trace", lambda *_: pytest.fail("work was done"))
         with pytest.raises(OutputError, match="exists already"):
             analyze(small_trace.path, out)
     assert (out / "report.json").read_bytes() == before
@@ -247,7 +247,7 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(
     assert hours == pytest.approx([2 / 8 * 59 / 60, 2 / 8 / 30], abs=1e-6)
     first = found["gpu_totals"][0]
     assert (first["gpus"], first["source"]) == (8.0, "the file gpus.csv, 1 nodes")
-    (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    (held,) = [h for h in found["headline"] if h["label"] == "GPUs allocated"]
     golden(held["note"])
 
 
@@ -262,7 +262,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
     asked = ("utilization/vc", "utilization/cluster_by_hour", "queuing/timeline", "queuing/gpu_time_held")
     with asking(*asked, guidelines=("power-down",)):
         found = json.loads(analyze(make_trace(**log.tables).path, tmp_path / "out", **BRIEF).data.read_text())
-    (held,) = [h["value"] for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    (held,) = [h["value"] for h in found["headline"] if h["label"] == "GPUs allocated"]
     assert held == pytest.approx(5 / 6, abs=0.005)
     answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
     (of_vc,) = [r["allocated_share_mean"] for r in answers["utilization/vc"]["rows"]]
@@ -270,7 +270,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
     hours = [r["allocated_share"] for r in answers["utilization/cluster_by_hour"]["rows"]]
     # Four hours of a day, one in six, are those in which nobody holds anything.
     assert sorted(hours) == pytest.approx([0.0] * 4 + [1.0] * 20)
-    assert answers["queuing/timeline"]["finding"].startswith("v held the most GPUs, 53.3 on average")
+    assert answers["queuing/timeline"]["finding"].startswith("v used the most GPUs, 53.3 on average")
     assert "83.3 % of the cluster's GPU time" in answers["queuing/gpu_time_held"]["finding"]
     (idle,) = [g["finding"] for g in found["guidelines"]["guidelines"] if g["id"] == "power-down"]
     numbers = {n["key"]: n["value"] for n in idle["numbers"]}

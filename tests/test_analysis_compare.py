@@ -150,7 +150,7 @@ def test_a_day_that_does_not_split_it_is_refused(october: Trace, tmp_path: Path,
 def test_what_is_not_there_is_refused_before_any_work(
     october: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("tracekit.analysis.source.copy_trace", lambda *_: pytest.fail("work was done"))
     with pytest.raises(SourceError, match=r"--compare 31\.10\.2017: the file .* write a day as 2017-10-31"):
         compare(october.path, tmp_path / "out", "31.10.2017")
     assert list(tmp_path.iterdir()) == []

@@ -96,13 +96,13 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     assert numbers == {
         "mean wait of GPU jobs": (3600.0, "one in ten jobs waits longer than 2.75 h; 10 jobs never started"),
         "total waiting time": (6.0, "until their first start"),
-        "of the GPU time is held": (
+        "GPUs allocated": (
             pytest.approx(47 / 78),
             "of 13 GPUs, up to the last submission (jobs that still run included)",
         ),
         # 4 + 16 + 8 + 8 of the 40 GPU-hours, and 4 of 16 jobs.
         "of the GPU time spent on jobs that completed": (pytest.approx(36 / 40), "25.0 % of the jobs completed"),
-        "GPU-hours": (40.0, "of finished runs; 1 job still running at the end holds 8 more"),
+        "GPU-hours": (40.0, "of finished runs; 1 job still running at the end took 8 more"),
     }
     lacks = [(lack["name"], lack["text"]) for lack in opening["lacks"]]
     assert lacks == [

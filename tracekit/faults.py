@@ -114,6 +114,14 @@ class Faults:
         made = self.run(part, make, *args, **kwargs)
         return default if isinstance(made, Fault) else made
 
+    def settled(self, make: Callable[[], _T]) -> _T:
+        """Return what `make` returns when it finds no new fault: a page begins with the faults of all its parts."""
+        while True:
+            known = len(self._found)
+            made = make()
+            if len(self._found) == known:
+                return made
+
     def _record(self, part: str, error: BaseException) -> Fault:
         if part not in self._found:
             lines = "".join(traceback.format_exception(error))

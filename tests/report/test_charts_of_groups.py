@@ -183,13 +183,13 @@ def test_use_by_hour_is_drawn_measure_by_measure() -> None:
         for h, pct in ((0, 40.0), (1, None))
     ]
     held, busy, jobs = charts("utilization/cluster_by_hour", rows)
-    assert [p.title for p in (held, busy, jobs)] == ["Held by jobs", "Computing", "Submitted"]
+    assert [p.title for p in (held, busy, jobs)] == ["Allocated to jobs", "Computing", "Submitted"]
     assert [words for words, _ in held.legend] == ["a", "b"]
     (values,) = busy.to_dict()["datasets"].values()
     assert values == [{"hour": h, "cluster": c, "busy": pct} for c in ("a", "b") for h, pct in ((0, 0.4), (1, None))]
     alone = [{**r, "gpu_util_pct": None} for r in rows if r["cluster"] == "a"]
     assert [(p.title, p.key) for p in charts("utilization/cluster_by_hour", alone)] == [
-        ("Held by jobs", ()),
+        ("Allocated to jobs", ()),
         ("Submitted", ()),
     ]
 

@@ -139,7 +139,7 @@ def test_an_analysis_with_prices_shows_the_bill_and_writes_it(
     assert f"{cost:,.2f} EUR" in answers["money/bill"]["finding"]
     assert "h100" in answers["money/bill"]["notes"][1]
     assert cost == round(2 * bill.filter(pl.col("cost").is_not_null())["gpu_hours"].sum(), 2)
-    assert answers["utilization/efficiency"]["finding"].startswith("Jobs held")
+    assert answers["utilization/efficiency"]["finding"].startswith("Jobs took")
     page = found.report.read_text()
     assert "Money" in page
     assert "Jobs to look at" in page

@@ -221,14 +221,14 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
         [
             told(
                 finding("queuing/timeline", [*rows, *quiet]),
-                "w held",
+                "w used",
                 "v had the longest queue",
                 "8",
                 "1.7",
                 "3 GPUs on 2 January 2026 at 06:30",
-                "held 4",
+                "while using 4",
             ),
-            told(finding("queuing/timeline", quiet), "w held", "8"),
+            told(finding("queuing/timeline", quiet), "w used", "8"),
             told(finding("queuing/timeline", many)),
         ]
     )

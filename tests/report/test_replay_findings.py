@@ -259,8 +259,8 @@ def test_charts_in_which_all_policies_look_alike_are_not_drawn() -> None:
         ({"avg_queue_s": 60.0}, ["Waiting"]),
         ({"p99_jct_s": 9999.0}, ["Completion time"]),
         ({"jain_fairness_vc": 0.8}, ["Fairness between VCs"]),
-        ({"gpu_utilization_share": 0.6}, ["GPUs held"]),
-        ({"jain_fairness_vc": 0.8, "gpu_utilization_share": 0.6}, ["Fairness between VCs and GPUs held"]),
+        ({"gpu_utilization_share": 0.6}, ["GPUs allocated"]),
+        ({"jain_fairness_vc": 0.8, "gpu_utilization_share": 0.6}, ["Fairness between VCs and GPUs allocated"]),
         ({"jain_fairness_vc": None, "gpu_utilization_share": 0.529}, []),
     ],
 )
@@ -269,7 +269,7 @@ def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list
     assert [chart.title for chart in drawn] == titles
     for chart in drawn:
         assert ("Jain's index" in chart.note) == ("Fairness" in chart.title)
-        assert ("GPUs held: " in chart.note) == ("GPUs held" in chart.title)
+        assert ("GPUs allocated: " in chart.note) == ("GPUs allocated" in chart.title)
         assert json.dumps(chart.to_dict())
 
 

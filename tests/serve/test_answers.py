@@ -223,7 +223,7 @@ def test_the_first_numbers_of_a_part_say_what_they_cannot_tell(client: TestClien
     used = body["numbers"]["used_share"]
     assert [used[key] for key in ("value", "text", "change", "path")] == [None, "unknown", None, ""]
     assert len(used) == 5
-    assert "they hold" in body["state"]
+    assert "allocated to them" in body["state"]
     none = client.get("/first", params={"since": "2031-01-01"}).json()
     golden([used["note"], none["state"]])
     assert {one["text"] for one in none["numbers"].values()} == {"unknown"}

@@ -165,7 +165,7 @@ def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, pag
     alice = _first(page, address)
     # 1, 2 and 3 hours.
     assert alice[1:3] == ["2 h", "6 h"]
-    assert "they hold" in alice[0]
+    assert "allocated to them" in alice[0]
     box = page.locator(".strip .plot").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30)

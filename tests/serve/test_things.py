@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import CLIMBING, HOSTILE
 from tracekit.report.table_view import link_to
 from tracekit.serve.app import made_app
-from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.job import job
 from tracekit.serve.things.node import node
+from tracekit.serve.things.through_time import held_through_time
 from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:
     (jobs,) = (cells for title, cells in tables.items() if title.startswith("Jobs that ran"))
     assert [row[0] for row in jobs] == ["a2", "b1", "a1"]
     assert tables["Outages and other events"] == [["2020-05-07 04:00:00", "2020-05-07 06:00:00", "down"]]
-    assert [chart.title for chart in found.charts] == ["GPUs held on it", "Use of its GPUs"]
+    assert [chart.title for chart in found.charts] == ["Its allocated GPUs", "Use of its GPUs"]
 
 
 def test_gpus_held_through_time_are_held_seconds_over_the_interval(served: ServedTrace) -> None:

@@ -6,30 +6,32 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
-from tracekit.analysis.billing import bill_answers
+from tracekit.analysis.billing import bill_answers, find_prices
+from tracekit.analysis.comparing import check_comparison, compare_with_other
+from tracekit.analysis.source import of_other, trace_at
 from tracekit.answer import Answer
 from tracekit.errors import MissingTableError, TracekitError, UsageError
 from tracekit.faults import Fault
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
+from tracekit.outputs import real_path
 from tracekit.report.structure import WORKLOAD
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
     from typing import Any
 
-    from tracekit.analysis.query_defaults import QueryDefaults
     from tracekit.anonymous import HiddenTrace
     from tracekit.answer import Unanswered
     from tracekit.calibration.twins import Twins
     from tracekit.characterize import Query
-    from tracekit.characterize.engines import Engine
     from tracekit.faults import Faults
     from tracekit.fit.model import WorkloadModel
     from tracekit.gpu_hours.bill import Bill
@@ -40,90 +42,75 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
+HIDDEN_SOURCE = "logs"
+"""Name of the source when its real name is hidden."""
+
+
 # Run the steps of an analysis after ingestion: capacity, queries, replays and guidelines.
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
     """Return the number of GPUs from the requested source, or from the other source if the trace lacks it."""
     found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
-    return _unknown_capacity(requested, found.remark) if isinstance(found, Fault) else found
-
-
-def _unknown_capacity(requested: str, note: str) -> CapacityInfo:
+    if isinstance(found, dict):
+        return found
+    note = found.remark if isinstance(found, Fault) else found
     return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
 
 
-def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
+def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo | str:
+    """Return the number of GPUs, or why it is unknown."""
     from tracekit.characterize import capacity as count_gpus
 
     named = ("listed", "observed")
-    order = [requested, *(n for n in named if n != requested)] if requested in named else [requested]
-    reasons = []
-    for source in order:
+    why = ""
+    for source in dict.fromkeys((requested, *named)) if requested in named else (requested,):
         try:
             found = count_gpus(trace, source)
         except UsageError as error:
             if requested not in named:
                 raise
-            reasons.append(error.what)
+            why = why or f"because {error.what}"
             continue
-        note = found.note
-        if reasons:
-            note = f"we use '{source}' because {reasons[0]}: {note}"
-            progress.note(f"we use the capacity '{source}' because {reasons[0]}")
-        others = {k: float(v) for k, v in found.alternatives.items()}
+        if why:
+            progress.note(f"we use the capacity '{source}' {why}")
         return {
             "requested": requested,
             "used": found.source,
             "gpus": float(found.gpus),
-            "alternatives": others,
-            "note": note,
+            "alternatives": {k: float(v) for k, v in found.alternatives.items()},
+            "note": f"we use '{source}' {why}: {found.note}" if why else found.note,
             "word": shorten(found.word),
         }
-    return _unknown_capacity(
-        requested, "the trace does not show the number of GPUs (no node list, placements or telemetry)"
-    )
+    return "the trace does not show the number of GPUs (no node list, placements or telemetry)"
 
 
 def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: Faults) -> list[Answer | Unanswered]:
     """Run every query; queries about a whole cluster take its size from `capacity`."""
-    from tracekit.analysis.query_defaults import QueryDefaults, query_defaults
+    from tracekit.analysis.query_defaults import QueryDefaults, parameters_of, query_defaults
     from tracekit.characterize import list_queries
+    from tracekit.guidelines.interface import LackingError
 
     queries = list_queries()
     facts = faults.run_or(
         QueryDefaults(), "the choice of parameters of queries", query_defaults, evidence.trace, capacity
     )
+
+    def asked(query: Query) -> Answer | Unanswered:
+        try:
+            params, why = parameters_of(query, facts)
+            answer = evidence.query(query.name, **params)
+        except LackingError as error:
+            return query.unanswered(*error.sentences)
+        return replace(answer, notes=(*answer.notes, *why))
+
     answers: list[Answer | Unanswered] = []
     progress.stage("asking", len(queries))
     for query in queries:
-        found = faults.run(f"the answer to {query.name}", _asked, query, evidence, facts)
+        found = faults.run(f"the answer to {query.name}", asked, query)
         answers.append(query.unanswered(found.remark, failed=True) if isinstance(found, Fault) else found)
         progress.advance(1)
     return answers
-
-
-def _asked(query: Query, evidence: Evidence, facts: QueryDefaults) -> Answer | Unanswered:
-    from tracekit.analysis.query_defaults import parameters_of
-    from tracekit.guidelines.interface import LackingError
-
-    try:
-        params, why = parameters_of(query, facts)
-        answer = evidence.query(query.name, **params)
-    except LackingError as error:
-        return query.unanswered(*error.sentences)
-    return replace(answer, notes=(*answer.notes, *why))
-
-
-@dataclass(frozen=True)
-class AdviceResult:
-    """Results of the replays and guidelines."""
-
-    answers: list[Answer | Unanswered]
-    """Comparison of the policies."""
-    replay: ReplayInfo
-    guidelines: dict[str, Any] | None
-    """Result of `tracekit.guidelines.document`; None if it could not be made."""
 
 
 def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Progress) -> Twins | None:
@@ -145,47 +132,47 @@ def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Pr
     return twins
 
 
-def advise(evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults) -> AdviceResult:
+def advise(
+    evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults
+) -> tuple[list[Answer | Unanswered], ReplayInfo, dict[str, Any] | None]:
     """Replay the panel's policies in the twins and judge the Trace by the guidelines.
 
-    `name` is the name of the source.
+    Returns
+    -------
+    tuple
+        The comparison of the policies, what was replayed, and the guidelines' document for the source `name`, which is
+        None if it could not be made.
     """
-    from tracekit.report.replay_answers import unreplayed_answers
+    from tracekit.guidelines.run import judge_all
+    from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 
     if twins is None:
         answers, info = unreplayed_answers("No replay was requested (--replay-jobs 0).")
     else:
-        found = faults.run("the replays", _replayed, twins, faults)
+        asked = twins
+
+        def replayed() -> tuple[list[Answer | Unanswered], ReplayInfo]:
+            asked.check()
+            return replayed_answers(asked, faults)
+
+        found = faults.run("the replays", replayed)
         if isinstance(found, Fault):
             found, twins = unreplayed_answers(found.sentence, failed=True), None
         answers, info = found
-    document = faults.run("the guidelines", _judged, evidence, twins, progress, faults)
-    if isinstance(document, Fault):
-        return AdviceResult(answers, info, None)
-    return AdviceResult(answers, info, document | {"trace": shorten(name)})
-
-
-def _replayed(twins: Twins, faults: Faults) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    from tracekit.report.replay_answers import replayed_answers
-
-    twins.check()
-    return replayed_answers(twins, faults)
-
-
-def _judged(evidence: Evidence, twins: Twins | None, progress: Progress, faults: Faults) -> dict[str, Any]:
-    from tracekit.guidelines.run import judge_all
-
-    return judge_all(evidence, twins, progress=progress, faults=faults).document()
+    document = faults.run(
+        "the guidelines", lambda: judge_all(evidence, twins, progress=progress, faults=faults).document()
+    )
+    return answers, info, None if isinstance(document, Fault) else document | {"trace": shorten(name)}
 
 
 # Fit the workload; a large Trace is fitted in a separate process while the other steps run.
 
 LARGE = 500
-"""Number of jobs from which a separate process pays off."""
+"""With at least this number of jobs, a separate process saves time."""
 _REPLICATES = 19
 """Number of samples that a report's bootstrap draws; enough for a p-value of 0.05."""
 _SCORED = 1
-"""Number of workloads per generator that a report's scores judge."""
+"""Number of workloads per generator that a report scores."""
 
 
 class Fitting:
@@ -197,8 +184,7 @@ class Fitting:
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: IO[bytes] | None = None
-        self._key: object = None
+        self._ends = ExitStack()
         self.model: WorkloadModel | None = None
         """The fitted workload; set after `answers` was called."""
 
@@ -208,18 +194,11 @@ class Fitting:
             self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
-        unregister_cleanup(self._key)
-        if self._stderr is not None:
-            self._stderr.close()
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
 
     def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
-        """Return the answers for the report, or the reason why there is no fit; `faults` records a failed fit.
+        """Return the answers for the report, or the reason for the missing fit; `faults` records a failed fit.
 
         Raises
         ------
@@ -262,7 +241,7 @@ class Fitting:
         """Run `tracekit fit` from this package, regardless of Python's search path."""
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        self._stderr = self._ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 -- `_ends` closes it
         target, limit = self._folder / WORKLOAD, self._settings.memory_limit
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, without a shell
             [
@@ -275,7 +254,8 @@ class Fitting:
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
         )
-        self._key = register_cleanup(partial(end_process, self._process.pid))
+        self._ends.callback(unregister_cleanup, register_cleanup(partial(end_process, self._process.pid)))
+        self._ends.callback(_end, self._process)
 
     def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
         """Return the model written by the other process.
@@ -290,29 +270,19 @@ class Fitting:
         self._progress.stage("fitting")
         code = process.wait()
         if code:
-            raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
+            self._stderr.seek(0)
+            last = "".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-1:])
+            raise TracekitError(last.partition("error: ")[2] or last or f"its process ended with status {code}")
         try:
             return WorkloadModel.read(self._folder / WORKLOAD)
         except TracekitError as error:
             raise TracekitError(error.what) from error  # the file was written by our own process, not given by the user
 
-    def _last_error_line(self) -> str:
-        if self._stderr is None:
-            return ""
-        self._stderr.seek(0)
-        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""
 
-
-@dataclass(frozen=True)
-class Named:
-    """The source's name in a report, and the command that makes the report."""
-
-    name: str
-    """Name of the folder or file."""
-    stated: str
-    """The source as the user gave it."""
-    command: str
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
 
 
 @dataclass(frozen=True)
@@ -324,43 +294,64 @@ class Answered:
     model: WorkloadModel | None
     """The fitted workload; None if not requested or if it could not be fitted."""
     bill: Bill | None
-    """The bill; None without prices or with nothing to bill."""
+    """The bill; None without prices or if no job can be billed."""
     faults: tuple[Fault, ...] = ()
     """Parts of the report that could not be made."""
 
 
+def check_settings(source: Path, settings: AnalysisSettings, out: Path, progress: Progress) -> Path | None:
+    """Check the replays, the comparison and the prices before any work, and return the price file, if any.
+
+    Raises
+    ------
+    SourceError
+        The period to compare with does not exist.
+    UsageError
+        The twin file or the price file is invalid, the number of jobs is negative, or `out` would replace the period to
+        compare with.
+    """
+    from tracekit.calibration.twin import check_twin_file
+
+    if settings.replay_jobs < 0:
+        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+    if settings.twin is not None:
+        check_twin_file(settings.twin)
+    check_comparison(settings.compare, out)
+    return find_prices(source, settings.prices, progress)
+
+
 def answer_all(
-    found_at: HiddenTrace,
+    source: Path,
     settings: AnalysisSettings,
     folder: Path,
-    named: Named,
+    opened: Callable[[], HiddenTrace],
     *,
+    out: Path,
     prices: Path | None,
-    changed: list[Answer | Unanswered],
-    engine: Engine,
+    salt: bytes | None = None,
     progress: Progress,
     faults: Faults,
 ) -> Answered:
-    """Answer every question, fit, replay, judge, and return the content of the report without writing it.
+    """Open the Trace of a source, answer every question, fit, replay, judge, and return the report's content.
 
-    A part that fails is recorded, and the other parts are still made.
+    A part that fails is recorded, and the other parts are still made. Nothing is written except temporary files.
 
     Parameters
     ----------
-    found_at : HiddenTrace
-        The Trace, with the tenant from its ingest.
+    source : Path
+        The source as the user gave it.
     settings : AnalysisSettings
-        Settings of the analysis; the part of the Trace is already selected.
+        Settings of the analysis.
     folder : Path
-        Folder in which the process that fits a large Trace may put its model.
-    named : Named
-        The source's name in the report.
+        Folder for the Trace of the other period and for the model from the process that fits a large Trace.
+    opened : callable
+        Returns the part of the Trace to analyze, with the tenant from its ingest.
+    out : Path
+        Folder of the report in the command that makes the report again.
     prices : Path, optional
         Prices of GPU-hours.
-    changed : list of Answer or Unanswered
-        Changes relative to another period.
-    engine : Engine
-        Engine that runs the SQL, already started.
+    salt : bytes, optional
+        Salt of the pseudonyms; None if names stay.
     progress : Progress
         Shows the current step.
     faults : Faults
@@ -373,44 +364,58 @@ def answer_all(
     UsageError
         An option is invalid.
     """
+    from tracekit.characterize.engines import engine_of
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.bundle import start_bundle
     from tracekit.report.files import table_names
 
-    trace = found_at.trace
-    asked = trace.by(settings.by)
-    twins = twins_of(asked, named.stated, settings, progress)
-    start_bundle()  # takes a second, while the queries run
-    evidence = Evidence(asked, settings.memory_limit, engine)
-    with Fitting(trace, folder, settings, progress) as fitting:
-        capacity = capacity_of(trace, settings.capacity, progress, faults)
-        answers = ask(evidence, progress, capacity, faults)
-        billed = bill_answers(found_at, prices, answers, evidence.session, faults, settings.by)
-        found = advise(evidence, named.name, twins, progress, faults)
-        # Import the page code here, because that takes long and the fit may still be running.
-        import_module("tracekit.report.page")
-        from tracekit.report.data import build_report
-        from tracekit.report.parts import PARTS
+    engine = engine_of(settings.engine, settings.master)
+    try:
+        engine.start()
+        trace = opened()
+        changed = compare_with_other(
+            trace.trace.by(settings.by),
+            folder,
+            settings,
+            lambda path, place: trace_at(place, path, of_other(path, settings), progress, salt).trace,
+            progress,
+            faults,
+        )
+        name, stated = (HIDDEN_SOURCE,) * 2 if settings.anonymize else (real_path(source).name, str(source))
+        asked = trace.trace.by(settings.by)
+        twins = twins_of(asked, stated, settings, progress)
+        start_bundle()  # takes a second, while the queries run
+        evidence = Evidence(asked, settings.memory_limit, engine)
+        with Fitting(trace.trace, folder, settings, progress) as fitting:
+            capacity = capacity_of(trace.trace, settings.capacity, progress, faults)
+            answers = ask(evidence, progress, capacity, faults)
+            bill_lines, bill = bill_answers(trace, prices, answers, evidence.session, faults, settings.by)
+            replayed, replay, guidelines = advise(evidence, name, twins, progress, faults)
+            # Import the page code here, because that takes long and the fit may still be running.
+            import_module("tracekit.report.page")
+            from tracekit.report.data import build_report
+            from tracekit.report.parts import PARTS
 
-        fits, workload = fitting.answers(faults)
-    # Too long for a readable table; the report has its sums.
-    parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
-    answers = [a for a in answers if a.name != PARTS]
-    answers += [*billed.answers, *fits, *found.answers, *changed]
-    words = {"replay": asked.ingested_tenant, "fit": asked.ingested_tenant}
-    answers = [a.of(words.get(a.question.kind, asked.tenant)) for a in answers]
-    answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]
-    report: Report = build_report(
-        asked,
-        answers,
-        parts=parts,
-        capacity=capacity,
-        source=named.stated,
-        command=named.command,
-        workload=workload,
-        replay=found.replay,
-        guidelines=found.guidelines,
-        session=evidence.session,
-        faults=faults,
-    )
-    return Answered(report, answers, fitting.model, billed.bill, faults.found)
+            fits, workload = fitting.answers(faults)
+        # The rows are too long for a table; the report contains their sums.
+        parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
+        answers = [*(a for a in answers if a.name != PARTS), *bill_lines, *fits, *replayed, *changed]
+        words = {"replay": asked.ingested_tenant, "fit": asked.ingested_tenant}
+        answers = [a.of(words.get(a.question.kind, asked.tenant)) for a in answers]
+        answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]
+        report = build_report(
+            asked,
+            answers,
+            parts=parts,
+            capacity=capacity,
+            source=stated,
+            command=settings.command(source, out),
+            workload=workload,
+            replay=replay,
+            guidelines=guidelines,
+            session=evidence.session,
+            faults=faults,
+        )
+        return Answered(report, answers, fitting.model, bill, faults.found)
+    finally:
+        engine.stop()

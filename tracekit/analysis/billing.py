@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tracekit.faults import Fault
 from tracekit.gpu_hours.bill import bill_question, make_bill
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.gpu_hours.bill import Bill
     from tracekit.progress import Progress
 
-__all__ = ["PRICES", "Billed", "bill_answers", "find_prices"]
+__all__ = ["PRICES", "bill_answers", "find_prices"]
 
 PRICES = "prices.toml"
 """Name of a price file that is used automatically if it is in the analyzed folder."""
@@ -45,14 +45,6 @@ def find_prices(source: Path, prices: Path | None, progress: Progress) -> Path |
     return prices
 
 
-class Billed(NamedTuple):
-    """A bill, if there is one."""
-
-    answers: list[Answer | Unanswered]
-    """Lines of the bill in the report; empty without prices."""
-    bill: Bill | None
-
-
 def bill_answers(
     source: HiddenTrace,
     prices: Path | None,
@@ -60,28 +52,28 @@ def bill_answers(
     session: Session,
     faults: Faults,
     by: str | None = None,
-) -> Billed:
-    """Return the bill, or nothing without prices; `by` is the column that the user chose.
+) -> tuple[list[Answer | Unanswered], Bill | None]:
+    """Return the lines of the bill for the report, and the bill; nothing without prices. The user may have chosen `by`.
 
-    The definition of failed jobs is that of the efficiency answer, so that both agree. `faults` records a failed bill.
+    Failed jobs are defined as in the efficiency answer. `faults` records a failed bill.
     """
     if prices is None:
-        return Billed([], None)
+        return [], None
     by = by or first_known(source.trace, "account", "vc", "user", "cluster")
     billed = faults.run("the bill", _billed, source, prices, answers, session, by)
     if isinstance(billed, Fault):
-        return Billed([bill_question(by, "").unanswered(billed.remark, failed=True)], None)
+        return [bill_question(by, "").unanswered(billed.remark, failed=True)], None
     return billed
 
 
 def _billed(
     source: HiddenTrace, prices: Path, answers: Iterable[Answer | Unanswered], session: Session, by: str
-) -> Billed:
+) -> tuple[list[Answer | Unanswered], Bill | None]:
     trace = source.trace
     stated = prices_of(prices, source)
     if not trace.has("jobs") or not trace.has("attempts"):
-        why = "The trace does not record how long jobs held GPUs."
-        return Billed([bill_question(by, stated.currency).unanswered(why)], None)
+        why = "The trace does not record how long jobs used GPUs."
+        return [bill_question(by, stated.currency).unanswered(why)], None
     rule = next((str(a.params["rule"]) for a in answers if a.name == _EFFICIENCY and hasattr(a, "params")), "stated")
     bill = make_bill(trace, stated, by=by, rule=rule, session=session)
-    return Billed([bill.answer()], bill)
+    return [bill.answer()], bill

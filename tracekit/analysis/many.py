@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.hiding import HIDDEN_SOURCE
-from tracekit.analysis.one import analyze_into, refuse_replacing_source
+from tracekit.analysis.answering import HIDDEN_SOURCE
+from tracekit.analysis.one import analyze_into
+from tracekit.analysis.source import refuse_replacing_source
 from tracekit.damage import explain_damage, hidden_names
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
@@ -104,13 +106,13 @@ def analyze_many(
                         path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
                     )
             except OutputError:
-                raise  # a full disk makes the others fail too
+                raise  # with a full disk, the other sources fail too
             except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever fails one source, analyze the others
                 why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
                 progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))
-                entries.append(_hidden(_entry(name, path, None, why), chosen))
+                entries.append(_entry(name, path, chosen, error=why))
             else:
-                entries.append(_hidden(_entry(name, path, done), chosen))
+                entries.append(_entry(name, path, chosen, done))
         failed = [e for e in entries if e["error"] is not None]
         if len(failed) < len(entries):
             with output_errors(target):
@@ -161,25 +163,18 @@ def _stem(name: str) -> str:
     return safe[:60] or "source"
 
 
-def _hidden(entry: IndexEntry, settings: AnalysisSettings) -> IndexEntry:
-    """Return an entry without its source's name, if names are hidden."""
-    if not settings.anonymize:
-        return entry
-    error = None if entry["error"] is None else "it could not be analyzed"
-    return {**entry, "source": HIDDEN_SOURCE, "error": error}
-
-
-def _entry(name: str, source: Path, done: Analysis | None, error: str | None = None) -> IndexEntry:
-    import json
-
+def _entry(
+    name: str, source: Path, settings: AnalysisSettings, done: Analysis | None = None, error: str | None = None
+) -> IndexEntry:
+    """Return the entry of a source, without the source's name if names are hidden."""
     report: Report | None = json.loads(done.data.read_text(encoding="utf-8")) if done else None
     return {
         "name": name,
-        "source": str(source),
+        "source": HIDDEN_SOURCE if settings.anonymize else str(source),
         "report": f"{name}/report.html" if report else None,
         "format": report["source"]["format"] if report else None,
         "period": report["time"]["text"] if report else None,
         "headline": report["headline"] if report else [],
         "faults": len(report["faults"]) if report else 0,
-        "error": error,
+        "error": "it could not be analyzed" if error is not None and settings.anonymize else error,
     }

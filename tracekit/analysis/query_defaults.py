@@ -25,17 +25,17 @@ _LEAST_INTERVALS = 20
 """Number of intervals for a log that is too long for hourly ones, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""A query whose test assumes independent attempts; attempts of one job are not, least of all on the same node."""
+"""Its test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
 
 @dataclass(frozen=True)
 class QueryDefaults:
-    """The properties of a trace on which the parameters of its queries depend."""
+    """Properties of a trace that determine the parameters of its queries."""
 
     gpus: float | None = None
-    """GPUs of the only cluster, if the report does not use the number that queries find themselves."""
+    """GPUs of the only cluster, if the report uses another number than queries find."""
     word: str = ""
     """Source of the report's number of GPUs (see `CapacityInfo`)."""
     published: frozenset[str] = frozenset()
@@ -45,13 +45,13 @@ class QueryDefaults:
     by: str = "user"
     """Column that splits GPU-hours, if users are unknown."""
     step_s: int | None = None
-    """Interval length with which the load of all VCs fits into a report [s]; None if none does."""
+    """Shortest interval for which the load of all VCs fits into a report [s]; None if no interval is long enough."""
     too_long: bool = False
-    """Whether there are too many hours to average the use of all VCs per hour."""
+    """Whether the log has too many hours to average the use of all VCs per hour."""
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
-    """Return the properties of a trace on which the parameters of its queries depend."""
+    """Return the properties of a trace that determine the parameters of its queries."""
     if not trace.has("jobs"):
         return QueryDefaults()
     first, last = pl.min_horizontal(pl.col(t).min() for t in _TIMES), pl.max_horizontal(pl.col(t).max() for t in _TIMES)

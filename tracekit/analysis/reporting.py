@@ -8,23 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.answering import Named, answer_all
-from tracekit.analysis.billing import find_prices
-from tracekit.analysis.comparing import check_comparison, compare_with_other
-from tracekit.analysis.one import (
-    REPORT_MARKER,
-    analysis_in,
-    check_replays,
+from tracekit.analysis.answering import answer_all, check_settings
+from tracekit.analysis.one import REPORT_MARKER, analysis_in, settings_of
+from tracekit.analysis.source import (
+    copy_part,
     copy_trace,
-    of_other,
     open_whole,
     part_of,
     refuse_ingesting,
     refuse_replacing_source,
-    settings_of,
-    trace_at,
 )
-from tracekit.analysis.part import copy_part
 from tracekit.analysis.writing import write_analysis
 from tracekit.anonymous import HiddenTrace
 from tracekit.answer import Answer, Unanswered
@@ -33,7 +26,7 @@ from tracekit.errors import QueryError, UsageError, nearest
 from tracekit.faults import Faults
 from tracekit.interruption import cleanup_on_interrupt, remove_folder
 from tracekit.notebook import Brief
-from tracekit.outputs import StagedFolder, real_path
+from tracekit.outputs import StagedFolder
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.text import counted, shorten
@@ -85,7 +78,7 @@ class TraceReport:
         question
             The question in plain words.
         finding
-            The finding in one sentence; NULL if there is nothing true and useful to say.
+            The finding in one sentence; NULL if no sentence would be true and useful.
         rows
             Number of rows in the answer [1].
         """
@@ -287,44 +280,17 @@ def report(
     chosen = settings_of(opened, merge_settings(AnalysisSettings, settings or brief, changes))
     _refuse_files(chosen)
     refuse_ingesting(chosen)
-    check_replays(chosen)
     with TemporaryDirectory(prefix="tracekit-") as folder, cleanup_on_interrupt(lambda: remove_folder(Path(folder))):
-        check_comparison(chosen.compare, Path(folder))
         return TraceReport(_answered(opened.path, Path(folder), chosen, progress), opened.path, chosen)
 
 
 def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress: Progress) -> Answered:
-    from tracekit.characterize.engines import engine_of
-
-    prices = find_prices(source, settings.prices, progress)
-    faults = Faults(progress)
-    engine = engine_of(settings.engine, settings.master)
-    try:
-        engine.start()
+    def opened() -> HiddenTrace:
         trace = open_whole(source, part_of(settings), settings)
-        if trace.notes:
-            trace = copy_part(trace, scratch / "trace", settings.memory_limit)
-        changed = compare_with_other(
-            trace.by(settings.by),
-            scratch,
-            settings,
-            lambda path, place: trace_at(place, path, of_other(path, settings), progress, None).trace,
-            progress,
-            faults,
-        )
-        return answer_all(
-            HiddenTrace(trace),
-            settings,
-            scratch,
-            Named(real_path(source).name, str(source), settings.command(source, _OUT)),
-            prices=prices,
-            changed=changed,
-            engine=engine,
-            progress=progress,
-            faults=faults,
-        )
-    finally:
-        engine.stop()
+        return HiddenTrace(copy_part(trace, scratch / "trace", settings.memory_limit) if trace.notes else trace)
+
+    prices, faults = check_settings(source, settings, scratch, progress), Faults(progress)
+    return answer_all(source, settings, scratch, opened, out=_OUT, prices=prices, progress=progress, faults=faults)
 
 
 def _refuse_files(settings: AnalysisSettings) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis.answering import Answered
-    from tracekit.fit.model import WorkloadModel
     from tracekit.progress import Progress
     from tracekit.report.structure import AnswerInfo, Report
 
@@ -80,23 +79,22 @@ def write_analysis(
 
 def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fault]:
     """Write the tables, and return the faults of those that could not be made, by answer name."""
+    from tracekit.report.files import write_tables
+
+    def write(answer: Answer) -> None:
+        with output_errors(folder):
+            write_tables(folder, answer.name, answer.frame)
+
     unwritten = {}
     for answer in found.answers:
         if not isinstance(answer, Answer):
             continue
-        made = faults.run(f"the files of {answer.name}", _write_table, folder, answer)
+        made = faults.run(f"the files of {answer.name}", write, answer)
         if isinstance(made, Fault):
             unwritten[answer.name] = made
             for name in answer.files:
                 (folder / name).unlink(missing_ok=True)
     return unwritten
-
-
-def _write_table(folder: Path, answer: Answer) -> None:
-    from tracekit.report.files import write_tables
-
-    with output_errors(folder):
-        write_tables(folder, answer.name, answer.frame)
 
 
 def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None:
@@ -113,21 +111,16 @@ def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None
     for name, make in texts.items():
         made = faults.run(f"the file {name}", make)
         if isinstance(made, Fault) and name == BILL:
-            continue  # a sentence is not a bill
+            continue  # bill.csv contains only a bill
         text = f"{made.sentence}\n" if isinstance(made, Fault) else made
         newline = "" if name == BILL else "\n"
         (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline=newline)
     if model is not None:
-        done = faults.run(f"the file {WORKLOAD}", _write_model, folder, model)
+        done = faults.run(f"the file {WORKLOAD}", output_errors(folder)(model.write), folder / WORKLOAD, force=True)
         if isinstance(done, Fault):
             (folder / WORKLOAD).unlink(missing_ok=True)  # written by the process that fitted it
             return done
     return None
-
-
-def _write_model(folder: Path, model: WorkloadModel) -> None:
-    with output_errors(folder):
-        model.write(folder / WORKLOAD, force=True)
 
 
 def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:

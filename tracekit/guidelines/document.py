@@ -37,7 +37,7 @@ _VERDICTS = {
     "better": ("Yes", ""),
     "worse": ("No", "the replay contradicts the advice; find the reason before you follow it"),
     "no change": ("No", "the replay shows no gain"),
-    "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
+    "undecided": ("Effect uncertain", "the interval includes no change, or the assumptions disagree"),
 }
 """Whether the advice helps in its replays, and a note on each outcome."""
 

@@ -16,14 +16,14 @@ from tracekit.report.structure import ROW_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.answer import Answer, Question, Row, Unanswered
+    from tracekit.answer import Answer, Row, Unanswered
     from tracekit.characterize.session import Session
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.trace import Trace
 
 _COMMAND_LIMIT = 2000
-"""Maximum length of a command [characters]: with a longer cluster name it is useless on a page."""
+"""Maximum length of a command on a page [characters]; cluster names may be long."""
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
@@ -116,22 +116,19 @@ def _intervals(answer: Answer) -> list[IntervalInfo]:
 _OF_JOBS = frozenset({"jobs", "attempts", "placements"})
 
 
-def _about_jobs(question: Question) -> bool:
-    """Return whether a question needs jobs; fits and replays are computed from jobs."""
-    return not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
-
-
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
     """Return an unanswered question in the form of report.json."""
-    reasons = unanswered.reasons
+    question, reasons = unanswered.question, unanswered.reasons
     # The reason given for a missing capability already explains why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
-    if not unanswered.failed and not facts.jobs and _about_jobs(unanswered.question):
+    # Fits and replays are computed from jobs.
+    needs_jobs = not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
+    if not unanswered.failed and not facts.jobs and needs_jobs:
         shown = ["The trace has no jobs."]
     return {
         "name": unanswered.name,
-        "title": unanswered.question.title,
-        "question": unanswered.question.question,
+        "title": question.title,
+        "question": question.question,
         "reasons": [text.cut(r, 1000) for r in shown],
         "failed": unanswered.failed,
     }

@@ -105,7 +105,7 @@ _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, span_h: float = 0.0) -> Axis:
     """Return an axis from the first of several times (ISO) to the last, or to `span_h` hours after the last.
 
-    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain values of
+    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain values that
     `shown_time` returns.
     """
     moments = list(moments)
@@ -208,7 +208,7 @@ _LEAST_TOP_S = 60
 _APART = 1.9
 """Minimum ratio between a tick and the end of the axis next to it."""
 _APART_OF_SPAN = 0.1
-"""Minimum distance between them as a fraction of a logarithmic axis, so that a narrow axis keeps its end labels."""
+"""Minimum distance between them as a fraction of a logarithmic axis; a narrow axis then keeps its end labels."""
 _SAME = 1.005
 """Maximum ratio between a value and a tick for the value to count as being on the tick."""
 
@@ -226,7 +226,7 @@ def axis_values(rows: Iterable[Row], columns: Sequence[str]) -> list[float]:
 def time_ends(values: Iterable[float]) -> tuple[float, float]:
     """Return the round durations [s] just below and just above all values.
 
-    Below 1 s and above a year there is no round duration, so the value itself is used.
+    Below 1 s and above a year, no duration is round, so the value itself is used.
 
     Examples
     --------

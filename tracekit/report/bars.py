@@ -34,13 +34,14 @@ def bars(
     values: Sequence[str] | None = None,
     title: str | None = "GPUs of the job",
     count: str | None = None,
+    note: str = "",
 ) -> Chart:
     """Return horizontal bars for shares [0..1], one per measure and category.
 
     Parameters
     ----------
     measures : dict
-        Columns and their labels; a column whose shares are all 0 is only mentioned in the note.
+        Columns and their labels. Columns without known shares are left out; the note mentions columns of zeros.
     key : str
         Column with the category.
     values : sequence of str, optional
@@ -50,9 +51,12 @@ def bars(
     count : str, optional
         Column with the number of observations per row, such as 'jobs'. Bars of rows with fewer than `FEW`
         observations are pale with a solid outline, and the note says so.
+    note : str
+        End of the chart's note.
     """
     values = [row[key] for row in rows] if values is None else values
-    none = {c for c in measures if not occurring(rows, c) and any(r.get(c) is not None for r in rows)}
+    measures = {c: words for c, words in measures.items() if any(row.get(c) is not None for row in rows)}
+    none = {c for c in measures if not occurring(rows, c)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
     # A measure keeps its colour even if the other measures are not drawn.
@@ -81,7 +85,7 @@ def bars(
         by=by,
         apart=True,
         tips=[Tip("key", title or key), Tip("measure", "of"), Tip("share", "share", ".1%")],
-        note=" ".join(notes),
+        note=" ".join(filter(None, [*notes, note])),
     )
 
 

@@ -1,4 +1,4 @@
-"""The Vega runtime that is embedded in a page, so that charts work without a network.
+"""The Vega runtime, which is embedded in each page because charts must work without a network.
 
 vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that does not block
 Python. The result is kept in the user's cache folder, by vl-convert version. If the cache cannot be read or written,
@@ -27,7 +27,7 @@ _END = "\n})();\n"
 def start_bundle() -> Future[str]:
     """Start building the bundle on another thread, unless that has already started.
 
-    If this is called early, the bundle is ready when the page needs it; an error is also raised only then.
+    Call this early, so the bundle is ready when the page needs it. Errors are raised only then.
     """
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_bundle)

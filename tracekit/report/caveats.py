@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.occupancy import FAR_ABOVE
@@ -12,7 +13,7 @@ from tracekit.report.headline import mixes_kinds, of_gpu_jobs
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tracekit.answer import Answer
     from tracekit.ingest.interface import Format
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 _CLOSE = 0.02
-"""GPU counts whose relative difference is at most this are treated as equal."""
+"""GPU counts are treated as equal if their relative difference is at most this."""
 _FEW = 0.05
-"""If a smaller share of the GPUs is held, the log probably lacks jobs."""
+"""If a smaller share of the GPUs is allocated, the log probably lacks jobs."""
 _IDLE = 0.2
 """If at least this share of the nodes ran no job of the log, the log probably lacks jobs."""
 _MANY = 0.1
@@ -47,103 +48,83 @@ def caveats(
     `answers` is keyed by name; `guidelines` is the document of `tracekit.guidelines`, which lists nodes without jobs.
     """
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
-    held = known.get("held_share")
-    found = _gpus(capacity, held)
+    held, jobs = known.get("held_share"), known.get("jobs", 0)
+    checks = {check.get("name"): check for check in quality["checks"] if check.get("count")}
+    found: list[Doubt] = []
+
+    def doubt(place: str, text: str, more: str = "") -> None:
+        found.append({"text": text, "more": more, "place": place})
+
+    _doubt_gpus(doubt, capacity, held)
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
         text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may contain only part of the load."
-        found.append(_doubt(text, "g-power-down"))
+        doubt("g-power-down", text)
     if held is not None and held < _FEW:
-        text = f"Jobs hold {percent(held)} of the GPU time: this log may contain only part of the load."
-        found.append(_doubt(text, "q-queuing-gpu-time-held"))
+        text = f"Only {percent(held)} of the GPU time is allocated: this log may contain only part of the load."
+        doubt("q-queuing-gpu-time-held", text)
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
-        whose = "GPU jobs" if mixes_kinds(known) else "jobs"
         place = "q-overview-status" if "overview/status" in answers else "quality"
-        found.append(_doubt(f"How {percent(unknown)} of the {whose} ended is unknown.", place))
-    found += [*_said(quality), *_lost(quality, known.get("jobs", 0))]
-    return found + _times(known, CONTRADICTIONS if quality["checks"] else "quality")
+        doubt(place, f"How {percent(unknown)} of the {'GPU jobs' if mixes_kinds(known) else 'jobs'} ended is unknown.")
+    if said := checks.get(PROGRAM_ERRORS):
+        calls = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')}"
+        more = f"The first one is {said['examples'][0]}" if said["examples"] else ""
+        doubt(CONTRADICTIONS, f"{calls} of Slurm's programs printed errors: jobs may be missing.", more)
+    records, lost = RECORDS if quality["rejects"] else "quality", checks.get("rejected_gpu_hours")
+    if lost and lost["of"] and lost["count"] > _SOME * lost["of"]:
+        doubt(records, f"At least {percent(lost['count'] / lost['of'])} of the GPU-hours could not be read.")
+    elif quality["rejected"] > _SOME * quality["records"]:
+        doubt(records, f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
+    if (endless := checks.get("running_past_limit")) and endless["count"] >= _SOME * jobs:
+        runs = counted(endless["count"], "runs")
+        doubt(
+            CONTRADICTIONS,
+            f"{runs} without an end passed the time limit or lost the GPUs to a later run.",
+            "They count until then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them.",
+        )
+    _doubt_times(doubt, known, CONTRADICTIONS if quality["checks"] else "quality")
+    return found
 
 
-def _doubt(text: str, place: str, more: str = "") -> Doubt:
-    return {"text": text, "more": more, "place": place}
-
-
-def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
-    """Return caveats about contradictory GPU counts."""
-    gpus, shown = capacity["gpus"], capacity["alternatives"].get("observed")
+def _doubt_gpus(doubt: Callable[[str, str, str], None], capacity: CapacityInfo, held: float | None) -> None:
+    """Report contradictory GPU counts."""
+    gpus, shown, word = capacity["gpus"], capacity["alternatives"].get("observed"), capacity["word"]
     if not gpus or not shown:
-        return []
-    found = []
-    quotas = "quotas" in capacity["word"]
+        return
     if capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
-        if capacity["word"].startswith(("listed", "stated by")):
+        if word.startswith(("listed", "stated by")):
             text = f"Jobs or telemetry show {count(shown)} GPUs, the source lists {count(gpus)}."
             more = "Some nodes show more GPUs than the source lists, and shares of the cluster may be smaller"
             if held is not None:
                 part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-                more += f": jobs held {part}"
+                more += f": jobs used {part}"
         else:
-            whose = "the quotas add up to" if quotas else "the source states"
-            text = f"Jobs once held {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
+            whose = "the quotas add up to" if "quotas" in word else "the source states"
+            text = f"Jobs once used {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
             more = "One of the two numbers is wrong, and shares of the cluster may be smaller"
-        found.append(_doubt(text, GPUS, f"{more}."))
-    if quotas and shown < FAR_ABOVE * gpus:
-        text = f"The quotas add up to {count(gpus)} GPUs, but jobs never held more than {count(shown)} at once."
-        more = "A quota is a limit, not a count of machines: shares of the cluster may be larger."
-        found.append(_doubt(text, GPUS, more))
-    return found
+        doubt(GPUS, text, f"{more}.")
+    if "quotas" in word and shown < FAR_ABOVE * gpus:
+        text = f"The quotas add up to {count(gpus)} GPUs, but jobs never used more than {count(shown)} at once."
+        doubt(GPUS, text, "A quota is a limit, not a count of machines: shares of the cluster may be larger.")
 
 
-def _said(quality: Quality) -> list[Doubt]:
-    """Return the caveat that Slurm's programs printed errors while the log was collected."""
-    said = next((check for check in quality["checks"] if check.get("name") == PROGRAM_ERRORS and check["count"]), None)
-    if said is None:
-        return []
-    calls = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')}"
-    text = f"{calls} of Slurm's programs printed errors: jobs may be missing."
-    return [_doubt(text, CONTRADICTIONS, f"The first one is {said['examples'][0]}" if said["examples"] else "")]
-
-
-def _lost(quality: Quality, jobs: float) -> list[Doubt]:
-    """Return caveats about rejected records, the GPU-hours lost with them, and runs whose end is missing."""
-    checks = {check["name"]: check for check in quality["checks"] if "name" in check}
-    found = []
-    rejected, gone = checks.get("rejected_gpu_hours"), checks.get("running_past_limit")
-    text = ""
-    if rejected and rejected["of"] and rejected["count"] > _SOME * rejected["of"]:
-        text = f"At least {percent(rejected['count'] / rejected['of'])} of the GPU-hours could not be read."
-    elif quality["rejected"] > _SOME * quality["records"]:
-        text = f"{percent(quality['rejected'] / quality['records'])} of the records could not be read."
-    if text:
-        found.append(_doubt(text, RECORDS if quality["rejects"] else "quality"))
-    if gone and gone["count"] and gone["count"] >= _SOME * jobs:
-        text = f"{counted(gone['count'], 'runs')} without an end passed the time limit or lost the GPUs to a later run."
-        more = (
-            "They count until then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
-        )
-        found.append(_doubt(text, CONTRADICTIONS, more))
-    return found
-
-
-def _times(known: Mapping[str, float], place: str) -> list[Doubt]:
-    """Return caveats about impossible times and about times that are ambiguous by an hour."""
-    found = []
-    impossible, jobs = known.get("impossible_times", 0), known.get("jobs", 0)
-    if impossible >= _SOME * jobs and impossible:
+def _doubt_times(doubt: Callable[[str, str, str], None], known: Mapping[str, float], place: str) -> None:
+    """Report impossible times and times that are ambiguous by an hour."""
+    impossible = known.get("impossible_times", 0)
+    if impossible and impossible >= _SOME * known.get("jobs", 0):
         text = f"{counted(impossible, 'times')} in the log are impossible, such as an end before its start."
-        found.append(_doubt(text, place, "The waits and GPU-hours that depend on them are unknown."))
+        doubt(place, text, "The waits and GPU-hours that depend on them are unknown.")
     hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
         text = f"{times} are ambiguous by an hour: GPU-hours may be off by up to {count(hours)}."
         more = f"When clocks change, such a time can be either of two instants; {percent(hours / total)} is in doubt."
-        found.append(_doubt(text, place, more))
-    return found
+        doubt(place, text, more)
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return how many nodes ran no job of the log, and how many there are, if the guideline on idle nodes has both."""
+    """Return the numbers of nodes without jobs and of all nodes, if the guideline on idle nodes has both."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}
@@ -161,49 +142,37 @@ def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
     For a Trace without jobs the list is empty.
     `answers` is keyed by name; overview/summary says whether any job has GPUs.
     """
-    known = metrics(answers)
+    known, manifest = metrics(answers), trace.manifest
     if not known.get("jobs"):
         return []
-    found = []
-    can = trace.manifest.capabilities
-    member = _format_of(trace)
-    states_gpus = can["gpu_count"].available
-    if not states_gpus:
-        found.append(_lack("gpus", "The log does not record the GPUs of jobs.", member.gpu_cure if member else ""))
-    elif not known.get("gpu_jobs") and member is not None and member.no_gpus_cure:
-        found.append(_lack("gpus", "No job of this log has GPUs.", member.no_gpus_cure))
-    found += _devices(trace, known["jobs"])
-    if any(note.endswith(ASSUMED_ZONE) for note in trace.manifest.notes):
-        cure = f"{_AGAIN} --option timezone=Area/City"
-        found.append(_lack("zone", "Times are read as UTC because the time zone is unknown.", cure))
-    if not can["utilization"].available and not trace.has("job_usage") and (known.get("gpu_jobs") or not states_gpus):
-        cure = f"{_AGAIN} --telemetry http://PROMETHEUS:9090"
-        found.append(_lack("telemetry", "GPU utilization is unknown because there is no telemetry.", cure))
-    return found
+    found: list[Lack] = []
 
+    def lack(name: str, text: str, cure: str) -> None:
+        found.append({"name": name, "text": text, "cure": cure})
 
-def _devices(trace: Trace, jobs: float) -> list[Lack]:
-    """Return that jobs use unknown devices, with the first such device, unless only a few jobs are affected."""
-    for things in ("jobs", "pods"):
-        check = trace.manifest.checks.get(f"unknown_devices_of_{things}")
-        if check is not None and check.count > _RARE * jobs:
-            device = (check.examples[0] if check.examples else "").rpartition(": ")[2].split("|")[0] or "NAME"
-            text = (
-                f"The GPUs of {counted(check.count, things)} are unknown, because of devices such as {shorten(device)}."
-            )
-            return [_lack("devices", text, f"{_AGAIN} --option gpu_resource={shorten(device)}=FACTOR")]
-    return []
-
-
-def _lack(name: str, text: str, cure: str) -> Lack:
-    return {"name": name, "text": text, "cure": cure}
-
-
-def _format_of(trace: Trace) -> Format | None:
-    """Return the format that the Trace was read from, or None if that format is not installed here."""
     from tracekit.ingest.detect import find_format
 
-    try:
-        return find_format(trace.manifest.format)
-    except UnknownFormatError:
-        return None
+    member: Format | None = None
+    with contextlib.suppress(UnknownFormatError):  # the format of the Trace may not be installed here
+        member = find_format(manifest.format)
+    records_gpus = manifest.capabilities["gpu_count"].available
+    if not records_gpus:
+        lack("gpus", "The log does not record the GPUs of jobs.", member.gpu_cure if member else "")
+    elif not known.get("gpu_jobs") and member is not None and member.no_gpus_cure:
+        lack("gpus", "No job of this log has GPUs.", member.no_gpus_cure)
+    for things in ("jobs", "pods"):
+        check = manifest.checks.get(f"unknown_devices_of_{things}")
+        if check is not None and check.count > _RARE * known["jobs"]:
+            example = (check.examples[0] if check.examples else "").rpartition(": ")[2].split("|")[0] or "NAME"
+            device, which = shorten(example), counted(check.count, things)
+            text = f"The GPUs of {which} are unknown, because of devices such as {device}."
+            lack("devices", text, f"{_AGAIN} --option gpu_resource={device}=FACTOR")
+            break
+    if any(note.endswith(ASSUMED_ZONE) for note in manifest.notes):
+        text = "Times are read as UTC because the time zone is unknown."
+        lack("zone", text, f"{_AGAIN} --option timezone=Area/City")
+    measured = manifest.capabilities["utilization"].available or trace.has("job_usage")
+    if not measured and (known.get("gpu_jobs") or not records_gpus):
+        text = "GPU utilization is unknown because there is no telemetry."
+        lack("telemetry", text, f"{_AGAIN} --telemetry http://PROMETHEUS:9090")
+    return found

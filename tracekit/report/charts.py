@@ -1,7 +1,7 @@
 """A chart as data: rows, axes, marks and colours. One renderer writes it as Vega-Lite for page, notebook and files.
 
-Colours are CSS variables (see `theme`). Legends are HTML lists, so that they wrap on a phone and screen readers can
-read them. Widths follow the page.
+Colours are CSS variables (see `theme`). Legends are HTML lists, which wrap on a phone and which screen readers can
+read. Widths follow the page.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Hues:
     column: str
     colours: Mapping[str, str]
     words: Mapping[str, str] = field(default_factory=dict)
-    """Legend labels of values whose label differs from the value."""
+    """Legend labels that differ from the values."""
     told: bool = True
     """Whether the page shows a legend for them; if not, the chart's note explains them."""
 
@@ -170,7 +170,7 @@ class Chart:
     note: str = ""
     """Note on the meaning of the marks and on what was left out."""
     ends: bool = False
-    """Whether names are written at the ends of the lines, so that only screen readers need the legend."""
+    """Whether names are written at the ends of the lines; only screen readers then need the legend."""
     wide: bool = False
     """Whether the chart takes the full width even if a question has several charts."""
 

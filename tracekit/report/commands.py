@@ -50,7 +50,8 @@ def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bo
     """
     commands = []
     for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
-        name, file = _named("--cluster-name", one), f"twin{number}.toml"
+        name = () if one.found.name == UNNAMED else ("--cluster-name", one.found.name)
+        file = f"twin{number}.toml"
         if twins.file is None:
             limit = str(len(one.found.bench.jobs))
             commands.append(shlex.join(["tracekit", "calibrate", _TRACE, "-o", file, *name, "--limit", limit]))
@@ -81,7 +82,3 @@ def fit_command(replicates: int, scores: int) -> str:
     """Return the command that fits the workload again."""
     words = ["tracekit", "fit", _TRACE, "-o", "fitted.json"]
     return shlex.join([*words, "--bootstrap", str(replicates), "--scores", str(scores)])
-
-
-def _named(option: str, one: TwinReplays) -> tuple[str, ...]:
-    return () if one.found.name == UNNAMED else (option, one.found.name)

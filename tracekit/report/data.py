@@ -27,7 +27,6 @@ from tracekit.report.parts import parts_info
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import (
-    may_be_empty,
     reading_order,
     section_lead,
     section_title,
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The number of GPUs that a report uses, and the other numbers that some parts use instead, each with its source.
+# The number of GPUs in a report, the other numbers that some parts use instead, and their sources.
 
 REPLAYS = "replays"
 """Label for the number of GPUs used by replays."""
@@ -93,24 +92,17 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
         used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
         found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
     if owned is not None and (gpus is None or not (changing or round(owned) == gpus)):
-        source = f"{_note(answers['queuing/gpu_time_held'])}, on average over time"
+        # The source of the clusters' capacity is in a note of the answer.
+        notes = answers["queuing/gpu_time_held"].notes
+        source = next((n.removeprefix(OWNED) for n in notes if n.startswith(OWNED)), "") + ", on average over time"
         used_for = "shares of the whole cluster, through time and by hour"
         found.append({"gpus": owned, "source": source, "used_for": used_for})
     if replay and replay["cluster"] and replay["cluster"]["gpus"] != gpus:
-        found.append({"gpus": float(replay["cluster"]["gpus"]), "source": _replayed(answers), "used_for": REPLAYS})
+        rows = rows_of(answers, "replay/assumptions")
+        origin = next((r["value"] for r in rows if r["id"] == "cluster"), None)
+        source = "the cluster of the replays" + (f": {cut(origin)}" if origin else "")
+        found.append({"gpus": float(replay["cluster"]["gpus"]), "source": source, "used_for": REPLAYS})
     return found
-
-
-def _replayed(answers: Mapping[str, Answer]) -> str:
-    """Return the source of the cluster used in replays."""
-    rows = rows_of(answers, "replay/assumptions")
-    origin = next((r["value"] for r in rows if r["id"] == "cluster"), None)
-    return "the cluster of the replays" + (f": {cut(origin)}" if origin else "")
-
-
-def _note(answer: Answer) -> str:
-    """Return the source of the clusters' capacity from the answer's note, or '' without a note."""
-    return next((n.removeprefix(OWNED) for n in answer.notes if n.startswith(OWNED)), "")
 
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy")
@@ -188,8 +180,9 @@ def build_report(
     unanswered = sorted((u for u in shown if isinstance(u, Unanswered)), key=lambda u: order[u.name])
     found = {a.name: a for a in shown if isinstance(a, Answer)}
 
-    def opening() -> Summary:
-        return summary(
+    first = faults.run(
+        "the first screen",
+        lambda: summary(
             found,
             guidelines,
             faults.run_or([], "the caveats", caveats, found, capacity, quality_info, guidelines),
@@ -199,17 +192,17 @@ def build_report(
             facts.tenant,
             faults.run_or(None, "what changed", what_changed, found, unanswered),
             faults.run_or([], "what the log lacks", lacks_of, trace, found),
-        )
+        ),
+    )
 
     def numbers() -> list[Headline]:
         return headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry))
 
-    first = faults.run("the first screen", opening)
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "tracekit_version": __version__,
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
         "created": creation_time(created),
         "command": command,
         "title": text.shorten(name, 80),
@@ -254,10 +247,11 @@ def _info_of(
     faults: Faults,
 ) -> AnswerInfo | Unanswered:
     """Return an answer in the form of report.json; if its rows carry no information, it is unanswered with a reason."""
-    answer = _unanswered_if_empty(answer, facts)
     if isinstance(answer, Unanswered):
         return answer
     question = answer.question
+    if (why := why_empty(answer.name, answer.rows(ROW_LIMIT), facts)) is not None:
+        return question.unanswered(why)
     remark = telemetry_note(question, quality_info, times, facts.telemetry) or _span_note(question, times)
     return answer_info(trace, answer, facts, remark, session=session, faults=faults)
 
@@ -277,7 +271,6 @@ def _without_opening(fault: Fault) -> Summary:
 
 
 def _tenant_info(trace: Trace) -> TenantInfo:
-    """Return the tenants of a report, for its queries and for its replays."""
     return cast("TenantInfo", {"queries": asdict(trace.tenant), "replays": asdict(trace.ingested_tenant)})
 
 
@@ -299,14 +292,11 @@ def all_facts(
         telemetry=telemetry,
         capacity=capacity_label(capacity),
         last_submission=times["last_submission"],
-        efficiency_by=_efficiency_by(found),
+        efficiency_by=str(found["utilization/efficiency"].params.get("by", "user"))
+        if "utilization/efficiency" in found
+        else "user",
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
-
-
-def _efficiency_by(found: Mapping[str, Answer]) -> str:
-    answer = found.get("utilization/efficiency")
-    return "user" if answer is None else str(answer.params.get("by", "user"))
 
 
 def creation_time(created: datetime | None = None) -> str:
@@ -314,10 +304,6 @@ def creation_time(created: datetime | None = None) -> str:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return (created or now).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
 
 
 def write_json(path: Path, content: object) -> None:
@@ -344,14 +330,6 @@ def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | Non
     )
 
 
-def _unanswered_if_empty(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
-    """Return an answer as unanswered, with the reason, if its rows carry no information."""
-    if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
-        return answer
-    why = why_empty(answer.name, answer.rows(ROW_LIMIT), facts)
-    return answer if why is None else answer.question.unanswered(why)
-
-
 def _span_note(question: Question, times: TimeInfo) -> str | None:
     """Return a note on the length of the log, for the question that counts days with submissions."""
     if question.name != "overview/summary" or not times["span_s"]:
@@ -374,7 +352,7 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
 
 _BASES = {
     "absolute": "{period}",
-    "shifted": "{days} (dates are shifted; hours and weekdays hold)",
+    "shifted": "{days} (dates are shifted; hours and weekdays are real)",
     "relative": "{days} (times count from the start of the trace)",
 }
 

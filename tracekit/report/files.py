@@ -35,13 +35,10 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         The disk is full, or the folder cannot be written.
     """
     faults = Faults() if faults is None else faults
-    while True:
-        known = len(faults.found)
-        page = render_report(report, faults=faults)
-        made = faults.run(f"the file {TEXT}", markdown, report, faults)
-        if len(faults.found) == known:
-            break
-        # The page counts all parts that fail, including parts of the text version.
+    # The page counts all failed parts, including parts of the text version.
+    page, made = faults.settled(
+        lambda: (render_report(report, faults=faults), faults.run(f"the file {TEXT}", markdown, report, faults))
+    )
     text = f"{made.sentence}\n" if isinstance(made, Fault) else made
     report = {**report, "faults": fault_infos(faults)}
     with output_errors(folder):

@@ -29,7 +29,7 @@ from tracekit.report.fit_curves import (
     weekly_rates,
     why_undrawn,
 )
-from tracekit.report.phrases import gpu_jobs
+from tracekit.report.phrases import WEEKDAYS, gpu_jobs
 from tracekit.report.structure import WORKLOAD
 from tracekit.tenant import VC
 from tracekit.text import counted, duration
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 
-DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+DAYS = tuple(day.lower() for day in WEEKDAYS)
 NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
 """Column names used if the log's days of the week are unknown."""
 
@@ -49,7 +49,7 @@ _RATE_RULE = (
     " batches per hour is a level times a factor for the hour of the day or week. The level is constant, grows"
     " exponentially, or has change points. The form of the level and the kind of factor are chosen by the lowest BIC,"
     " with the log-likelihood divided by the dispersion of counts. Fitted is the mean over the log; observed is the"
-    " mean over the hours that the log covers completely, and unknown if there are none."
+    " mean over the hours that the log covers completely, and unknown if the log covers none."
 )
 _PROCESS_RULE = (
     "The fitted rate is the expected number of batches in each hour; the process describes how batches vary around"
@@ -196,40 +196,29 @@ def process_answer(model: WorkloadModel, tenant: Tenant = VC) -> Answer | Unansw
     tests = arrivals.get("tests")
     if not tests:
         return PROCESS.unanswered(f"Arrivals are assumed to be Poisson: {arrivals['why']}.")
-    rows = [_tested(name, tests) for name in _TESTS]
-    candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
-    for candidate in candidates:
-        name = candidate["process"]
-        chosen = name == arrivals["process"]
-        verdict = "chosen" if chosen else "excluded by the tests" if name == "poisson" else None
-        measured = {"measure": f"BIC, of processes: {PROCESS_WORDS[name]}", "value": candidate["bic"]}
-        rows.append({"part": "process", "name": name, **measured, "decides": chosen, "verdict": verdict})
-    parameters: dict[str, float] = next(
-        (c["parameters"] for c in candidates if c["process"] == arrivals["process"]), {}
-    )
-    for held in (arrivals.get("held_out") or {}).get("processes", []):
-        chosen = held["process"] == arrivals["process"]
-        measured = {"measure": f"distance from the held-out half: {PROCESS_WORDS[held['process']]}"}
-        rows.append(
-            {
-                "part": "held out",
-                "name": held["process"],
-                **measured,
-                "value": held["distance"],
-                "decides": chosen,
-                "verdict": "chosen" if chosen else None,
-            }
-        )
-    settings = _settings(arrivals["process"], parameters, tests)
-    if arrivals["process"] == "sessions":
-        settings = _of_sessions(arrivals["sessions"])
-    rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
-    for kind, bic in arrivals["rate"].get("bic", {}).items():
-        chosen = kind == arrivals["rate"]["kind"]
-        measured = {"measure": f"BIC, of rates: {_KIND_WORDS[kind]}", "value": bic}
-        verdict = "chosen" if chosen else None
-        rows.append({"part": "rate", "name": kind, **measured, "decides": chosen, "verdict": verdict})
-    notes = _process_notes(arrivals["process"], parameters, tenant)
+    process, rate = arrivals["process"], arrivals["rate"]
+
+    def tried(part: str, name: str, measure: str, value: float | None) -> dict[str, Any]:
+        """Return the row of a process or a rate, which is chosen or not."""
+        chosen = name == (rate["kind"] if part == "rate" else process)
+        verdict = "chosen" if chosen else "excluded by the tests" if (part, name) == ("process", "poisson") else None
+        return {"part": part, "name": name, "measure": measure, "value": value, "decides": chosen, "verdict": verdict}
+
+    candidates = arrivals.get("candidates") or [{"process": process, "bic": None, "parameters": {}}]
+    parameters: dict[str, float] = next((c["parameters"] for c in candidates if c["process"] == process), {})
+    held_out, away = (arrivals.get("held_out") or {}).get("processes", []), "distance from the held-out half"
+    settings = _settings(arrivals, parameters)
+    rows = [
+        *(_tested(name, tests) for name in _TESTS),
+        *(
+            tried("process", c["process"], f"BIC, of processes: {PROCESS_WORDS[c['process']]}", c["bic"])
+            for c in candidates
+        ),
+        *(tried("held out", h["process"], f"{away}: {PROCESS_WORDS[h['process']]}", h["distance"]) for h in held_out),
+        *({"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings),
+        *(tried("rate", kind, f"BIC, of rates: {_KIND_WORDS[kind]}", bic) for kind, bic in rate.get("bic", {}).items()),
+    ]
+    notes = _process_notes(process, parameters, tenant)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
         notes.append("compare a BIC only with BICs of the same kind: processes with processes, rates with rates")
     return PROCESS.answered(rows, notes)
@@ -258,19 +247,24 @@ def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     # Older models lack this value; they were compared with 1.
     independent = tests.get(independent_name, 1.0)
     ratio = value / independent if independent > 0 else None
-    excludes = False
-    verdict = "as Poisson"
-    if ratio is not None and p < tests["level"]:
-        excludes = True
-        verdict = "more than Poisson" if ratio > 1 else "less than Poisson"
+    excludes = ratio is not None and p < tests["level"]
+    verdict = "as Poisson" if ratio is None or not excludes else f"{'more' if ratio > 1 else 'less'} than Poisson"
     more = {"value": value, "ratio": ratio, "p": p, "decides": excludes, "verdict": verdict}
     return {"part": part, "name": name, "measure": measure, **more}
 
 
-def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any]) -> list[tuple[str, str, float]]:
-    """Return the parameters of a process as (name, meaning, value)."""
+def _settings(arrivals: dict[str, Any], parameters: dict[str, float]) -> list[tuple[str, str, float]]:
+    """Return the parameters of the chosen process as (name, meaning, value)."""
+    process = arrivals["process"]
+    if process == "sessions":
+        sessions = arrivals["sessions"]
+        return [
+            ("threshold_s", "longest gap between jobs of a session [s]", sessions["threshold_s"]),
+            ("sessions", "sessions in the log", sessions["sessions"]),
+            ("size", "mean jobs of a session", sessions["size"]["mean"]),
+        ]
     if process == "gamma_renewal":
-        fine = tests.get("variation_if_independent", 1.0) > _FINE
+        fine = arrivals["tests"].get("variation_if_independent", 1.0) > _FINE
         what = "gamma shape of the gaps" + (" (1 for Poisson)" if fine else ", in the steps of the log's clock")
         return [("a", what, parameters["a"])]
     if process == "mmpp":
@@ -281,14 +275,6 @@ def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any])
             ("to_quiet", "mean stay in the busy state, in expected batches", 1 / parameters["to_quiet"]),
         ]
     return []
-
-
-def _of_sessions(sessions: dict[str, Any]) -> list[tuple[str, str, float]]:
-    return [
-        ("threshold_s", "longest gap between jobs of a session [s]", sessions["threshold_s"]),
-        ("sessions", "sessions in the log", sessions["sessions"]),
-        ("size", "mean jobs of a session", sessions["size"]["mean"]),
-    ]
 
 
 def _process_notes(process: str, parameters: dict[str, float], tenant: Tenant) -> list[str]:
@@ -341,7 +327,7 @@ SCORES = Question(
 
 
 def scores_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return the scores, or why there are none."""
+    """Return the scores, or why the model has none."""
     rows = score_rows(model)
     words = score_words(model)
     if not rows:
@@ -457,8 +443,8 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
         "gpu_class": entry["gpu_class"] or ALL,
         "status": entry["status"] or ALL,
         "jobs": entry["n"],
+        "censored_share": entry["right_censored"] / entry["n"] if entry["n"] else None,
     }
-    row["censored_share"] = entry["right_censored"] / entry["n"] if entry["n"] else None
     if entry["chosen"] is None:
         return {**row, "remark": entry["reason"]}
     fit = chosen_fit(entry)
@@ -467,10 +453,7 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
         **row,
         "family": entry["chosen"],
         "least_aic": entry["best_by"]["aic"],
-        "aic": fit["aic"],
-        "bic": fit["bic"],
-        "ks": fit["ks"],
-        "anderson_darling": fit["anderson_darling"],
+        **{name: fit[name] for name in ("aic", "bic", "ks", "anderson_darling")},
         "p": drawn["p_ks"] if drawn else None,
         "p_jobs": drawn["jobs"] if drawn else None,
     }

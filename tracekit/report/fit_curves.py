@@ -82,7 +82,7 @@ def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
 
 
 def hours_known(model: WorkloadModel) -> bool:
-    """Return whether the log's hours and weekdays are known, so that hour 0 of the week is Monday 00:00."""
+    """Return whether the log's hours and weekdays are known; if so, hour 0 of the week is Monday 00:00."""
     return bool(model.document["source"]["hour_of_day_known"])
 
 

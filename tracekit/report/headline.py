@@ -47,22 +47,22 @@ _ENDED = "of all jobs, whatever their size"
 _WITH_COURSE = (
     _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
     _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
-    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, held or not"),
+    _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
+    _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs with telemetry, allocated or not"),
     _Number("completed_share", "of the GPU time spent on jobs that completed", percent, "share", "of jobs that ended"),
 )
 NAMES = tuple(number.name for number in _WITH_COURSE)
 """The numbers with their labels, in display order."""
 _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
-"""Names of other numbers that express the same as these."""
+"""Names of other numbers with the same meaning."""
 
 _COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
 _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
 """The share of completed jobs if the status of other jobs is unknown."""
 _OTHERS = (
     _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all attempts"),
-    _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
-    _Number("busy_share", "busy while held", percent, "share", "mean GPU utilization of held GPUs"),
+    _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
+    _Number("busy_share", "busy while allocated", percent, "share", "mean GPU utilization of allocated GPUs"),
     _Number("median_queue_s", "median wait", duration, "s", _WAIT, "median wait of GPU jobs"),
     _COMPLETED,
     _Number("jobs", "jobs", count, "jobs", "submitted", "GPU jobs"),
@@ -72,15 +72,15 @@ _OTHERS = (
 _LIMIT = 5
 """Maximum number of numbers shown."""
 _FEW_UNKNOWN = 0.01
-"""If a smaller share of the jobs has an unknown status, it is not mentioned."""
+"""A smaller share of jobs with unknown status is not mentioned."""
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
-"""Metrics of overview/summary that cover GPU jobs if there are any, with the names of the same metrics for CPU jobs."""
+"""Metrics of overview/summary that cover only GPU jobs if the trace has GPU jobs."""
 
 
 def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if there are any."""
+    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if the trace has GPU jobs."""
     if not known.get("gpu_jobs"):
         return dict(known)
     own = {name: known[f"gpu_{name}"] for name in _OF_GPU_JOBS if f"gpu_{name}" in known}
@@ -107,20 +107,20 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     mixed = mixes_kinds(every)
     if mixed:
         known["jobs"] = every["gpu_jobs"]
-    remarks = _remarks(answers, known, capacity, mixed=mixed)
-    if telemetry is not None:
-        remarks["busy_share"] = telemetry
-    cards = first_numbers(answers, _first_remarks(remarks, known, answers), gpu_jobs=mixed)
+    over_time, others = _remarks(answers, known, capacity, telemetry, mixed=mixed)
+    cards = first_numbers(answers, over_time, gpu_jobs=mixed)
     shown = _SAME if cards else ()
     for number in _OTHERS:
         if number.name in known and number.name not in shown:
-            sure = number.name != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
-            note = remarks.get(number.name, "") or number.note
-            cards.append(_card(number if sure else _KNOWN, known[number.name], note, gpu_jobs=mixed))
+            unsure = number.name == "completed_share" and known.get("unknown_status_share", 0) >= _FEW_UNKNOWN
+            note = others.get(number.name, "") or number.note
+            cards.append(_card(_KNOWN if unsure else number, known[number.name], note, gpu_jobs=mixed))
     if capacity["gpus"]:
-        others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         word = "observed: there may be more" if capacity["word"] == "observed" else capacity["word"]
-        cards.append(_card(_Number("gpus", "GPUs", count, "GPUs", ""), capacity["gpus"], word + others))
+        for source, gpus in capacity["alternatives"].items():
+            by = f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"
+            word += f"; {count(gpus)} {by}"
+        cards.append(_card(_Number("gpus", "GPUs", count, "GPUs", ""), capacity["gpus"], word))
     return cards[:_LIMIT]
 
 
@@ -138,81 +138,58 @@ def _card(number: _Number, value: float, note: str, *, gpu_jobs: bool = False) -
     }
 
 
-def _first_remarks(
-    remarks: Mapping[str, str], known: Mapping[str, float], answers: Mapping[str, Answer]
-) -> dict[str, str]:
-    """Return remarks on the numbers over time, by column."""
-    found = {}
-    pending = sum(r["jobs"] or 0 for r in rows_of(answers, "overview/status") if r["status"] == "pending")
-    if pending:
-        found["mean_wait_s"] = f"{counted(pending, 'jobs')} never started"
-    if "held_share" in remarks:
-        found["held_share"] = remarks["held_share"]
-    if "busy_share" in remarks and "busy_share" in known:
-        found["used_share"] = f"of all GPUs: {remarks['busy_share']}"
-    if known.get("unknown_status_share", 0) >= _FEW_UNKNOWN:
-        found["completed_share"] = f"how {percent(known['unknown_status_share'])} of the jobs ended is unknown"
+def _remarks(
+    answers: Mapping[str, Answer],
+    known: Mapping[str, float],
+    capacity: CapacityInfo,
+    telemetry: str | None,
+    *,
+    mixed: bool,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return remarks on what numbers leave out or hide, by name: on the numbers over time, and on the other numbers."""
+    jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
+    running, pending = jobs.get("running", 0), jobs.get("pending", 0)
+    waiting = f"{counted(pending, 'jobs')} never started" if pending else ""
+    unknown = known.get("unknown_status_share", 0)
+
+    over_time: dict[str, str | None] = {"mean_wait_s": waiting}
+    others: dict[str, str | None] = {"busy_share": telemetry}
+    if "held_share" in known:
+        # The number of owned GPUs may change over time; the share then has no single denominator.
+        owned = round(known.get("owned_gpus", 0))
+        of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "to jobs"
+        still = " (jobs that still run included)" if running else ""
+        over_time["held_share"] = others["held_share"] = f"{of}, up to the last submission{still}"
+    if telemetry is not None and "busy_share" in known:
+        over_time["used_share"] = f"of all GPUs: {telemetry}"
+    bad = (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
+    ends = [", ".join(f"{percent(known[name])} {word}" for name, word in bad if known.get(name))]
+    if unknown >= _FEW_UNKNOWN:
+        over_time["completed_share"] = f"how {percent(unknown)} of the jobs ended is unknown"
+        ends.append(f"{percent(unknown)} have no known status")
     elif "completed_share" in known:
         tried = any(r["mean_retries"] for r in rows_of(answers, "failures/retries"))
         whole = "; their failed attempts are counted too" if tried else ""
-        found["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
-    return found
-
-
-def _remarks(
-    answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo, *, mixed: bool
-) -> dict[str, str]:
-    """Return remarks on numbers, by metric: what each number leaves out or hides."""
-    jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
-    unknown = known.get("unknown_status_share", 0)
-    running, pending = jobs.get("running", 0), jobs.get("pending", 0)
-    remarks = {}
-    if "held_share" in known:
-        still = " (jobs that still run included)" if running else ""
-        # The number of owned GPUs may change over time; the share then has no single denominator.
-        owned = round(known.get("owned_gpus", 0))
-        of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
-        remarks["held_share"] = f"{of}, up to the last submission{still}"
-    ends = _ends(known)
-    if unknown >= _FEW_UNKNOWN:
-        ends.append(f"{percent(unknown)} have no known status")
+        over_time["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
     if mixed and "cpu_completed_share" in known:
         ends.append(f"CPU jobs: {percent(known['cpu_completed_share'])} completed")
-    if ends:
-        remarks["completed_share"] = "; ".join(ends)
+    others["completed_share"] = "; ".join(filter(None, ends))
     if running:
         more = known.get("running_gpu_hours", 0)
-        held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
-        remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
+        held = f" took {count(round(more))} more" if more >= 1 else f" {'is' if running == 1 else 'are'} not counted"
+        others["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
+        median = known.get("cpu_median_queue_s") if mixed else None
+        cpu = "" if median is None else f"median of CPU jobs: {duration(median)}"
         mean = f"{duration(known['mean_queue_s'])} on average"
-        beside = "cpu_median_queue_s"
-        cpu = f"; median of CPU jobs: {duration(known[beside])}" if mixed and beside in known else ""
-        remarks["median_queue_s"] = mean + cpu + (f"; {counted(pending, 'jobs')} never started" if pending else "")
+        others["median_queue_s"] = "; ".join(filter(None, (mean, cpu, waiting)))
     if mixed:
-        others = [
-            f"{count(known[name])} {what}"
-            for name, what in (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
-            if known.get(name)
-        ]
-        remarks["jobs"] = f"submitted, plus {' and '.join(others)}"
+        kinds = (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
+        more_jobs = " and ".join(f"{count(known[name])} {what}" for name, what in kinds if known.get(name))
+        others["jobs"] = f"submitted, plus {more_jobs}"
         if "cpu_median_run_s" in known:
-            remarks["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
-    return remarks
-
-
-def _ends(known: Mapping[str, float]) -> list[str]:
-    """Return the shares of the GPU jobs that failed and that timed out."""
-    parts = [
-        f"{percent(known[name])} {word}"
-        for name, word in (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
-        if known.get(name)
-    ]
-    return [", ".join(parts)] if parts else []
-
-
-def _by(source: str) -> str:
-    return f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"
+            others["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
+    return {k: v for k, v in over_time.items() if v}, {k: v for k, v in others.items() if v}
 
 
 def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:
@@ -260,7 +237,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
         cost += f", on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
-    # State the rate per year, not per hour or day.
+    # A rate per hour or day would be too small to read.
     yearly = f"{count(round(known['outages_per_node_year'], 2))} per node and year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     numbers = (
@@ -276,7 +253,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
 AT_ONCE_S = 60.0
 """If waits are below this, jobs are said to start at once [s]."""
 FULL = 0.9
-"""If at least this share of the GPU time is held, the cluster is called full."""
+"""If at least this share of the GPU time is allocated, the cluster is called full."""
 TAILS = {
     "long": "one in ten jobs waits longer than {most}",
     "none": "nine in ten jobs start at once",
@@ -290,15 +267,15 @@ STATES = {
 }
 """Sentences about waits; the page's script fills in the values of a part."""
 HELD = {
-    "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
+    "full": "{waits}; the cluster is full: {held} of its GPU time is allocated.",
     "free": "{waits}; {free} of the GPU time is unallocated.",
-    "part": "{waits}; they hold {held} of the GPU time.",
+    "part": "{waits}; {held} of the GPU time is allocated to them.",
     "unknown": "{waits}.",
 }
-"""Sentences about the GPU time held: for a cluster, for a part of its jobs, and if it is unknown."""
+"""Sentences about the allocated GPU time: of a cluster, of a part of its jobs, and if it is unknown."""
 MUCH_LOST = 1 / 3
-"""If interrupted attempts may have lost at least this share of the GPU time held, the first sentence says so."""
-LOST = "interrupted attempts lost up to {lost} of the GPU time held"
+"""If interrupted attempts may have lost at least this share of the allocated GPU time, the first sentence says so."""
+LOST = "interrupted attempts lost up to {lost} of the allocated GPU time"
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "Which jobs have GPUs is unknown.",
@@ -311,16 +288,16 @@ LACKING = {
     "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
-"""Texts for a part, shown instead of a number, as its note, or instead of the sentence."""
+"""Texts for a part without data: instead of a number, in its note, or instead of the sentence."""
 OF_PART = {
-    "held_share": "by this part's jobs, of all owned GPUs",
+    "held_share": "to this part's jobs, of all owned GPUs",
     "completed_share": "of the jobs of this part that ended",
 }
 """Notes on the numbers of a part, by name."""
 
 
 def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
-    """Return the sentence shown instead of waits if no job is known to have GPUs; CPU waits are no substitute."""
+    """Return the sentence shown instead of waits, also those of CPU jobs, if no job is known to have GPUs."""
     known = metrics(answers)
     if not known.get("jobs") or known.get("gpu_jobs"):
         return ""

@@ -39,7 +39,7 @@ _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"'
 _ROWS = "values"
 """Key under which everything is data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
-"""Keys of display text, such as names from the log, which is never a colour even if it looks like one."""
+"""Keys of display text, such as names from the log; such text is never a colour, even if it looks like a colour."""
 _BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
 """What the page may do: run its own scripts, save files and print. Without an origin it cannot reach the notebook."""
@@ -101,7 +101,7 @@ def _with_key(chart: Chart, key: Legend) -> Chart:
 
 
 def _config(*, legend: bool) -> dict[str, Any]:
-    """Return the config of the page's charts, with a legend if the page writes one next to the chart."""
+    """Return the config of the page's charts, with a legend if the page shows a legend next to the chart."""
     config = {**chart_config(), "background": colour_value("paper")}
     if legend:
         config["legend"] = {"title": None, "orient": "top", "direction": "horizontal", "columns": 4}
@@ -122,7 +122,7 @@ def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
     if not isinstance(value, str):
         return value
     if not (data or named) and (variable := _VARIABLE.fullmatch(value)) is not None:
-        with contextlib.suppress(KeyError):  # a name that looks like a colour but is not in the theme
+        with contextlib.suppress(KeyError):  # the name only looks like a colour of the theme
             return colour_value(variable[1])
     if not (data or named):
         with contextlib.suppress(KeyError):

@@ -1,4 +1,4 @@
-"""Labels at the right ends of lines, without overlap, so that readers need not look up a legend."""
+"""Labels at the right ends of lines, without overlap, instead of a legend."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return the centres of labels so that no labels overlap and all are within the chart's height.
+    """Return centres of labels for which no labels overlap and all are within the chart's height.
 
     Like axis labels, they extend at most half a line beyond it. Return None if two ends are too close to tell apart, if
     there is not enough room, or if a label would be too far from its line end.
@@ -146,36 +146,30 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
     order = sorted(range(len(places)), key=lambda i: places[i])
     if any(places[b] - places[a] < _NEAR for a, b in pairwise(order)) or sum(heights) > height + LINE:
         return None
+
+    def top(block: Sequence[int]) -> float:
+        """Return where a block of labels begins: as close to the line ends as the chart allows."""
+        wanted, above = 0.0, 0.0
+        for i in block:
+            wanted += places[i] - heights[i] / 2 - above
+            above += heights[i]
+        return min(max(wanted / len(block), -LINE / 2), height + LINE / 2 - above)
+
     # Labels that touch form a block, centred on the mean of the positions that its labels would prefer.
     blocks: list[list[int]] = []
     for i in order:
         blocks.append([i])
-        while len(blocks) > 1 and _top(blocks[-2], places, heights, height) + _sum(blocks[-2], heights) > _top(
-            blocks[-1], places, heights, height
-        ):
+        while len(blocks) > 1 and top(blocks[-2]) + sum(heights[k] for k in blocks[-2]) > top(blocks[-1]):
             last = blocks.pop()
             blocks[-1] += last
     found = [0.0] * len(places)
     for block in blocks:
-        at = _top(block, places, heights, height)
+        at = top(block)
         for i in block:
             found[i] = at + heights[i] / 2
             at += heights[i]
     far = any(abs(found[i] - places[i]) > max(_FAR, heights[i] / 2) for i in order)
     return None if far else found
-
-
-def _sum(block: Sequence[int], heights: Sequence[float]) -> float:
-    return sum(heights[i] for i in block)
-
-
-def _top(block: Sequence[int], places: Sequence[float], heights: Sequence[float], height: float) -> float:
-    """Return where a block of labels begins: as close to the line ends as the chart allows."""
-    wanted, above = 0.0, 0.0
-    for i in block:
-        wanted += places[i] - heights[i] / 2 - above
-        above += heights[i]
-    return min(max(wanted / len(block), -LINE / 2), height + LINE / 2 - above)
 
 
 def nice_top(most: float, ticks: int) -> float:

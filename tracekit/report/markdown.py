@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
+    from tracekit.report.structure import AnswerInfo, Report, WhatChanged
 
 _FILES = 50
 """Maximum number of source files whose hashes are listed."""
@@ -22,12 +22,7 @@ _FILES = 50
 def markdown(report: Report, faults: Faults | None = None) -> str:
     """Return a report as Markdown with all text escaped; parts that fail say so and are added to `faults`."""
     faults = Faults() if faults is None else faults
-    while True:
-        known = len(faults.found)
-        shown = _text(report, faults)
-        if len(faults.found) == known:
-            return shown
-        # The beginning counts all parts that fail, including those below it.
+    return faults.settled(lambda: _text(report, faults))
 
 
 def _text(report: Report, faults: Faults) -> str:
@@ -48,7 +43,8 @@ def _text(report: Report, faults: Faults) -> str:
             lines += ["", f"### {escaped(question['question'])}", "", escaped(" ".join(question["reasons"]))]
     advice = _or_fault(faults, "the guidelines", _guidelines, report, faults, found)
     rest = _or_fault(faults, "the part on data quality and method", _rest, report)
-    return "\n".join([*lines, "", *advice, *rest, *_unmade(found)])
+    unmade = [f"- {escaped(fault.sentence)}" for fault in found]
+    return "\n".join([*lines, "", *advice, *rest, *(["## What could not be made", "", *unmade, ""] if unmade else [])])
 
 
 def _or_fault(
@@ -59,14 +55,13 @@ def _or_fault(
     return [*above, "", escaped(made.sentence), ""] if isinstance(made, Fault) else made
 
 
-def _unmade(found: Sequence[Fault]) -> list[str]:
-    return ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in found), ""] if found else []
-
-
 def _opening(report: Report) -> list[str]:
     summary = report["opening"]
     lines = _changed(summary["changed"])
-    lines += [*(f"- **{escaped(lack['text'])}** {_cure(lack)}" for lack in summary["lacks"]), ""]
+    for lack in summary["lacks"]:
+        cure = f"Add it: {escaped(lack['cure'])}" if lack["cure"] else ""
+        lines.append(f"- **{escaped(lack['text'])}** {cure}")
+    lines += [""]
     lines += [escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
@@ -74,13 +69,9 @@ def _opening(report: Report) -> list[str]:
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
     for number, change in enumerate(summary["changes"], 1):
         no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
-        effect = f" Expected: {change['effect']}" if change["effect"] else no_effect
+        effect = f" Does it help? {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     return lines
-
-
-def _cure(lack: Lack) -> str:
-    return f"Add it: {escaped(lack['cure'])}" if lack["cure"] else ""
 
 
 def _changed(found: WhatChanged | None) -> list[str]:
@@ -123,7 +114,7 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
 
 
 def _problem(entry: Mapping[str, Any], faults: Faults) -> str:
-    """Return a problem that was found as one list item: what was measured, what to do, and the expected effect."""
+    """Return a list item for a problem: what was measured, what to do, and the expected effect."""
     made = faults.run(
         f"the text of the guideline {entry['id']}",
         lambda: f"{entry['finding']['text']} {entry['advice']} Does it help? {effect_text(entry)}",

@@ -40,16 +40,15 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
     from tracekit.report.facts import TraceFacts
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
-    from tracekit.tenant import Tenant
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
-"""Maximum rows of a result that are visible, and that only a filter shows: the first pair that keeps the page small."""
+"""Maximum numbers of visible rows and of rows that only a filter shows; the page uses the first pair that fits."""
 HEAVIEST = 3_000_000
 """Target maximum size of a page [bytes]."""
 OPEN = 3
-"""Maximum number of rows of a table that is shown open instead of a chart."""
+"""Maximum number of rows of a table that is open because it has no chart."""
 OPEN_COLUMNS = 6
-"""Maximum number of columns of a table that is shown open."""
+"""Maximum number of columns of an open table."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
 """Labels of the page's filters other than the tenant."""
 SCRIPTS = ("page.js", "parts.js", "tables.js")
@@ -67,17 +66,11 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
     page lists the tables.
     """
     faults = Faults() if faults is None else faults
-    while True:
-        known = len(faults.found)
-        page = faults.run("the page", _report_page, report, faults, served=served)
-        if isinstance(page, Fault):
-            tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
-            return draw_unmade_page(
-                "report", report["title"], page, ("report.json", "report.md"), tables, served=served
-            )
-        if len(faults.found) == known:
-            return page
-        # The first screen counts all parts that fail, including those below it.
+    page = faults.settled(lambda: faults.run("the page", _report_page, report, faults, served=served))
+    if not isinstance(page, Fault):
+        return page
+    tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
+    return draw_unmade_page("report", report["title"], page, ("report.json", "report.md"), tables, served=served)
 
 
 def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
@@ -90,7 +83,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
     undrawn = {name: one for name, one in made.items() if isinstance(one, Fault)}
     filters = faults.run_or({}, "the choice of parts", filters_of_page, report, facts)
-    parts = faults.run_or(None, "the sums of parts", parts_for_page, report, facts)
+    parts = faults.run_or(None, "the sums of parts", parts_for_page, report, filters, facts)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None
     if report["guidelines"] is not None:
@@ -172,13 +165,9 @@ def _view_or_fault(
     *,
     links: bool,
 ) -> dict[str, Any]:
-    """Return an answer as the page shows it, or why that could not be made."""
-
-    def view() -> dict[str, Any]:
-        chosen = _chosen(answer, places, facts)
-        return _answer_view(answer, drawn, rows, chosen, facts.tenant_of(answer["kind"]), links=links)
-
-    found = faults.run(f"the numbers of {answer['name']}", view)
+    """Return the template's view of an answer, or why it could not be made."""
+    part = f"the numbers of {answer['name']}"
+    found = faults.run(part, _answer_view, answer, drawn, rows, places, facts, links=links)
     if isinstance(found, Fault):
         return {**answer, "id": anchor(answer["name"]), "charts": [], "unmade": found}
     return {**found, "undrawn": undrawn, "unmade": None}
@@ -200,7 +189,7 @@ _TABS = (
 
 
 def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
-    """Return the non-empty parts with their sections; `advice` says whether there are guidelines."""
+    """Return the non-empty parts with their sections; `advice` says whether the page shows guidelines."""
     always = {"overview", "quality-and-method", *(["what-if"] if advice else [])}
     placed = {group for _, _, groups in _TABS for group in groups}
     found = []
@@ -243,7 +232,7 @@ def draw_page(
     more : mapping, optional
         Additional JSON values for the page's script.
     served : bool
-        Whether a server shows the page, so that its script can query the server.
+        Whether a server shows the page; its script then queries the server.
     **values : object
         Variables of the template.
     """
@@ -351,34 +340,31 @@ def json_for_html(value: object) -> str:
     return body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _chosen(
-    answer: AnswerInfo, places: Mapping[str, Mapping[str, int]], facts: TraceFacts
-) -> dict[str, Mapping[str, int]]:
-    return {name: places[name] for name in narrows(answer, facts) if name in places}
-
-
 def _answer_view(
     answer: AnswerInfo,
     drawn: list[Chart],
     rows: tuple[int, int],
     places: Mapping[str, Mapping[str, int]],
-    unit: Tenant,
+    facts: TraceFacts,
     *,
-    links: bool = False,
+    links: bool,
 ) -> dict[str, Any]:
+    chosen = {name: places[name] for name in narrows(answer, facts) if name in places}
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
         "charts": chart_views(answer["name"], drawn, label, keyed=True),
-        "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit, links=links),
+        "table": table_view(
+            answer, *rows, chosen, drawn=bool(drawn), tenant=facts.tenant_of(answer["kind"]), links=links
+        ),
         "beside": published_view(answer["published"]),
         "open": not drawn and _is_seen(answer),
     }
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table starts open: if it is small, not all zeros, and not already put into words."""
+    """Return whether a table starts open: it must be small, not all zeros, and not already put into words."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
@@ -387,7 +373,7 @@ def _is_seen(answer: AnswerInfo) -> bool:
 def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
     """Return the context of a query's charts, such as title, legend and note; screen readers read `label` instead.
 
-    `keyed` says whether the page has the distribution key, so that notes need not explain the marks.
+    If the page has the distribution key (`keyed`), notes do not explain the marks.
     """
     return [
         {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.report.axes import shown_time
+from tracekit.report.charts import GPU_CLASSES
 from tracekit.report.headline import AT_ONCE_S, FULL, HELD, LACKING, NO_GPU_JOBS, OF_PART, STATES, TAILS
 from tracekit.report.sections.interface import finding
 from tracekit.report.table_view import filters_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PARTS = "overview/parts"
 """Query whose rows are summed."""
 DIMENSIONS = ("cluster", "vc", "partition", "gpu_model", "gpu_class")
-"""Dimensions by which parts of a cluster are selected, in addition to user and time."""
+"""Dimensions that select parts of a cluster, in addition to user and time."""
 _CELLS = 20_000
 """Maximum number of rows of sums, and of wait counts."""
 _NAMES = 300
@@ -77,8 +78,18 @@ def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenan
     columns[INGESTED] = INGESTED if INGESTED in rows.columns else tenant.column
     names = {name: _most_first(rows, column) for name, column in columns.items()}
     coded = rows.with_columns(
-        # -1 stands for values without a name and for jobs that ended after the last span.
-        *(_code(pl.col(columns[name]), known).alias(name) for name, known in names.items()),
+        # -1 stands for unnamed values and for jobs that ended after the last span.
+        *(
+            pl.col(columns[name])
+            .replace_strict(
+                pl.Series(known, dtype=pl.String),
+                pl.Series(range(len(known)), dtype=pl.Int64),
+                default=-1,
+                return_dtype=pl.Int64,
+            )
+            .alias(name)
+            for name, known in names.items()
+        ),
         pl.col("span").fill_null(0).cast(pl.Int64) - 1,
     )
     kept = [name for name in DIMENSIONS if len(names[name]) > 1]
@@ -108,33 +119,22 @@ def _most_first(rows: pl.DataFrame, name: str) -> list[str]:
     """Return the names with most jobs; GPU classes keep their natural order."""
     found = rows.filter(pl.col("kind") == "waits", pl.col(name).is_not_null()).group_by(name).agg(pl.col("jobs").sum())
     most = found.sort(["jobs", name], descending=[True, False])[name].to_list()[:_NAMES]
-    return sorted(most, key=_CLASSES.index) if name == "gpu_class" else most
-
-
-_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
-
-
-def _code(column: pl.Expr, known: list[str]) -> pl.Expr:
-    numbers = pl.Series(range(len(known)), dtype=pl.Int64)
-    return column.replace_strict(pl.Series(known, dtype=pl.String), numbers, default=-1, return_dtype=pl.Int64)
-
-
-def _joined(joined: int) -> pl.Expr:
-    return (pl.col("span") // joined).alias("span")
+    return sorted(most, key=GPU_CLASSES.index) if name == "gpu_class" else most
 
 
 def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
     keys = ["span", *kept]
-    summed = rows.with_columns(_joined(joined)).group_by(keys).agg(**{n: sum_.sum() for n, sum_ in _SUMS.items()})
+    sums = {name: amounts.sum() for name, amounts in _SUMS.items()}
+    summed = rows.with_columns(pl.col("span") // joined).group_by(keys).agg(**sums)
     return summed.with_columns(pl.col(list(_SUMS)).cast(pl.Float64).round_sig_figs(_DIGITS)).sort(keys)
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Return job counts by wait class: over time if that gives few rows, otherwise for the whole log and by cluster."""
-    known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(_joined(joined))
+    """Return job counts by wait class: over time if few rows result, otherwise for the whole log and by cluster."""
+    known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(pl.col("span") // joined)
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
-        # -1, which means no wait, stays a class of its own.
+        # -1 means no wait and stays a separate class.
         bins = pl.when(pl.col("bin") < 0).then(-1).otherwise(pl.col("bin") // coarse * coarse)
         found = known.with_columns(bin=bins).group_by([*keys, "bin"]).agg(pl.col("jobs").sum())
         return found.sort([*keys, "bin"]).with_columns(width=pl.lit(coarse))
@@ -154,11 +154,10 @@ def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFram
 
 def _columns(rows: pl.DataFrame) -> PartSums:
     """Return the columns as lists of plain numbers; whole numbers become integers."""
-    return {name: [_plain(value) for value in rows[name]] for name in rows.columns}
-
-
-def _plain(value: Any) -> int | float:
-    return int(value) if float(value).is_integer() else float(value)
+    return {
+        name: [int(value) if float(value).is_integer() else float(value) for value in rows[name]]
+        for name in rows.columns
+    }
 
 
 _CHOICES = 300
@@ -193,7 +192,8 @@ def narrows(answer: AnswerInfo, facts: TraceFacts) -> dict[str, str]:
 
 def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     """Return the page's filters that offer more than one choice."""
-    found: dict[str, list[str]] = {name: list(values) for name, values in _names(report).items()}
+    parts = report["parts"]
+    found: dict[str, list[str]] = {} if parts is None else {name: list(known) for name, known in parts["names"].items()}
     for name in ("cluster", "vc"):
         # Some values occur only in answers, such as values of jobs without GPUs.
         known = found.setdefault(name, [])
@@ -205,7 +205,7 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 
 
 def moments(report: Report, facts: TraceFacts) -> list[str]:
-    """Return the start times of the spans and the end of the last span, in words; [] without parts.
+    """Return the start times of the spans and the end of the last span in words; [] if the report has no parts.
 
     The first span begins at the start of the log and the last span ends at its end, after the last submission, because
     the last jobs are still running.
@@ -218,20 +218,23 @@ def moments(report: Report, facts: TraceFacts) -> list[str]:
     return [moment_words(edge, facts) for edge in edges]
 
 
-def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
-    """Return the data from which the page's script computes the numbers of a part; None without parts."""
+def parts_for_page(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, Any] | None:
+    """Return the data from which the page's script computes the numbers of a part, packed; None without parts."""
     parts = report["parts"]
     if parts is None:
         return None
-    filters = filters_of_page(report, facts)
+    said = report["opening"]["state"]
+    sums = {**parts, "sentences": _sentences(report, filters, facts)}
+    body = json.dumps(sums, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     return {
-        "packed": _packed({**parts, "sentences": _sentences(report, filters, facts)}),
+        "packed": base64.b64encode(gzip.compress(body, mtime=0)).decode(),
         "edges": parts["edges"],
         "shown": [shown_time(edge, facts) for edge in parts["edges"]],
         "moments": moments(report, facts),
         "words": {
             "tails": TAILS,
-            "states": _states(report["opening"]["state"]),
+            # If no job has GPUs, the sentence for the whole log also fits each part.
+            "states": dict.fromkeys(STATES, said.removesuffix(".")) if said in NO_GPU_JOBS.values() else STATES,
             "held": HELD,
             "lacking": LACKING,
             "of_part": OF_PART,
@@ -239,22 +242,6 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
             "full": FULL,
         },
     }
-
-
-def _states(said: str) -> dict[str, str]:
-    """Return the sentence templates for the waits of a part; if no job has GPUs, use the sentence for the whole log."""
-    return dict.fromkeys(STATES, said.removesuffix(".")) if said in NO_GPU_JOBS.values() else STATES
-
-
-def _packed(value: object) -> str:
-    """Return a JSON value compressed with gzip and encoded as base64."""
-    body = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
-    return base64.b64encode(gzip.compress(body, mtime=0)).decode()
-
-
-def _names(report: Report) -> Mapping[str, list[str]]:
-    parts: PartsInfo | None = report["parts"]
-    return {} if parts is None else parts["names"]
 
 
 def _answers(report: Report) -> list[AnswerInfo]:

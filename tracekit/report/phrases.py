@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.intervals import FEW
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tracekit.answer import Row
 
 
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 SEVERAL = 5
 """Groups with fewer observations than this are not mentioned in sentences."""
 
@@ -92,6 +95,31 @@ def scope(rows: list[Row], column: str, what: str = "") -> str:
     return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
 
 
+def sums(rows: Iterable[Row], key: str, column: str) -> dict[Any, Any]:
+    """Return the sum of a column for each value of the key, in the order of the rows; unknown numbers count as 0.
+
+    Examples
+    --------
+    >>> sums([{"user": "a", "jobs": 2}, {"user": "b", "jobs": 1}, {"user": "a", "jobs": None}], "user", "jobs")
+    {'a': 2, 'b': 1}
+    """
+    found: dict[Any, Any] = {}
+    for row in rows:
+        found[row[key]] = found.get(row[key], 0) + (row[column] or 0)
+    return found
+
+
+def drawn_note(shown: int, known: int, what: str) -> str:
+    """Return the note that a chart shows only some of its rows; '' if it shows all.
+
+    Examples
+    --------
+    >>> drawn_note(3, 5, "largest users"), drawn_note(5, 5, "largest users")
+    ('Drawn: the 3 largest users; 2 more.', '')
+    """
+    return f"Drawn: the {shown} {what}; {known - shown} more." if known > shown else ""
+
+
 def sample_size(number: int) -> str:
     """Return a remark if the number of observations is small, otherwise ''.
 
@@ -104,5 +132,5 @@ def sample_size(number: int) -> str:
 
 
 def whole_hours(hours: float) -> str:
-    """Return hours rounded to whole numbers; below ten hours, keep decimals so that small values are not shown as 0."""
+    """Return hours as a whole number; below ten hours, keep decimals because small values would become 0."""
     return count(round(hours) if hours >= 10 else hours)

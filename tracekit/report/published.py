@@ -8,7 +8,7 @@ from tracekit import text
 from tracekit.characterize.published import CONFIDENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tracekit.characterize.published import PublishedComparison, Release
     from tracekit.report.structure import PublishedNumber, ReleaseInfo
@@ -109,7 +109,7 @@ def published_view(
             for n, trace in shown
         ],
         "notes": notes,
-        "letters": _letters(n["confidence"] for n, _ in shown),
+        "letters": {c: words for c, words in CONFIDENCE.items() if any(n["confidence"] == c for n, _ in shown)},
         "more": len(measured) - len(shown),
         "count": len(measured),
         "unmeasured": len(numbers) - len(measured),
@@ -120,8 +120,3 @@ def _first(artefacts: str) -> str:
     """Return where a number was published; for more than two places, the first one and the count."""
     places = artefacts.split("; ")
     return " and ".join(places) if len(places) < 3 else f"{places[0]} and {len(places) - 1} more"
-
-
-def _letters(used: Iterable[str]) -> dict[str, str]:
-    have = set(used)
-    return {letter: words for letter, words in CONFIDENCE.items() if letter in have}

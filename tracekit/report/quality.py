@@ -10,8 +10,7 @@ import polars as pl
 from tracekit.text import cut
 
 if TYPE_CHECKING:
-    from tracekit.manifest import Manifest
-    from tracekit.report.structure import CapabilityInfo, CheckInfo, FileInfo, Quality, RejectInfo
+    from tracekit.report.structure import FileInfo, Quality, RejectInfo
     from tracekit.trace import Trace
 
 FILE_LIMIT = 200
@@ -24,35 +23,48 @@ EXAMPLES = 3
 def quality(trace: Trace) -> Quality:
     """Return the record counts, rejects by reason, checks and capabilities of a Trace."""
     manifest = trace.manifest
+    # If not all files fit, files with rejected records come first.
+    files = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
+    checks = sorted(manifest.checks.items(), key=lambda item: (item[1].count == 0, -item[1].count, item[0]))
+    capabilities = sorted(manifest.capabilities.items(), key=lambda item: (not item[1].available, item[0]))
     return {
-        "files": _files(manifest),
+        "files": [cast("FileInfo", {**asdict(f), "path": cut(f.path)}) for f in files],
         "file_count": len(manifest.files),
         "records": manifest.records,
         "kept": sum(f.kept for f in manifest.files),
         "rejected": manifest.rejected,
         "rejects": _rejects(trace),
-        "checks": _checks(manifest),
-        "capabilities": _capabilities(manifest),
+        "checks": [
+            {
+                "name": name,
+                "count": check.count,
+                "of": check.of,
+                "meaning": cut(check.meaning, 2000),
+                "examples": [cut(e) for e in check.examples[:EXAMPLES]],
+            }
+            for name, check in checks
+        ],
+        "capabilities": [
+            {
+                "name": name,
+                "available": can.available,
+                "coverage": can.coverage,
+                "window": None if can.window is None else list(can.window),
+                "note": cut(can.note, 2000),
+            }
+            for name, can in capabilities
+        ],
         "notes": [cut(n, 2000) for n in manifest.notes],
     }
-
-
-def _files(manifest: Manifest) -> list[FileInfo]:
-    # If not all files fit, files with rejected records come first.
-    order = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
-    return [cast("FileInfo", {**asdict(f), "path": cut(f.path)}) for f in order]
 
 
 def _rejects(trace: Trace) -> list[RejectInfo]:
     if not trace.has("rejects"):
         return []
-    place = pl.format("{}, line {}", pl.col("source_file").str.slice(0, 200), pl.col("line"))
-    example = pl.concat_str(
-        pl.coalesce(place, pl.col("source_file").str.slice(0, 200)),
-        pl.lit(": "),
-        # The raw record may have any length.
-        pl.col("raw").fill_null("").str.slice(0, 400),
-    )
+    file = pl.col("source_file").str.slice(0, 200)
+    place = pl.coalesce(pl.format("{}, line {}", file, pl.col("line")), file)
+    # The raw record may have any length.
+    example = pl.concat_str(place, pl.lit(": "), pl.col("raw").fill_null("").str.slice(0, 400))
     rows = (
         trace.scan("rejects")
         .group_by(pl.col("column").str.slice(0, 100), pl.col("reason").str.slice(0, 400))
@@ -62,38 +74,6 @@ def _rejects(trace: Trace) -> list[RejectInfo]:
         .collect(engine="streaming")
     )
     return [
-        {
-            "column": r["column"],
-            "reason": cut(r["reason"]),
-            "count": r["count"],
-            "examples": [cut(e) for e in r["examples"]],
-        }
-        for r in rows.iter_rows(named=True)
-    ]
-
-
-def _checks(manifest: Manifest) -> list[CheckInfo]:
-    found = sorted(manifest.checks.items(), key=lambda item: (item[1].count == 0, -item[1].count, item[0]))
-    return [
-        {
-            "name": name,
-            "count": check.count,
-            "of": check.of,
-            "meaning": cut(check.meaning, 2000),
-            "examples": [cut(e) for e in check.examples[:EXAMPLES]],
-        }
-        for name, check in found
-    ]
-
-
-def _capabilities(manifest: Manifest) -> list[CapabilityInfo]:
-    return [
-        {
-            "name": name,
-            "available": can.available,
-            "coverage": can.coverage,
-            "window": None if can.window is None else list(can.window),
-            "note": cut(can.note, 2000),
-        }
-        for name, can in sorted(manifest.capabilities.items(), key=lambda item: (not item[1].available, item[0]))
+        cast("RejectInfo", {**row, "reason": cut(row["reason"]), "examples": [cut(e) for e in row["examples"]]})
+        for row in rows.iter_rows(named=True)
     ]

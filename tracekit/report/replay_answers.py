@@ -53,7 +53,7 @@ ALL = "all clusters"
 
 
 def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
-    """Return which scheduler the log behaves like, its queue next to the twin's, and the effects of the panel."""
+    """Return the twin of each cluster, its queue next to the log's queue, and the effects of the panel."""
     if twins.reason is not None:
         why = f"There is no twin of the log: {twins.reason}."
         return [question.unanswered(why) for question in (TWINS, QUEUE, EFFECTS)]
@@ -162,7 +162,7 @@ PLAN = Question(
 
 
 def plan_answer(twins: Twins) -> Answer | Unanswered:
-    """Return the plan of the busiest cluster whose twin supports effects, or why there is none."""
+    """Return the plan of the busiest cluster whose twin supports effects, or why the plan is missing."""
     if twins.reason is not None:
         return PLAN.unanswered(f"There is no twin of the log: {twins.reason}.")
     reasons = []
@@ -259,7 +259,7 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
 
 
 class _Panel(NamedTuple):
-    """What was replayed and under which policies."""
+    """The replayed scenario and its results by policy."""
 
     scenario: Scenario
     results: list[ReplayResult]
@@ -281,7 +281,7 @@ def _panel_in_twin(chosen: TwinReplays, twins: Twins, faults: Faults) -> _Panel:
 
 
 def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
-    """Return the panel on the cluster as the source describes it, or why nothing can be replayed."""
+    """Return the panel on the cluster that the source describes, or why nothing can be replayed."""
     try:
         scenario = scenario_of(twins.trace, limit=twins.limit)
     except DamagedTraceError:
@@ -316,7 +316,7 @@ def _notes(scenario: Scenario, limit: int | None) -> list[str]:
 
 
 def _left_out(jobs: Jobs) -> str:
-    """Return which jobs are not replayed, with their number and share of the GPU-hours; '' if all are replayed."""
+    """Return the numbers and GPU-hours of jobs that are not replayed, by reason; '' if all jobs are replayed."""
     out = sum(part.jobs for part in jobs.left_out)
     if not out:
         return ""

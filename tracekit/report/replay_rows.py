@@ -1,4 +1,4 @@
-"""Rows of replays by policy: their names, their order, and which can be drawn as one."""
+"""Names and order of policies, and policies that a chart draws as one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
-"""Marks of a distribution unless a note says otherwise; a page has a key that shows them."""
+"""Default marks of a distribution; the page's key shows them."""
 
 SHARES = (0, 1, *range(5, 100, 5), 99, 100)
 """Percentiles used as points of a curve."""
@@ -181,7 +181,7 @@ def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, 
 
 def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()) -> list[Mark]:
     """Return points on a curve with their labels."""
-    # A curve never falls, so there is room below it on the right and above it on the left.
+    # A curve never falls, so labels have room below it on the right and above it on the left.
     sides = {"!datum.left": {"align": "left", "dx": 8, "dy": 9}, "datum.left": {"align": "right", "dx": -8, "dy": -7}}
     words = {"text": {"field": "words", "type": "nominal"}}
     point = dot(x, color=colour("series-1"), stroke=colour("paper"))

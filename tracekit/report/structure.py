@@ -51,7 +51,7 @@ class PublishedNumber(TypedDict):
     as_printed: str
     measured: float | None
     difference: float | None
-    """measured - published; 0 inside a range or bound, otherwise the distance from its nearest end."""
+    """measured - published; 0 inside a range or bound, otherwise the distance to the nearest end."""
     relative: float | None
     """difference / published [1]."""
     artefact: str
@@ -69,7 +69,7 @@ class ReleaseInfo(TypedDict):
     title: str
     jobs: int
     public: bool
-    """Whether the trace looks like the public one; if not, published numbers are only for orientation."""
+    """Whether the trace looks like the public trace; if not, published numbers only give an orientation."""
     note: str
 
 
@@ -82,7 +82,7 @@ class IntervalInfo(TypedDict):
     count: str
     """Column with the number of observations."""
     low: list[float | None]
-    """One end per row in `rows`; null if no interval can be given."""
+    """One lower end per row in `rows`; null if the interval is unknown."""
     high: list[float | None]
 
 
@@ -97,7 +97,7 @@ class AnswerInfo(TypedDict):
     question: str
     paper: str
     finding: str | None
-    """One sentence about the rows; null if there is nothing true and useful to say."""
+    """One sentence about the rows; null if no sentence would be true and useful."""
     columns: list[ColumnInfo]
     rows: list[Row]
     """At most `ROW_LIMIT` rows; the files in tables/ contain all rows."""
@@ -106,7 +106,7 @@ class AnswerInfo(TypedDict):
     notes: list[str]
     """Notes on choices and omissions, such as where a quota comes from."""
     coverage: dict[str, float | None]
-    """For each capability that the answer needs, the share of the records that have it; null if unknown."""
+    """For each capability that the answer needs, the share of records with it; null if unknown."""
     intervals: list[IntervalInfo]
     """95 % confidence intervals of some columns."""
     definition: str
@@ -128,7 +128,7 @@ class UnansweredInfo(TypedDict):
     question: str
     reasons: list[str]
     failed: bool
-    """Whether an error is the reason, in which case the trace may still contain the answer."""
+    """Whether an error is the reason; the trace may still contain the answer."""
 
 
 class FaultInfo(TypedDict):
@@ -265,7 +265,7 @@ class WorkloadInfo(TypedDict):
     file: str | None
     """File relative to the report; null if the Trace could not be fitted."""
     reason: str | None
-    """Why there is no model; null if there is one."""
+    """Reason for the missing model; null if the report has one."""
     seed: int
     bootstrap_replicates: int
 
@@ -277,7 +277,7 @@ class PartInfo(TypedDict):
     others: list[str]
     """Names of the other clusters, at most a hundred."""
     waiting_share: float | None
-    """Its share of the waiting hours of all clusters [0..1]; null if no job is known to have waited."""
+    """Its share of the waiting hours of all clusters [0..1]; null if no wait is known."""
     text: str
     """Description of the cluster in words."""
 
@@ -286,11 +286,11 @@ class ReplayInfo(TypedDict):
     """The jobs, cluster and policies of the replays in the report."""
 
     reason: str | None
-    """Why there are no replays; null if there are."""
+    """Reason for the missing replays; null if the report has replays."""
     jobs: int
     """Number of jobs replayed."""
     limit: int | None
-    """Requested maximum number of jobs; null if there was no limit."""
+    """Requested maximum number of jobs; null without a limit."""
     cluster: dict[str, int] | None
     """Numbers of nodes, GPUs, and nodes without GPUs, which are left out."""
     part: PartInfo | None
@@ -298,7 +298,7 @@ class ReplayInfo(TypedDict):
     without_effects: dict[str, str]
     """Clusters for which no effect of a change can be reported, with reasons."""
     notes: list[str]
-    """Notes on what was left out and on what the cluster model cannot do."""
+    """Notes on jobs that were left out and on limits of the cluster model."""
     skipped: dict[str, str]
     """Panel policies that cannot run here, with reasons."""
 
@@ -307,13 +307,13 @@ class SuggestedChange(TypedDict):
     """One suggested change on the first screen."""
 
     id: str
-    """Id of the guideline, which has the details."""
+    """Id of the guideline, which contains the details."""
     title: str
     finding: str
     effect: str | None
-    """Expected effect according to the replay; null if there is none."""
+    """Expected effect according to the replay; null if it is unknown."""
     no_effect: str | None
-    """Why the log's record supports no expected effect; null if it does, or if there is another reason."""
+    """Why the log does not support an expected effect; null if it does, or if another reason applies."""
 
 
 class Lack(TypedDict):
@@ -333,7 +333,7 @@ class Doubt(TypedDict):
     text: str
     """The statement, on one line."""
     more: str
-    """Consequences; empty if the line already says everything."""
+    """Consequences; empty if the statement needs none."""
     place: str
     """Anchor on the page that shows it."""
 
@@ -347,13 +347,13 @@ class ChangedRow(TypedDict):
     change: str
     """The difference, as a relative change if possible."""
     certainty: str
-    """The 95 % interval, or why there is none."""
+    """The 95 % interval, or why it is unknown."""
     changed: bool
     """Whether the interval shows a change."""
 
 
 class WhatChanged(TypedDict):
-    """Opening of a report with `--compare` and of a comparison of traces."""
+    """First screen of a comparison: of a report with `--compare`, or of several traces."""
 
     heading: str
     text: str
@@ -365,7 +365,7 @@ class WhatChanged(TypedDict):
     periods: str
     """One sentence on the two periods; empty if they cannot be compared."""
     place: str
-    """Anchor on the page with the full comparison; empty if there is none."""
+    """Anchor on the page with the full comparison; empty if the page has none."""
 
 
 class Summary(TypedDict):
@@ -384,7 +384,7 @@ class Summary(TypedDict):
     changes: list[SuggestedChange]
     """At most three changes, the largest expected gain first."""
     verdict: str
-    """One sentence on how many guidelines hold, do not hold, and cannot be decided."""
+    """One sentence on the numbers of guidelines that hold, do not hold, and cannot be decided."""
     doubts: list[Doubt]
     """Caveats that a reader must know before relying on the rest."""
 
@@ -406,7 +406,7 @@ class PartsInfo(TypedDict):
     """Job counts by wait class `bin`, which is `width` twentieths of a decade wide, by all dimensions and spans or by
     several subsets of them."""
     user_sums: PartSums
-    """Sums by span, cluster and user; without rows if users cannot be chosen."""
+    """Sums by span, cluster and user; no rows if users cannot be selected."""
     user_waits: list[PartSums]
 
 
@@ -463,7 +463,7 @@ class Report(TypedDict):
     release: ReleaseInfo | None
     """Null if nothing is published about traces of this format."""
     parts: PartsInfo | None
-    """Null if there are no parts to choose."""
+    """Null if the page has no parts to select."""
     sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
@@ -491,4 +491,4 @@ class IndexEntry(TypedDict):
     faults: int
     """Number of parts of the report that could not be made."""
     error: str | None
-    """Why there is no report; null if there is one."""
+    """Reason for the missing report; null if the source has a report."""

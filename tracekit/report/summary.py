@@ -36,9 +36,9 @@ _NAMED = 3
 
 _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
 _UNNAMED = (None, "unknown")
-"""Cause values that do not name a cause."""
+"""Values of a cause that is unknown."""
 _UNTRIED = 2
-"""Rank of a finding without a reported effect: after findings with an effect, before findings without a gain."""
+"""Rank of findings without a known effect: after findings with a gain, before findings without one."""
 
 
 def summary(
@@ -52,7 +52,7 @@ def summary(
     changed: WhatChanged | None = None,
     lacks: Sequence[Lack] = (),
 ) -> Summary:
-    """Return the summary; arguments other than the answers are None if the trace or the analysis lacks them."""
+    """Return the summary; other arguments than the answers may be missing."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
@@ -60,8 +60,7 @@ def summary(
     return {
         "changed": changed,
         "lacks": list(lacks),
-        "about": (None if jobs else about_machines(answers, when))
-        or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
+        "about": (None if jobs else about_machines(answers, when)) or _about(answers, capacity, when, tenant),
         "state": state(answers),
         "heading": _heading(entries, len(changes), replay, jobs=jobs),
         "changes": changes,
@@ -74,13 +73,13 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading of the changes; it says that there is nothing to change only if jobs were replayed."""
+    """Return the heading of the changes; only if jobs were replayed does it say that nothing needs to change."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
-    found = sum(e["verdict"] == "holds" for e in entries)
-    if found:
+    if found := _count(entries, "holds"):
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
-    if mostly_undecided(entries):
+    # If more than half of the guidelines are undecided, too few were checked to say that nothing is wrong.
+    if 2 * _count(entries, "cannot tell") > len(entries):
         every = "this log lacks the data" if jobs else "the trace has no jobs to judge"
         return f"No advice: {every if undecided(entries) else 'most checks need what this log lacks'}"
     if replay is None or replay["cluster"] is None:
@@ -93,45 +92,34 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
     return "Nothing to change on this evidence"
 
 
-def _about(
-    answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant, *, outages: str
-) -> str:
-    """Describe the cluster as far as the trace shows it; `outages` is a clause about its nodes, or empty."""
+def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant) -> str:
+    """Describe the cluster as far as the trace shows it, with the outages of its nodes."""
     known = metrics(answers)
 
-    def of(metric: str, one: str) -> str:
+    def of(metric: str, one: str, many: str = "") -> str:
         number = known.get(metric)
-        return "" if not number else f"{count(number)} {one}" + ("" if number == 1 else "s")
+        return f"{count(number)} {one if number == 1 else many or f'{one}s'}" if number else ""
 
     gpus = ""
     if capacity is not None and capacity["gpus"]:
         least = "at least " if capacity["word"] == "observed" else ""
         gpus = f"{least}{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
-    where = " with ".join(part for part in (of("nodes", "node"), gpus) if part)
-    counted_tenants = [row["value"] for row in rows_of(answers, "overview/summary") if row["metric"] == tenant.metric]
-    tenants = counted_tenants[-1] if counted_tenants else None
-    unit = tenant.spelled if tenants == 1 else tenant.spelled_many
-    shared = f"{count(tenants)} {unit}" if tenants else ""
-    several = known.get("clusters") or 1
-    start = f"{count(several)} clusters" if several > 1 else "A cluster"
-    place = f"{start} of {where}" if where else start
-    place += f" in {shared}" if shared else ""
-    who = of("users", "user")
-    did = of("jobs", "job")
+    where = " with ".join(filter(None, (of("nodes", "node"), gpus)))
+    place = of("clusters", "cluster") if (known.get("clusters") or 1) > 1 else "A cluster"
+    shared = of(tenant.metric, tenant.spelled, tenant.spelled_many)
+    place += "".join(f" {word} {part}" for word, part in (("of", where), ("in", shared)) if part)
+    who, did = of("users", "user"), of("jobs", "job")
     if not did:
-        # The trace does not show that no jobs were submitted.
+        # Jobs may have been submitted without being in the trace.
         return f"{place}; the trace has no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
-        did += (
-            f" ({count(known['jobs_of_unknown_size'])} more of unknown size)"
-            if known.get("jobs_of_unknown_size")
-            else ""
-        )
+        unknown = known.get("jobs_of_unknown_size")
+        did += f" ({count(unknown)} more of unknown size)" if unknown else ""
     span = f"; the log spans {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
-    verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
-    did = f"{who} {verb} {did}" if who else f"{did} {verb}"
-    return f"{place}; {did}{span}{outages}."
+    were = "was" if known["jobs"] == 1 else "were"
+    did = f"{who} submitted {did}" if who else f"{did} {were} submitted"
+    return f"{place}; {did}{span}{_outages(answers)}."
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
@@ -151,17 +139,12 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
     return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
 
 
-def outages_clause(answers: Mapping[str, Answer]) -> str | None:
-    """Return a clause on outages that ends the sentence about a cluster with jobs; None if no outage is known.
-
-    Examples
-    --------
-    '; its nodes were in service 98.7 % of the time, with 72 outages of 22 nodes'
-    """
+def _outages(answers: Mapping[str, Answer]) -> str:
+    """Return a clause on outages that ends the sentence about a cluster with jobs; '' if no outage is known."""
     known = metrics(answers, MACHINES)
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
-        return None
+        return ""
     outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
     return f"; its nodes were in service {percent(share)} of the time, with {outages} of {hit}"
 
@@ -179,43 +162,36 @@ def _costly(rows: list[Row]) -> str:
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
     """Return the sort key of guidelines that hold: those with an effect first, by hours saved."""
-    effect, losses = entry["effect"], entry["losses"]
-    if losses is not None:
-        return (_ORDER[losses["verdict"]], -losses["changes"][0]["saved_gpu_h"], entry["id"])
+    effect = entry["losses"] or entry["effect"]
     if effect is None:
         return (_UNTRIED, 0.0, entry["id"])
-    first = effect["changes"][0]
-    return (_ORDER[effect["verdict"]], -first["saved_h"], entry["id"])
+    saved = "saved_h" if entry["losses"] is None else "saved_gpu_h"
+    return (_ORDER[effect["verdict"]], -effect["changes"][0][saved], entry["id"])
 
 
 def _change(entry: dict[str, Any]) -> SuggestedChange:
-    effect = entry["effect"] or entry["losses"]
+    effect, why = entry["effect"] or entry["losses"], entry["no_effect"]
+    # Only a twin that is too inaccurate or does not exist is worth a sentence.
+    no_twin = effect is None and (entry.get("record") or (why or "").startswith("Cannot tell"))
     return {
         "id": entry["id"],
         "title": entry["title"],
         "finding": entry["finding"]["text"],
         "effect": effect["text"] if effect is not None else None,
-        "no_effect": entry["no_effect"] if effect is None and _says_why(entry) else None,
+        "no_effect": why if no_twin else None,
     }
 
 
-def _says_why(entry: dict[str, Any]) -> bool:
-    """Return whether a guideline says why no replay shows its effect: its twin is too inaccurate or does not exist."""
-    return bool(entry.get("record") or (entry["no_effect"] or "").startswith("Cannot tell"))
+def _count(entries: Sequence[dict[str, Any]], verdict: str) -> int:
+    return sum(e["verdict"] == verdict for e in entries)
 
 
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether there are guidelines but none of them could be decided."""
-    return bool(entries) and all(e["verdict"] == "cannot tell" for e in entries)
+    """Return whether none of the guidelines could be decided; False without guidelines."""
+    return 0 < len(entries) == _count(entries, "cannot tell")
 
 
-def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
-    """Return whether more than half of the guidelines could not be decided, too many to say that nothing is wrong."""
-    unknown = [e for e in entries if e["verdict"] == "cannot tell"]
-    return 2 * len(unknown) > len(entries)
-
-
-def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
+def _verdict(entries: Sequence[dict[str, Any]], *, jobs: bool) -> str:
     if not entries:
         return "No guidelines were evaluated."
     if undecided(entries):
@@ -226,12 +202,11 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
             f"{none}: they need jobs, and this trace has none. A scheduler log of the same nodes and days would show"
             " them, and what the outages cost its jobs."
         )
-    shown, not_shown, unknown = (
-        sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
-    )
+    unknown = _count(entries, "cannot tell")
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
-    rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"We checked for {counted(len(entries), 'problems')}: {shown} found, {not_shown} not present"
-        f"{f', {unknown} could not be checked with this log' if unknown else ''}.{rest}"
+        f"We checked for {counted(len(entries), 'problems')}: {_count(entries, 'holds')} found,"
+        f" {_count(entries, 'does not hold')} not present"
+        f"{f', {unknown} could not be checked with this log' if unknown else ''}."
+        f"{f' The replays expect no gain from the advice of {vain}.' if vain else ''}"
     )

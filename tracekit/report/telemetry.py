@@ -35,7 +35,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 
 
 def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
-    """Return the machines and attempts of a Trace that have samples according to the view attempt_samples.
+    """Return the numbers of machines and attempts with samples, as in the view attempt_samples.
 
     Attempts of unknown size are not counted.
     """
@@ -77,21 +77,14 @@ def telemetry_period(
     windows = [
         c["window"] for c in quality["capabilities"] if c["name"] in capabilities and c["available"] and c["window"]
     ]
-    period = _period(windows[0], times) if windows else None
-    machines = (
-        _machines(coverage.gpu_nodes if "utilization" in capabilities else coverage.host_nodes, coverage)
-        if windows
-        else None
-    )
-    if period and machines:
-        return f"{period}, on {machines}"
-    return period or (f"telemetry covers {machines}" if machines else None)
-
-
-def _machines(number: int | None, coverage: TelemetryCoverage) -> str | None:
-    if number is None or not coverage.nodes or number >= _MOST * coverage.nodes:
+    if not windows:
         return None
-    return f"{count(number)} of {count(coverage.nodes)} nodes"
+    period = _period(windows[0], times)
+    sampled = coverage.gpu_nodes if "utilization" in capabilities else coverage.host_nodes
+    if sampled is None or not coverage.nodes or sampled >= _MOST * coverage.nodes:
+        return period
+    machines = f"{count(sampled)} of {count(coverage.nodes)} nodes"
+    return f"{period}, on {machines}" if period else f"telemetry covers {machines}"
 
 
 def _period(window: list[str], times: TimeInfo) -> str | None:

@@ -23,7 +23,7 @@ class _Drawn(Protocol):
 
 
 def tells(panel: _Drawn) -> bool:
-    """Return whether a chart shows something that a sentence could not say just as well.
+    """Return whether a chart shows more than a sentence could say.
 
     Bars, areas, lines and points do so if at least two of their values are neither 0 nor unknown: a single value can
     be given in a sentence. A single distribution or interval, whose marks have two ends, is enough unless it is all 0.
@@ -47,7 +47,7 @@ def runs(series: Sequence[float | None]) -> bool:
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
-    """Return the rows with a nonzero number in one of the columns; the others get no bar."""
+    """Return the rows with a nonzero number in one of the columns; other rows get no bar."""
     return [row for row in rows if any(row.get(column) for column in columns)]
 
 

@@ -1,6 +1,6 @@
 """Fonts and colours of pages and charts, read from reports/theme.json.
 
-Charts refer to colours as CSS variables, so that the same chart works in light mode, in dark mode and on paper.
+Charts refer to colours as CSS variables: the same chart works in light mode, in dark mode and on paper.
 """
 
 from __future__ import annotations

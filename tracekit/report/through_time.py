@@ -24,7 +24,7 @@ _UPPER, _LOWER = 0.56, 0.68
 _ALONE = 2 / 3
 """Fraction of the height used if only the upper scale is drawn."""
 _MARGIN = {"minExtent": 52, "maxExtent": 52}
-"""Left margin of a chart [px], so that the time axes of charts below each other are aligned."""
+"""Left margin of a chart [px]; equal margins align the time axes of charts below each other."""
 _HELD, _OUT = "queuing/cluster_timeline", "failures/availability_over_time"
 
 
@@ -76,7 +76,7 @@ def gpu_lines(
 def held_above_waiting(
     rows: Sequence[Row], facts: TraceFacts, *, title: str, owned: str = "", note: str = "", height: int = 200
 ) -> Chart:
-    """Draw the GPUs held over time and, below on a separate scale, the GPUs that waiting jobs request.
+    """Draw the allocated GPUs over time and, below on a separate scale, the GPUs that waiting jobs request.
 
     Parameters
     ----------
@@ -100,11 +100,11 @@ def held_above_waiting(
     above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
 
     def place(column: str, ends: tuple[str, str], title: str) -> Axis:
-        # Both share one plot height, so that they have the same time axis on every page and sheet.
+        # Both share one plot and therefore one time axis, on screen and on paper.
         axis = number(column, title, ticks=3, scale={"domainMin": 0, "nice": 3, "range": [{"expr": e} for e in ends]})
         return replace(axis, labels={**axis.labels, "orient": "left", **_MARGIN})
 
-    held = place("held", above, "held")
+    held = place("held", above, "allocated")
     upper = [steps("series-1")]
     if owned:
         there = held.of("there")
@@ -114,7 +114,7 @@ def held_above_waiting(
         upper.append(beside(last, colour("muted"), there))
     both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]
     x = times((r["time"] for r in rows), facts)
-    words = {"held": "GPUs held", "waiting": "GPUs waited for", "there": f"GPUs {owned}"}
+    words = {"held": "GPUs allocated", "waiting": "GPUs waited for", "there": f"GPUs {owned}"}
     return Chart(
         drawn,
         x=replace(x, labels={**x.labels, "grid": False}),
@@ -128,7 +128,7 @@ def held_above_waiting(
 
 
 def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Chart]:
-    """Return the strip of the first screen: GPUs held and waited for, and nodes out of service, on one time axis.
+    """Return the strip of the first screen: GPUs allocated and waited for, and nodes out of service, on one time axis.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Ch
     of = f", of {count(round(max(owned)))} {facts.capacity} (line)" if owned else ""
     lines = {"owned": "GPUs owned"} if owned else {}
     lanes: list[tuple[dict[str, str], str, str, int, Sequence[Row]]] = [
-        ({"held": "GPUs held", **lines}, f"GPUs held{of}", "series-1", 84, rows),
+        ({"held": "GPUs allocated", **lines}, f"GPUs allocated{of}", "series-1", 84, rows),
         ({"waiting": "GPUs waited for"}, "GPUs that waiting jobs request", "series-2", 44, rows),
         ({"nodes_down": "nodes out of service"}, "Nodes out of service", "status-failed", 30, out),
     ]
@@ -204,7 +204,7 @@ _EDGE = 2
 def sparkline(numbers: Sequence[float | None]) -> str:
     """Return the SVG path of numbers over time, scaled from 0 to the largest; an unknown number leaves a gap.
 
-    Return '' if there is no line to draw, see `tracekit.report.telling.runs`; the page's script uses the same rule.
+    Return '' if the line is not worth drawing (see `tracekit.report.telling.runs`); the page's script does the same.
 
     Examples
     --------

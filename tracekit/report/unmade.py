@@ -23,7 +23,7 @@ _GPU = re.compile(r"\bgpu\b")
 
 
 def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
-    """Return each set of reasons once, in words, with the questions that it leaves unanswered.
+    """Return each set of reasons once, in words, with the questions that are unanswered for these reasons.
 
     Sets of reasons and questions keep their order.
     """
@@ -38,8 +38,8 @@ def in_words(reason: str) -> str:
 
     Examples
     --------
-    >>> in_words("The trace has no gpu_index: the source does not tell it.")
-    'The trace has no GPU index: the source does not tell it.'
+    >>> in_words("The trace has no gpu_index: the source does not record it.")
+    'The trace has no GPU index: the source does not record it.'
     """
     return _NAMES.sub(lambda name: _GPU.sub("GPU", name[0].replace("_", " ")), reason)
 
@@ -70,23 +70,17 @@ def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
     return f"{counted(len(found), 'parts')} of this {whole} could not be made: {names}{more}."
 
 
-def failed_of(report: Report, group: str) -> list[UnansweredInfo]:
-    """Return the questions of a section that are unanswered because of an error."""
-    return [u for u in report["unanswered"] if u["failed"] and _group(u) == group]
-
-
 def with_failed_sections(report: Report) -> list[dict[str, Any]]:
     """Return all sections, including those without any answer, each with its `failed` questions."""
     known = {section["name"]: section for section in report["sections"]}
-    failing = {_group(u) for u in report["unanswered"] if u["failed"]}
+    failing: dict[str, list[UnansweredInfo]] = {}
+    for question in report["unanswered"]:
+        if question["failed"]:
+            failing.setdefault(question["name"].rpartition("/")[0] or "other", []).append(question)
     return [
         {
             **(known.get(name) or {"name": name, "title": section_title(name), "lead": "", "answers": []}),
-            "failed": failed_of(report, name),
+            "failed": failing.get(name, []),
         }
         for name in sections_in_order({*known, *failing})
     ]
-
-
-def _group(question: UnansweredInfo) -> str:
-    return question["name"].rpartition("/")[0] or "other"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import Axis, hours, number
 from tracekit.report.charts import Chart, Hues, Mark, dot, line
+from tracekit.report.phrases import WEEKDAYS
 from tracekit.report.spreads import FEWEST_NAMES
 from tracekit.report.theme import colour, pale
 from tracekit.text import count, duration
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Tip
 
 
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAYS = tuple(day[:3] for day in WEEKDAYS)
 
 
 class Shades:
@@ -107,7 +108,7 @@ def hours_of_week(
 
 
 FITTED, OBSERVED = colour("series-1"), colour("series-2")
-"""Colours of fitted and observed values if there is one group of each."""
+"""Colours of fitted and observed values of a single group."""
 _HOURS = 24
 
 

@@ -60,7 +60,7 @@ MOST_ROWS = 200
 """Maximum number of rows of a table."""
 
 _OF_MACHINES = ("capacity", "free", "idle", "owned")
-"""Words in column names that refer to the cluster's machines, whichever jobs hold them."""
+"""Words in column names that refer to the cluster's machines, whichever jobs use them."""
 _OF_SAMPLES = "used_share"
 """The first number that describes machines, whichever jobs are selected."""
 
@@ -137,7 +137,7 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
 
 _OPENS = {"job": job, "node": node, "user": user}
 _RETRY_S = 5
-"""Time after which a rejected request may be retried if the server was busy [s]."""
+"""Time after which a request may be repeated if the server was busy [s]."""
 
 
 class _Name(Convertor[str]):
@@ -158,7 +158,7 @@ register_url_convertor("name", _Name())
 def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
     """Return the application that answers requests about a Trace; it must be wrapped in `Gate`."""
     app = Starlette(routes=_Answers(served, desk or Desk()).routes())
-    app.add_exception_handler(TracekitError, _error_page)
+    app.add_exception_handler(TracekitError, lambda _, error: _refused(error))
     app.add_exception_handler(404, _not_found)
     app.add_exception_handler(Exception, _failed)
     return app
@@ -171,19 +171,18 @@ class _Answers:
         self._served, self._desk = served, desk
 
     def routes(self) -> list[Route]:
-        found = [
-            Route("/", self.page, methods=["GET"]),
-            Route("/answer/{name:name}", self.answer, methods=["GET"]),
-            Route("/first", self.first, methods=["GET"]),
-            Route("/find", self.find, methods=["GET"]),
-            Route("/report.json", self.data, methods=["GET"]),
-            Route("/report.md", self.text, methods=["GET"]),
-            Route("/guidelines.md", self.advice, methods=["GET"]),
-            Route("/tables/{name:name}", self.table, methods=["GET"]),
-        ]
-        for kind in _OPENS:
-            found += [Route(f"/{kind}", self.thing, methods=["GET"]), Route(f"/{kind}/{{name:name}}", self.thing)]
-        return found
+        handlers = {
+            "/": self.page,
+            "/answer/{name:name}": self.answer,
+            "/first": self.first,
+            "/find": self.find,
+            "/report.json": self.data,
+            "/report.md": self.text,
+            "/guidelines.md": self.advice,
+            "/tables/{name:name}": self.table,
+            **{f"/{kind}{rest}": self.thing for kind in _OPENS for rest in ("", "/{name:name}")},
+        }
+        return [Route(path, handler, methods=["GET"]) for path, handler in handlers.items()]
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._served.page)
@@ -206,7 +205,7 @@ class _Answers:
         try:
             body = await self._desk.answer(request, asked)
         except TracekitError as error:
-            return _error_json(error)
+            return _refused(error, as_json=True)
         return Response(body, media_type=_JSON)
 
     async def thing(self, request: Request) -> Response:
@@ -292,17 +291,24 @@ def _drawn(thing: Thing, title: str) -> str:
     return draw_page("thing.html.j2", {name: thing.charts}, served=True, thing=thing, title=title, charts=views)
 
 
-def _code(error: Exception) -> int:
-    """Return the HTTP status for an error caused by the user or by the Trace."""
+def _refused(error: Exception, *, as_json: bool = False) -> Response:
+    """Return an error as a page or as JSON, in one line; its HTTP status depends on the cause."""
+    code, headers = 400 if isinstance(error, UsageError | QueryError) else 500, None
     if isinstance(error, NoSuchThingError):
-        return 404
+        code = 404
     if isinstance(error, BusyError | StoppedError):
-        return 503
-    return 400 if isinstance(error, UsageError | QueryError) else 500
-
-
-def _headers(error: Exception) -> dict[str, str] | None:
-    return {"Retry-After": str(_RETRY_S)} if isinstance(error, BusyError) else None
+        code = 503
+    if isinstance(error, BusyError):
+        headers = {"Retry-After": str(_RETRY_S)}
+    words = "Something went wrong in tracekit; see the terminal it runs in."
+    if isinstance(error, TracekitError):
+        words = str(error)
+        if (error.where or "").startswith("--"):  # a browser has no command-line options
+            words = words.removeprefix(f"{error.where}: ")
+        words = shorten(words, 500)
+    if as_json:
+        return Response(orjson.dumps({"error": words}), code, headers, media_type=_JSON)
+    return _page_of(words, code, headers)
 
 
 def _page_of(words: str, code: int, headers: dict[str, str] | None = None) -> Response:
@@ -310,30 +316,9 @@ def _page_of(words: str, code: int, headers: dict[str, str] | None = None) -> Re
     return HTMLResponse(_drawn(thing, "this trace"), code, headers)
 
 
-def _error_page(_: Request, error: Exception) -> Response:
-    return _page_of(_words(error), _code(error), _headers(error))
-
-
 def _failed(request: Request, error: Exception) -> Response:
     """Report an internal error; the terminal shows the details."""
-    if request.scope["path"].startswith(("/answer/", "/first")):
-        return _error_json(error)
-    return _page_of(f"{_words(error)}.", 500)
-
-
-def _error_json(error: Exception) -> Response:
-    content = orjson.dumps({"error": _words(error)})
-    return Response(content, _code(error), _headers(error), media_type=_JSON)
-
-
-def _words(error: Exception) -> str:
-    """Return an error as one line, without the command-line option that it names."""
-    if not isinstance(error, TracekitError):
-        return "Something went wrong in tracekit; see the terminal it runs in."
-    words = str(error)
-    if (error.where or "").startswith("--"):
-        words = words.removeprefix(f"{error.where}: ")
-    return shorten(words, 500)
+    return _refused(error, as_json=request.scope["path"].startswith(("/answer/", "/first")))
 
 
 def _not_found(request: Request, _: Exception | None = None) -> Response:

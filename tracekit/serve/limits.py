@@ -1,4 +1,4 @@
-"""Limits on requests: a few at a time, at most a minute each, and none for a page that is closed."""
+"""Limits on requests: a few at a time, at most a minute each; requests of a closed page are stopped."""
 
 from __future__ import annotations
 

@@ -92,14 +92,12 @@ def words_of(part: Window, facts: TraceFacts) -> str:
     return f"only {', '.join(found)}"
 
 
-def _day(time: str, facts: TraceFacts) -> str:
-    return moment_words(time, facts) if facts.clocked else f"day {trace_day(time, facts):g}"
-
-
 def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -> str:
     if not facts.dated:
-        ends = (("from", since), ("to", until))
-        return " ".join(f"{word} {_day(time.isoformat(), facts)}" for word, time in ends if time is not None)
+        ends = [(word, time.isoformat()) for word, time in (("from", since), ("to", until)) if time is not None]
+        if facts.clocked:
+            return " ".join(f"{word} {moment_words(time, facts)}" for word, time in ends)
+        return " ".join(f"{word} day {trace_day(time, facts):g}" for word, time in ends)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
     # At the ends of the calendar, where no hours can be added, both may be the same.

@@ -154,7 +154,7 @@ class Gate:
         return address.is_loopback or not self._local
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        """Reject a request without the token; move a token from the address to a cookie, so that no page shows it."""
+        """Reject a request without the token; move a token from the address to a cookie, so no page shows it."""
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens:
@@ -186,7 +186,7 @@ class Gate:
 
 
 def _same(one: str, other: str) -> bool:
-    """Compare in constant time, so that the time does not reveal how many characters are correct."""
+    """Compare in constant time, because the time could reveal how many characters are correct."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
@@ -325,7 +325,7 @@ class Connections:
         return made
 
     def _make_room(self, among: Collection[_Connection]) -> bool:
-        """Close an idle connection; return whether there is one."""
+        """Close an idle connection, and return whether one was open."""
         waiting = [one for one in among if not one.works]
         if waiting:
             self._lost(min(waiting, key=lambda one: (one.unsent > 0, one.since)))
@@ -342,7 +342,7 @@ LEAST_TOKEN = 16
 _HEADERS = 64 * 1024
 """Maximum size of request headers [bytes]: the address can contain a name of thousands of characters."""
 _ACCEPTED = 64
-"""Backlog of the socket; smaller than the connection limit, so that no connection is closed before it is read."""
+"""Backlog of the socket; it is smaller than the connection limit, so every connection is read before it is closed."""
 
 
 def serve(
@@ -447,7 +447,7 @@ def _token(host: str, token: str | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket, so that a port in use is reported before the report is made."""
+    """Return a listening socket; a port in use is thus found before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]

@@ -74,11 +74,6 @@ def _worked_on(asked: _Part, stop: Stop) -> Iterator[None]:
             raise
 
 
-def _micros(time: datetime) -> int:
-    """Return a UTC time without a zone as microseconds since 1970."""
-    return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-
-
 class ServedTrace:
     """A Trace and its report, ready to answer questions.
 
@@ -162,7 +157,7 @@ class ServedTrace:
     def first(self, part: Window, stop: Stop) -> Answer:
         """Return the answer to `FIRST` for a part: waits, GPU time and completions of its jobs in its period.
 
-        Jobs that were submitted earlier also hold GPUs in the period. The jobs are therefore selected regardless of
+        Jobs that were submitted earlier also use GPUs in the period. The jobs are therefore selected regardless of
         their submission time, and the query itself is limited to the period.
 
         Raises
@@ -173,7 +168,8 @@ class ServedTrace:
         question = self.question(FIRST)
         asked = self._part(replace(part, start=None, end=None))
         bounds = {"from_us": part.start, "to_us": part.end}
-        given = {name: _micros(time) for name, time in bounds.items() if time is not None}
+        epoch, unit = datetime(1970, 1, 1), timedelta(microseconds=1)
+        given = {name: (time - epoch) // unit for name, time in bounds.items() if time is not None}
         with _worked_on(asked, stop):
             return self._found(asked, question, given)[0]
 

@@ -1,4 +1,4 @@
-"""GPU-hours: who holds them, how many are used, idle or lost, and their cost."""
+"""GPU-hours: who gets them, how many are used, idle or lost, and their cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.axes import names, number
 from tracekit.report.bars import amounts, named
 from tracekit.report.charts import Chart, Hues, Tip, stack
+from tracekit.report.phrases import drawn_note, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, percent, shorten
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 _PARTS = {"used": "series-3", "idle": "series-2", "unknown": "series-5"}
-"""Parts of the GPU-hours held, with their colours."""
+"""Parts of the allocated GPU-hours, with their colours."""
 
 _LITTLE = 0.5
 """If a smaller share of the GPU-hours has telemetry, a sentence warns about it."""
@@ -30,10 +31,10 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     used, idle = _sum(rows, "used_gpu_h"), _sum(rows, "idle_gpu_h")
     covered = used + idle
-    text = f"Jobs held {count(held)} GPU-hours"
+    text = f"Jobs took {count(held)} GPU-hours"
     if covered:
         text += (
-            f"; the use of {_of(covered, held)} is known, {percent(used / covered)} used and"
+            f"; utilization is known for {_of(covered, held)}: {percent(used / covered)} used and"
             f" {percent(idle / covered)} idle"
         )
     else:
@@ -51,16 +52,16 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         if worst["held_gpu_h"]:
             wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        # A failed attempt counts in full, although it may have saved its work.
+        # All GPU-hours of a failed attempt count, although it may have saved its work.
         kept = ", if failed attempts saved nothing" if any(lost.values()) else ""
         text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}{kept}"
     return text + "."
 
 
 def _listed(lost: dict[str, float], held: float) -> str:
-    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed held 4 (2.0 %), those that ...'."""
+    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed took 4 (2.0 %), those that ...'."""
     first, *others = [(how, _of(hours, held)) for how, hours in lost.items() if hours]
-    return ", ".join([f"{first[0]} held {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
+    return ", ".join([f"{first[0]} took {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
 
 
 def _who(key: str | None, facts: TraceFacts) -> str:
@@ -77,23 +78,24 @@ def _sum(rows: list[Row], column: str) -> float:
     return sum(float(r[column]) for r in rows if r[column] is not None)
 
 
-def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     """Draw the GPU-hours of each key as used, idle and unknown, with the worst key first."""
     known = [r for r in rows if r["held_gpu_h"]]
     shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
     long = [
         {"label": r["label"], "part": part, "order": place, "hours": hours, "share": hours / r["held_gpu_h"]}
         for r in shown
-        for place, (part, hours) in enumerate(_parts(r).items())
+        for place, (part, hours) in enumerate(zip(_PARTS, _hours(r), strict=True))
         if hours > 0
     ]
     have = {r["part"] for r in long}
-    notes = ["Unknown: not measured."] if "unknown" in have else []
-    if len(known) > len(shown):
-        notes.append(f"Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more.")
-    chart = Chart(
+    notes = [
+        "Unknown: not measured." if "unknown" in have else "",
+        drawn_note(len(shown), len(known), "who wasted most"),
+    ]
+    return Chart(
         long,
-        x=replace(number("hours", "GPU-hours held"), more={"stack": "zero"}),
+        x=replace(number("hours", "GPU-hours allocated"), more={"stack": "zero"}),
         y=names("label", [r["label"] for r in shown], step=24),
         marks=[stack(14)],
         by=Hues("part", {words: colour(name) for words, name in _PARTS.items() if words in have}),
@@ -101,16 +103,15 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
             Tip("label", "name"),
             Tip("part", "part"),
             Tip("hours", "GPU-hours", ",.1f"),
-            Tip("share", "of GPU-hours held", ".1%"),
+            Tip("share", "of GPU-hours allocated", ".1%"),
         ],
-        note=" ".join(notes),
+        note=" ".join(filter(None, notes)),
     )
-    return [chart]
 
 
-def _parts(row: Row) -> dict[str, float]:
+def _hours(row: Row) -> tuple[float, float, float]:
     used, idle = row["used_gpu_h"] or 0.0, row["idle_gpu_h"] or 0.0
-    return {"used": used, "idle": idle, "unknown": max(row["held_gpu_h"] - used - idle, 0.0)}
+    return used, idle, max(row["held_gpu_h"] - used - idle, 0.0)
 
 
 def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -147,26 +148,23 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if any(r[column] for r in priced)
     ]
     if parts:
-        text += f", of which {' and '.join(parts)}"
+        text += f", including {' and '.join(parts)}"
     waited = _sum(priced, "waiting_cost")
     if waited:
         text += f"; the GPU-hours that jobs waited for are worth {money(waited)}"
     return f"{text}.{unpriced}"
 
 
-def bill_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def bill_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the cost by the first column of the bill."""
     by = next(iter(rows[0]))
-    costs: dict[str | None, float] = {}
-    for row in rows:
-        if row["cost"] is not None:
-            costs[row[by]] = costs.get(row[by], 0.0) + row["cost"]
+    costs = sums((row for row in rows if row["cost"] is not None), by, "cost")
     order = sorted(costs, key=lambda key: (-costs[key], key is None, key or ""))
     shown = named([{by: key, "cost": costs[key]} for key in order if costs[key]], by, f"no {by.replace('_', ' ')}")
     tips = [Tip("cost", "cost", ",.2f")]
     axis = f"cost ({shorten(rows[0]['currency'], 10)})"
     what = "with the highest cost"
-    return [amounts(shown, value="cost", axis_title=axis, tips=tips, total=len(order), what=what)]
+    return amounts(shown, value="cost", axis_title=axis, tips=tips, total=len(order), what=what)
 
 
 PRESENTATIONS = (
@@ -174,12 +172,12 @@ PRESENTATIONS = (
     Presentation(
         "utilization/jobs_to_look_at",
         finding=jobs_finding,
-        without_rows="No job that held a GPU-hour or more failed, was preempted, or was seen idle.",
+        without_rows="No job of a GPU-hour or more failed, was preempted, or was idle.",
     ),
     Presentation(
         "money/bill",
         finding=bill_finding,
         chart=bill_chart,
-        without_rows="No attempt held GPUs for a known time.",
+        without_rows="No attempt has GPUs and a known run time.",
     ),
 )

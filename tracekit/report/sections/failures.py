@@ -17,7 +17,7 @@ from tracekit.report.charts import (
     stack,
     status_hues,
 )
-from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import ranges
 from tracekit.schema import UNSUCCESSFUL
@@ -37,19 +37,15 @@ CHANCE = 0.05
 
 def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the share of unsuccessful jobs between sizes, among jobs with a known status."""
-    total: dict[str, int] = {}
-    failed: dict[str, int] = {}
-    late: dict[str, int] = {}
-    for row in rows:
-        if row["gpu_class"] is not None and row["status"] not in (None, "unknown", "running", "pending"):
-            total[row["gpu_class"]] = total.get(row["gpu_class"], 0) + row["jobs"]
-            if row["status"] in UNSUCCESSFUL:
-                failed[row["gpu_class"]] = failed.get(row["gpu_class"], 0) + row["jobs"]
-            if row["status"] == "timeout":
-                late[row["gpu_class"]] = late.get(row["gpu_class"], 0) + row["jobs"]
+    open_ends = (None, "unknown", "running", "pending")
+    ended = [r for r in rows if r["gpu_class"] is not None and r["status"] not in open_ends]
+    total = sums(ended, "gpu_class", "jobs")
+    failed = sums((r for r in ended if r["status"] in UNSUCCESSFUL), "gpu_class", "jobs")
+    late = sums((r for r in ended if r["status"] == "timeout"), "gpu_class", "jobs")
     if not failed:
         return f"None of the {counted(sum(total.values()), 'jobs')} with a known end failed." if total else None
-    every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
+    jobs = sums(rows, "gpu_class", "jobs")
+    every = {c: jobs[c] for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
         return _hardly_known(failed, late, every)
     shares = [
@@ -69,7 +65,7 @@ def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
 
 
 def _compared(shares: list[Row]) -> str | None:
-    """Say which sizes end unsuccessfully most and least often."""
+    """Say which sizes are unsuccessful most and least often."""
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
@@ -88,7 +84,7 @@ def _compared(shares: list[Row]) -> str | None:
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Give the shares known to have failed if most statuses are unknown, so that sizes cannot be compared."""
+    """Give the shares known to have failed; most statuses are unknown, so sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
     text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
@@ -143,7 +139,7 @@ def _parts(row: Row) -> str:
     return f" ({percent(row['share'] - row['late'])} failed, {percent(row['late'])} timed out)"
 
 
-def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def status_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the status shares of each size class."""
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
@@ -153,7 +149,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     ]
     have = {r["gpu_class"] for r in shown}
     by = status_hues(shown, "end")
-    chart = Chart(
+    return Chart(
         shown,
         x=share("jobs_share", "share of the jobs of a size", whole=True, stacked=True),
         y=names("gpu_class", [c for c in GPU_CLASSES if c in have], "GPUs of the job", step=28),
@@ -162,7 +158,6 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("gpu_class", "GPUs"), Tip("end", "status"), Tip("jobs", "", ","), Tip("jobs_share", "share", ".1%")],
         note="Includes jobs with an unknown end." if {"running", "pending", "unknown"} & {*by.colours} else "",
     )
-    return [chart]
 
 
 def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -261,10 +256,10 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     return f"{text}. All attempts that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
-def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the median, 90th and 95th percentile of the run time to failure by size class."""
     by = size_hues(rows)
-    chart = ranges(
+    return ranges(
         rows,
         y=names("gpu_class", list(by.colours), "GPUs of the job", step=30),
         wide=("p50_s", "p95_s"),
@@ -274,7 +269,6 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("gpu_class", "GPUs"), Tip("failures", "", ",")],
         note="Dot: median; lines: to the 90th and the 95th percentile.",
     )
-    return [chart]
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -294,7 +288,7 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     return f"{text}; {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
 
 
-def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def by_user_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the GPU-hours lost to failures by user."""
     losers = [r for r in rows if r["gpu_hours_lost"]]
     tips = [
@@ -303,7 +297,7 @@ def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         Tip("jobs", "", ","),
         Tip("failed_share", "failed", ".1%"),
     ]
-    chart = amounts(
+    return amounts(
         named(losers, "user", "no user"),
         value="gpu_hours_lost",
         axis_title="GPU-hours of failed attempts",
@@ -312,7 +306,6 @@ def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         total=len(losers),
         what="users who lose most",
     )
-    return [chart]
 
 
 PRESENTATIONS = (

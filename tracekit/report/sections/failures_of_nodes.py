@@ -10,7 +10,7 @@ from tracekit.report.axes import Axis, names, number, share, shown_time, times
 from tracekit.report.bars import bars, named
 from tracekit.report.charts import Chart, Hues, Mark, Tip, bar, dot, line, moment_tip, whisker
 from tracekit.report.line_labels import named_in_last
-from tracekit.report.phrases import largest, whole_hours
+from tracekit.report.phrases import drawn_note, largest, sums, whole_hours
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.times import local, span_words, start_of_day
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the nodes that fail more often than chance explains, or say that there are none."""
+    """Name the nodes that fail more often than by chance, or say that no node does."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
@@ -46,13 +46,13 @@ def _against(row: Row) -> str:
     return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 
 
-def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def by_node_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw failed and expected trials of the most suspect nodes."""
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
     shown, by = _judged(shown, "suspect", "more than chance explains", "no more than chance explains")
     x = number("failed_trials", "failures")
     expected = Mark("tick", {"thickness": 2, "size": 20, "color": colour("ink")}, x=x.of("expected_failed_trials"))
-    chart = Chart(
+    return Chart(
         shown,
         x=x,
         y=names("label", [r["label"] for r in shown], step=24),
@@ -69,7 +69,6 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note=f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: at equal risk.",
     )
-    return [chart]
 
 
 def _judged(rows: list[Row], column: str, bad: str, other: str) -> tuple[list[Row], Hues]:
@@ -86,7 +85,7 @@ _NAME = 18
 
 
 def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which share of the time nodes were in service, and what outages cost."""
+    """Say how much of the time nodes were in service, and what outages cost."""
     known = {r["metric"]: r["value"] for r in rows}
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
@@ -115,12 +114,12 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["nodes_down"]:
         return None
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
-    if worst["span_h"] < 1:  # the log covers only hours, so naming a day is pointless
+    if worst["span_h"] < 1:  # the log covers only hours, so the day says nothing
         return f"On average {_nodes(mean)} out of service."
     at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
-        f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
-        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at} on, the most."
+        f"On average {_nodes(mean)} out of service; the most, {count(round(worst['nodes_down'], 1))}, in the"
+        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at}."
     )
 
 
@@ -206,7 +205,7 @@ _CAUSES = 12
 
 
 def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how often nodes were out of service and which cause cost the most hours; it need not be the most common."""
+    """Say how often nodes were out of service and which cause cost the most hours, even if another is more common."""
     out = [r for r in rows if r["state"] != "degraded"]
     events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
     if not events:
@@ -223,8 +222,8 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
     if len(out) == 1:
         return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
-    often = f"{percent(worst['events'] / events)} of these times, and {percent(worst[of] / lost)} of the {words}"
-    return f"{text}: {often}, they were {worst['state']} {why}."
+    often = f"In {percent(worst['events'] / events)} of these cases, with {percent(worst[of] / lost)} of the {words}"
+    return f"{text}. {often}, they were {worst['state']} {why}."
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
@@ -248,12 +247,8 @@ def cause_shares(rows: list[Row], hours: str) -> list[Row]:
     list of dict
         cause, hours [h], and its share and events_share [0..1] over all causes; empty if no hours are known.
     """
-    hours_of: dict[str | None, float] = {}
-    events_of: dict[str | None, int] = {}
-    for row in rows:
-        if row["state"] != "degraded":
-            hours_of[row["cause"]] = hours_of.get(row["cause"], 0.0) + (row[hours] or 0.0)
-            events_of[row["cause"]] = events_of.get(row["cause"], 0) + row["events"]
+    out = [row for row in rows if row["state"] != "degraded"]
+    hours_of, events_of = sums(out, "cause", hours), sums(out, "cause", "events")
     total, events = sum(hours_of.values()), sum(events_of.values())
     if not total:
         return []
@@ -263,27 +258,25 @@ def cause_shares(rows: list[Row], hours: str) -> list[Row]:
     ]
 
 
-def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def out_of_service_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw each cause's share of the hours next to its share of the events."""
     of, words = _hours_known([r for r in rows if r["state"] != "degraded"])
     shares = cause_shares(rows, of)
     if not shares:
-        return []
+        return None
     shown = [{**r, "label": shorten(r["cause"], 30) if r["cause"] else "no reason"} for r in shares[:_CAUSES]]
-    chart = bars(
+    return bars(
         shown,
         measures={"share": f"share of {words} out of service", "events_share": "share of times out of service"},
         axis_title="share",
         key="label",
         title="cause",
+        note=drawn_note(len(shown), len(shares), "causes with most hours"),
     )
-    left = len(shares) - len(shown)
-    note = f"Drawn: the {len(shown)} causes with most hours; {left} more." if left else ""
-    return [replace(chart, note=note)]
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say for which share of the time the nodes were in service, and which node had the lowest share."""
+    """Say how much of the time the nodes were in service, and which node was out longest."""
     known = [r for r in rows if r["availability_share"] is not None]
     away = [r for r in known if r["events"]]
     if not away:
@@ -292,8 +285,8 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest and in service {share} of the time (all nodes:"
-        f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
+        f"{shorten(worst['node_id'], 40)} was out of service longest: it was in service {share} of the time (all nodes:"
+        f" {percent(mean)}). {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
         " out at least once."
     )
 
@@ -307,7 +300,9 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"Half of the {count(first['events'])} outages caused by {first['cause']} ended within"
     text += f" {duration(first['p50_h'] * 3600)}"
     for row in second:
-        text += f", half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        text += (
+            f", and half of the {count(row['events'])} caused by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+        )
     return f"{text}."
 
 
@@ -316,7 +311,7 @@ CHANCE = 0.05
 
 
 def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how long a node works until it fails, and what the times say about the failure rate."""
+    """Say how long a node works until it fails, and how the failure rate depends on that time."""
     every = next((r for r in rows if r["cause"] == "all"), None)
     if every is None or every["mean_h"] is None:
         return None
@@ -342,7 +337,7 @@ def _law(row: Row) -> str:
 
 
 def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the nodes that fail much more often than the others, or say that there are none."""
+    """Name the nodes that fail much more often than the others, or say that no node does."""
     if not any(r["failures"] for r in rows):
         return None
     lemons = [r for r in rows if r["lemon"]]
@@ -358,7 +353,7 @@ def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{what} much more often than the others, beyond chance: {listed}{more}."
 
 
-def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def lemon_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the failure rate of the most suspect nodes with its interval."""
     shown = named([r for r in rows if r["failures"]], "node_id", "no node")
     shown, by = _judged(shown, "lemon", "lemon", "may be chance")
@@ -367,7 +362,7 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
         " rate of all nodes; line: its 95 % interval."
     )
-    chart = Chart(
+    return Chart(
         shown,
         x=x,
         y=names("label", [r["label"] for r in shown], step=22),
@@ -382,7 +377,6 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note=note,
     )
-    return [chart]
 
 
 def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -402,7 +396,7 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
         return f"{text}."
     if rack["p_value"] > CHANCE:
-        return f"{text}. There is no evidence that nodes of one rack fail together more often than others."
+        return f"{text}. No evidence shows that nodes of one rack fail together more often than others."
     return f"{text}. Nodes of one rack did so {count(round(rack['ratio'], 1))} times as often as any nodes."
 
 
@@ -427,11 +421,11 @@ _LINES = {
 }
 
 
-def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the probability that a gang is hit by size, next to the probability with independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
     if len(known) < 2:
-        return []
+        return None
     shown = [
         {"nodes": r["nodes"], "what": words, "share": r[column]}
         for r in known
@@ -454,7 +448,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("nodes", "", ","), Tip("what"), Tip("share", "hit within a day", ".1%")],
         note="For gangs on neighbouring nodes, whether or not such a gang ran.",
     )
-    return [named_in_last(chart, sizes[-1])]
+    return named_in_last(chart, sizes[-1])
 
 
 PRESENTATIONS = (

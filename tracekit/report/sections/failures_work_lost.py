@@ -1,4 +1,4 @@
-"""Failures: work lost in interrupted attempts, and how the GPU-hours that jobs held were used."""
+"""Failures: work lost in interrupted attempts, and how the allocated GPU-hours were used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.report.axes import names, number, share
 from tracekit.report.charts import Chart, Hues, Tip, bar, diamond, dot, stack, whisker
-from tracekit.report.phrases import SEVERAL, largest, sample_size, status_word
+from tracekit.report.phrases import SEVERAL, drawn_note, largest, sample_size, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, percent, shorten
@@ -30,7 +30,7 @@ _PARTS = {
     "start_up_gpu_hours": ("start-up", "status-cancelled"),
     "queued_gpu_hours": ("waiting for parts of the gang", "status-pending"),
 }
-"""Parts of the GPU-hours held, in stacking order, with label and colour."""
+"""Parts of the allocated GPU-hours, in stacking order, with label and colour."""
 
 
 def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -45,8 +45,8 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all GPU-hours held; {percent(worst['lost_gpu_hours'] / lost)} of the loss ended as"
-        f" '{_end(worst)}'."
+        f" {percent(of_all)} of all allocated GPU-hours; {percent(worst['lost_gpu_hours'] / lost)} of the loss is from"
+        f" attempts that ended as '{_end(worst)}'."
     )
 
 
@@ -55,12 +55,11 @@ def _end(row: Row) -> str:
     return f"{status} ({shorten(row['cause'], 30)})" if row["cause"] else status
 
 
-def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def lost_work_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the GPU-hours lost by status and cause, largest first."""
     known = [r for r in rows if r["lost_gpu_hours"]]
     shown = [{**r, "label": _end(r)} for r in known[:_CAUSES]]
-    left = len(known) - len(shown)
-    chart = Chart(
+    return Chart(
         shown,
         x=number("lost_gpu_hours", "GPU-hours lost"),
         y=names("label", [r["label"] for r in shown], step=26),
@@ -71,13 +70,12 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
             Tip("lost_gpu_hours", "GPU-hours lost", ",.0f"),
             Tip("lost_share", "of all GPU-hours", ".1%"),
         ],
-        note=f"Drawn: the {len(shown)} that lost most; {left} more." if left else "",
+        note=drawn_note(len(shown), len(known), "that lost most"),
     )
-    return [chart]
 
 
 def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU-hours that jobs held was useful, and how the rest was spent."""
+    """Say which share of the allocated GPU-hours was useful, and how the rest was spent."""
     every = next((r for r in rows if r["gpu_class"] == "all"), None)
     if every is None or not every["held_gpu_hours"]:
         return None
@@ -88,11 +86,11 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     seen = every["idle_known_share"] or 0.0
     sure = not unknown and seen >= _WHOLE and not every["end_unknown_share"]
     most = "" if sure else "at most "
-    text = f"Of {count(held)} GPU-hours that jobs held, {most}{percent(every['goodput_share'])} were useful"
+    text = f"Of {count(held)} allocated GPU-hours, {most}{percent(every['goodput_share'])} were useful"
     if known:
         text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
-        text += f". Use is known for {percent(seen)} of the hours that may have been useful"
+        text += f". Utilization is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
         text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."
@@ -102,7 +100,7 @@ _BECAME = {
     "idle_gpu_hours": "were idle",
     "lost_gpu_hours": "were lost, if nothing was saved, by attempts that were cut short",
     "start_up_gpu_hours": "went into start-up",
-    "queued_gpu_hours": "were held while parts of the gang waited",
+    "queued_gpu_hours": "were allocated while parts of the gang waited",
 }
 _UNKNOWN = {
     "idle_gpu_hours": "how busy GPUs were",
@@ -112,7 +110,7 @@ _UNKNOWN = {
 }
 
 
-def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def goodput_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw how the GPU-hours of each job size were spent, with one stacked bar per size."""
     classes = [r for r in rows if r["held_gpu_hours"]]
     shown = [
@@ -128,9 +126,9 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r[column]
     ]
     have = {r["part"] for r in shown}
-    chart = Chart(
+    return Chart(
         shown,
-        x=share("share", "share of GPU-hours held", whole=True, stacked=True),
+        x=share("share", "share of allocated GPU-hours", whole=True, stacked=True),
         y=names("gpu_class", [r["gpu_class"] for r in classes], "GPUs of the job", step=28),
         marks=[stack(18)],
         by=Hues("part", {words: colour(name) for words, name in _PARTS.values() if words in have}),
@@ -142,14 +140,13 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note="'Useful' includes hours whose use is unknown.",
     )
-    return [chart]
 
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the effective training time ratio of small and large gangs with enough jobs."""
     told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= SEVERAL]
     if not told:
-        return f"No size has {SEVERAL} jobs of at least an hour, so the chart mostly shows chance." if rows else None
+        return f"No size has {SEVERAL} jobs of an hour or more, so the chart shows mostly chance." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
         f"With hourly checkpoints, jobs of {_size(wide)} make progress in {percent(wide['ettr'])} of the time since"
@@ -171,7 +168,7 @@ def _ends(row: Row) -> str:
     return f" ({percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
 
 
-def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def ettr_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the ratio of each gang size with its interval, and the ratio expected from the failure rate."""
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
@@ -182,7 +179,7 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         marks.append(diamond(x.of("expected_ettr"), color=colours["expected by the formula"]))
     else:
         del colours["expected by the formula"]
-    chart = Chart(
+    return Chart(
         known,
         x=x,
         y=names("label", [r["label"] for r in known], step=26),
@@ -196,7 +193,6 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ],
         note="Line: 95 % interval; jobs of an hour or more.",
     )
-    return [chart]
 
 
 PRESENTATIONS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.axes import axis_values
@@ -10,6 +9,7 @@ from tracekit.report.bars import bars
 from tracekit.report.charts import GPU_CLASSES, Hues, size_hues
 from tracekit.report.fit_curves import growth_words
 from tracekit.report.fit_pictures import against, curves
+from tracekit.report.phrases import WEEKDAYS
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.week import weekly_rates_chart
@@ -33,7 +33,6 @@ _FAMILIES = {
     "lomax": "a Lomax (Pareto)",
     "burr12": "a Burr XII",
 }
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MIXTURES = {"hyperexpon": "exponentials", "lognorm_mix": "lognormals"}
 
 
@@ -71,16 +70,19 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
 
 
-def family_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the misfit for all jobs and each size class."""
+def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
+    """Draw the error of the fit for all jobs and for each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
-        return []
+        return None
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
-    axis = "largest gap of fitted and observed share, KS"
-    chart = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
-    note = "Run time until the end, fitted against observed; shorter bars mean a better fit."
-    return [replace(chart, note=note)]
+    return bars(
+        shown,
+        measures={"ks": "largest gap (KS)"},
+        axis_title="largest gap of fitted and observed share, KS",
+        values=order,
+        note="Run time until the end, fitted against observed; shorter bars mean a better fit.",
+    )
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -148,15 +150,15 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _unequal(row: Row) -> str:
-    """Return a warning if the rate changes so much over the log that a mean week says little."""
+    """Return a warning if the rate changes so much over the log that no week is like the mean week."""
     if row.get("half_days") is None:
         return ""
     end = "last" if row["growth"] > 1 else "first"
     days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
         f"Half of all batches arrive in the {end} {days} of the log, with a fitted rate that"
-        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
-        " them. "
+        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and few of them"
+        " look like it. "
     )
 
 
@@ -192,16 +194,16 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
     if not known:
         return ""
     words = f"{hour % 24:02}:00 to {(hour + 1) % 24:02}:00"
-    return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
+    return f" ({words})" if daily else f" ({WEEKDAYS[hour // 24]}, {words})"
 
 
-def rate_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def rate_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw observed and fitted batches through the week."""
     week_rows, known = _weekly(rows)
     title = "hour of the week" if known else "hour of the week, counted from the log's first"
     seen = any(r["observed"] is not None for r in week_rows)
     note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
-    return [weekly_rates_chart(week_rows, title=title, known=known, note=note)]
+    return weekly_rates_chart(week_rows, title=title, known=known, note=note)
 
 
 def process_finding(rows: list[Row], facts: TraceFacts) -> str | None:

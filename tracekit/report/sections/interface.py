@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
 
     Says = Callable[[list[Row], TraceFacts], str | None]
-    Draws = Callable[[list[Row], TraceFacts], list[Chart]]
+    Draws = Callable[[list[Row], TraceFacts], list[Chart] | Chart | None]
 
 __all__ = [
     "Presentation",
@@ -31,7 +31,7 @@ __all__ = [
     "charts",
     "finding",
     "glossary",
-    "may_be_empty",
+    "no_tenants",
     "presentations",
     "question_of",
     "reading_order",
@@ -44,20 +44,31 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a report shows the answer to a question; a question without one has only its table."""
+    """How a report shows the answer to a question; without a presentation, it shows only a table."""
 
     name: str
     """The question's name."""
     finding: Says
-    """Writes one sentence from the rows; returns None if there is nothing true and useful to say."""
+    """Returns one sentence about the rows, or None if no sentence would be true and useful."""
     chart: Draws | None = None
-    """Draws the charts of the rows."""
+    """Draws one or several charts of the rows; returns None if a chart would show nothing."""
     why_empty: Says | None = None
     """Returns why the rows carry no information, or None if they do."""
     without_rows: str = ""
     """The sentence for an answer without rows."""
     without_vcs: str = ""
     """The question's wording for a cluster without virtual clusters, if it differs."""
+
+
+def no_tenants(what: str) -> Says:
+    """Return a `why_empty` that says where the report shows the whole cluster if the trace has no tenants."""
+
+    def why(_: list[Row], facts: TraceFacts) -> str | None:
+        if facts.vcs or not facts.load:
+            return None
+        return f"The trace has no {facts.tenant.spelled_many}; the {what} of the whole cluster is shown under queueing."
+
+    return why
 
 
 @cache
@@ -90,18 +101,18 @@ _LEADS = {
         " counts the time before each later attempt. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
-        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes, so that"
-        " they hardly need the network. Each run of a job is an attempt."
+        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes and"
+        " hardly need the network. Each run of a job is an attempt."
     ),
     "utilization": (
-        "A GPU is held while a job has it, whatever the job does with it, and busy while it computes: its utilization"
-        " is the share of the time in which it computes, as measured by its driver."
+        "A GPU is allocated while a job has it, whatever the job does with it, and busy while it computes. Its"
+        " utilization is the share of the time in which it computes, as measured by its driver."
     ),
     "money": (
-        "A GPU-hour is one GPU held for an hour, whatever the job does with it. The prices come from the given price"
-        " file."
+        "A GPU-hour is one GPU allocated for an hour, whatever the job does with it. The prices come from the given"
+        " price file."
     ),
-    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours held.",
+    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours.",
     "replay": (
         "A replay submits the jobs of the log again and lets another policy decide when each one starts. The completion"
         " time of a job is its wait plus its run time."
@@ -112,7 +123,7 @@ _LEADS = {
         " Kolmogorov-Smirnov distance, KS)."
     ),
 }
-"""Explanations of each group's terms for readers new to them."""
+"""Explanations of each group's terms for new readers."""
 
 _OUTAGES = (
     "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is in service; its"
@@ -120,16 +131,10 @@ _OUTAGES = (
 )
 """Added to the explanation of failures if the trace records when nodes were out of service."""
 
-_VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may hold."
-"""Added to the explanation of queueing if there are VCs."""
-_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may hold at once."
+_VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
+"""Added to the explanation of queueing if the trace has VCs."""
+_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
-
-
-def may_be_empty(name: str) -> bool:
-    """Return whether the rows of an answer may carry no information."""
-    one = presentations().get(name)
-    return one is not None and one.why_empty is not None
 
 
 def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
@@ -139,7 +144,7 @@ def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> 
 
 
 def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return one sentence about an answer, or None if there is nothing true and useful to say."""
+    """Return one sentence about an answer, or None if no sentence would be true and useful."""
     one = presentations().get(name)
     if one is None:
         return None
@@ -149,11 +154,12 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> st
 def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> list[Chart]:
     """Return the charts of an answer that carry information; none if it has no chart or no rows."""
     one = presentations().get(name)
-    return [chart for chart in one.chart(rows, facts) if tells(chart)] if one and one.chart and rows else []
+    drawn = one.chart(rows, facts) if one and one.chart and rows else None
+    return [chart for chart in (drawn if isinstance(drawn, list) else [drawn]) if chart is not None and tells(chart)]
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:
-    """Return a question worded for this trace."""
+    """Return a question in words that fit this trace."""
     one = presentations().get(name)
     return one.without_vcs if one and one.without_vcs and not facts.vcs else question
 
@@ -190,28 +196,31 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
     """Return the terms with their meanings, using the site's word for the tenant."""
     tenant = facts.tenant
     team = (
-        "a team's part of the cluster; its quota is the number of GPUs that it may hold"
+        "a team's part of the cluster; its quota is the number of GPUs that it may use"
         if tenant.one == VC.one
-        else f"the unit that separates teams here; the quota of {tenant.a} is what its jobs may hold at once"
+        else f"the unit that separates teams here; the quota of {tenant.a} limits the GPUs that its jobs use at once"
     )
     return [
         ("job", "What a user submits: it starts on all its GPUs at once."),
-        ("attempt", "Each run of a job; a failed job may be retried."),
+        ("attempt", "One run of a job; a failed job may be retried."),
         ("gang", "The GPUs that a job needs at the same time."),
         (
             "locality",
-            "How close together the GPUs of a gang are; on few nodes they hardly need the network.",
+            "How close together the GPUs of a gang are; GPUs on few nodes hardly need the network.",
         ),
         (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
         ("wait", "The time from a job's submission to its first start."),
-        ("queueing delay per attempt", "The time that each attempt queued, including later attempts."),
-        ("90th percentile, p90", "Nine in ten values are at most this large."),
-        ("GPU-hour", "One GPU held for an hour, whatever the job does with it."),
-        ("held, used", "A GPU is held while a job has it, and used while it computes, as its driver measures it."),
+        ("queueing delay per attempt", "The time that an attempt waited, whether it is the first or a later one."),
+        ("90th percentile, p90", "Nine in ten values are not larger than this value."),
+        ("GPU-hour", "One GPU allocated for an hour, whatever the job does with it."),
+        (
+            "allocated or held, busy",
+            "A GPU is allocated while a job has it, and busy while it computes, as its driver measures.",
+        ),
         ("outage", "A period in which a node was down, drained or in maintenance."),
-        ("goodput", "The share of the held GPU time that was not start-up, lost or idle."),
+        ("goodput", "The share of the allocated GPU time that was not start-up, lost or idle."),
         ("replay", "The jobs of the log, scheduled again under another policy."),
         ("completion time", "The wait plus the run time of a job."),
         ("twin", "The replay whose waits come closest to the waits in the log."),
-        ("effect", "How a change would affect the waits in the log, not the waits of another replay."),
+        ("effect", "How a change would affect the recorded waits, not the waits of another replay."),
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
 from tracekit.report.axes import names
 from tracekit.report.bars import bars
 from tracekit.report.charts import GPU_CLASSES, Tip, series, size_hues
-from tracekit.report.phrases import SEVERAL, enough, gpu_jobs, gpus, largest, sample_size, scope
+from tracekit.report.phrases import SEVERAL, drawn_note, enough, gpu_jobs, gpus, largest, sample_size, scope, sums
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import ranges, tails
 from tracekit.text import count, counted, duration, percent
@@ -25,13 +26,13 @@ SIZES = 8
 """Maximum number of job sizes drawn."""
 
 LEAST_SAMPLES = 60
-"""Groups with fewer samples (in most traces, an hour of one GPU) are not mentioned in sentences."""
+"""Sentences leave out groups with fewer samples; in most traces, 60 samples are an hour of one GPU."""
 
 PAPER_SIZE = 16
-"""The job size whose spread the paper tabulates."""
+"""The job size in the paper's table of spread."""
 
 _CLASSES = ("5-8", ">8")
-"""The size classes that the paper draws; smaller jobs are hardly ever spread."""
+"""The size classes in the paper's figure; smaller jobs are rarely spread."""
 
 
 def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -42,8 +43,8 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
             few, many = have[0], have[-1]
             if few["p50_s"] == many["p50_s"] == 0:
                 return (
-                    f"Half or more of the {gpu_jobs(gpu_class)} started at once, on"
-                    f" {_nodes(few['node_count'])}{sample_size(few['jobs'])} as on"
+                    f"Half or more of the {gpu_jobs(gpu_class)} started at once, both on"
+                    f" {_nodes(few['node_count'])}{sample_size(few['jobs'])} and on"
                     f" {_nodes(many['node_count'])}{sample_size(many['jobs'])}."
                 )
             return (
@@ -65,25 +66,23 @@ def _nodes(number: int) -> str:
     return counted(number, "nodes")
 
 
-def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the median and 90th percentile of the first wait by number of nodes."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
-        return []
+        return None
     paper = [r for r in known if r["gpu_class"] in _CLASSES]
     shown = paper if len({r["node_count"] for r in paper}) >= 2 else known
     counts = sorted({r["node_count"] for r in shown})
     if not counts:
-        return []
+        return None
     # Many-node jobs are few and vary in node count, so only the most common node counts are drawn.
-    jobs = {n: sum(r["jobs"] for r in shown if r["node_count"] == n) for n in counts}
+    jobs = sums(shown, "node_count", "jobs")
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
     by = size_hues(shown)
-    note = "Dot: median. Line: up to the 90th percentile."
-    if len(kept) < len(counts):
-        note += f" Drawn: the {len(kept)} most common node counts; {len(counts) - len(kept)} more."
-    chart = ranges(
+    more = drawn_note(len(kept), len(counts), "most common node counts")
+    return ranges(
         shown,
         y=names("nodes", [str(n) for n in kept], "nodes of the job", step=13 * len(by.colours) + 10),
         wide=("p50_s", "p90_s"),
@@ -92,9 +91,8 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         apart=True,
         tips=[Tip("nodes"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ",")],
         sizes=(3, 3),
-        note=note,
+        note=f"Dot: median. Line: up to the 90th percentile. {more}".strip(),
     )
-    return [chart]
 
 
 def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -103,7 +101,7 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not spread:
         return None
     if not any(r["share"] for r in spread):
-        return "Every job ran on the fewest nodes that could hold it."
+        return "Every job ran on as few nodes as possible."
     among = scope(spread, "jobs")
     most = largest(enough(spread, "jobs"), "share")
     if most is None or not most["share"]:
@@ -131,19 +129,16 @@ def _waited(rows: list[Row], gpu_class: str) -> str:
 
 def _spread_shares(rows: list[Row]) -> list[Row]:
     """Return, by size class, the number of jobs and the share of them on more nodes than needed."""
-    jobs: dict[str, int] = {}
-    wide: dict[str, int] = {}
-    for row in rows:
-        jobs[row["gpu_class"]] = jobs.get(row["gpu_class"], 0) + row["jobs"]
-        wide[row["gpu_class"]] = wide.get(row["gpu_class"], 0) + (row["jobs"] if row["relaxation"] > 1 else 0)
-    return [{"gpu_class": c, "jobs": jobs[c], "share": wide[c] / jobs[c]} for c in GPU_CLASSES if c in jobs]
+    jobs = sums(rows, "gpu_class", "jobs")
+    wide = sums((row for row in rows if row["relaxation"] > 1), "gpu_class", "jobs")
+    return [{"gpu_class": c, "jobs": jobs[c], "share": wide.get(c, 0) / jobs[c]} for c in GPU_CLASSES if c in jobs]
 
 
-def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def relaxation_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs on more nodes than needed, by size class."""
     shown = _spread_shares(rows)
     axis = "share of jobs on more nodes than needed"
-    return [bars(shown, measures={"share": "on more nodes than needed"}, axis_title=axis, count="jobs")]
+    return bars(shown, measures={"share": "on more nodes than needed"}, axis_title=axis, count="jobs")
 
 
 def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -155,12 +150,12 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     several = {size: own for size, own in sizes.items() if len(own) >= 2}
     if not several:
         return None
-    # Use the paper's size, or else the size with most samples.
+    # Prefer the paper's size, otherwise the size with the most samples.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"GPUs of attempts of {gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"Attempts of {gpus(size)} kept them {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
         f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}"
         f"{_beware(seen)}."
     )
@@ -174,21 +169,19 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning if many samples come from few attempts, because samples of one attempt are similar."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return ", too few attempts to tell why" if few else ""
+    return "; these are too few attempts to tell why" if few else ""
 
 
-def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw utilization percentiles of sizes that ran on several different node counts."""
-    widths: dict[float, int] = {}
-    for row in rows:
-        widths[row["gpu_count"]] = widths.get(row["gpu_count"], 0) + 1
+    widths = Counter(row["gpu_count"] for row in rows)
     several = [r for r in rows if widths[r["gpu_count"]] >= 2] or rows
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
     shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     left = len(rows) - len(shown)
     note = f"The table has {left} more combinations of size and nodes." if left else ""
     tips = [Tip("layout", "GPUs and nodes")]
-    return [tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)]
+    return tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)
 
 
 _ALONE, _SHARED = "alone on its nodes", "sharing a node"
@@ -201,34 +194,31 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     if not rows:
         return None
     if not beside or not alone:
-        return "No two jobs ever held GPUs of the same node at the same time." if alone else None
+        return "No two jobs ever had GPUs of the same node at the same time." if alone else None
     both = [g for g in alone if g in beside and min(alone[g]["samples"], beside[g]["samples"]) >= LEAST_SAMPLES]
     if not both:
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
-    of = "attempts" if seen is None else counted(seen, "attempts")
+    own = "Attempts" if seen is None else counted(seen, "attempts")
     return (
-        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
-        f" {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
+        f"{own} of {gpus(size)} kept them {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
+        f" and {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
     )
 
 
-def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw utilization percentiles on exclusive and shared nodes, by size."""
-    samples: dict[float, int] = {}
-    for row in rows:
-        samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
+    samples = sums(rows, "gpu_count", "samples")
     kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
     shown = [
         {**r, "size": gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
         for r in rows
         if r["gpu_count"] in kept
     ]
-    left = len(samples) - len(kept)
-    note = f"Drawn: the {len(kept)} sizes with the most samples; {left} more." if left else ""
+    note = drawn_note(len(kept), len(samples), "sizes with the most samples")
     tips, by = [Tip("size", "GPUs"), Tip("company", "when")], series("company", (_ALONE, _SHARED))
-    return [tails(shown, names("size", [gpus(g) for g in kept], step=40), tips, note=note, by=by)]
+    return tails(shown, names("size", [gpus(g) for g in kept], step=40), tips, note=note, by=by)
 
 
 PRESENTATIONS = (

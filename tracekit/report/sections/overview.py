@@ -22,7 +22,7 @@ _UNKNOWN = "unknown"
 
 
 def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much the trace contains."""
+    """Give the numbers of jobs, users and GPU-hours."""
     value = {r["metric"]: r["value"] for r in rows}
     if not value.get("jobs"):
         return None
@@ -66,7 +66,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
         who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
-        text += f"; {who}, {percent(other[share])} of {whole}, took {percent(other['gpu_hours_share'])}"
+        text += f"; {who} are {percent(other[share])} of {whole} and took {percent(other['gpu_hours_share'])}"
         second = {"failed": "timeout", "timeout": "failed"}.get(other["status"])
         row = by.get(second) if second else None
         if row is not None and row[share]:
@@ -85,7 +85,7 @@ def _kind(rows: list[Row]) -> tuple[str, str]:
     return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
 
-def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def status_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by status."""
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
@@ -94,7 +94,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
     chart = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
     note = "GPU time covers finished runs only; running jobs have none yet." if "running" in have else ""
-    return [replace(chart, note=note)]
+    return replace(chart, note=note)
 
 
 def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -109,31 +109,29 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     who = gpu_jobs(common["gpu_class"])
     part = common["jobs"] / whole if mixed else common["jobs_share"]
-    text = f"{who[0].upper()}{who[1:]} are the most common, {percent(part)} {of}"
     cpu = sum(r["jobs"] for r in rows if r["gpu_class"] == "0")
-    if mixed and cpu:
-        text += f" (plus {counted(cpu, 'CPU jobs')})"
+    more = f", plus {counted(cpu, 'CPU jobs')}" if mixed and cpu else ""
+    text = f"{who[0].upper()}{who[1:]} are the most common ({percent(part)} {of}{more})"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
         return f"{text}, and they also take the most GPU time, {percent(heavy['gpu_hours_share'])}."
     heavy_part = heavy["jobs"] / whole if mixed else heavy["jobs_share"]
     return (
-        f"{text}; the most GPU time, {percent(heavy['gpu_hours_share'])}, goes to {gpu_jobs(heavy['gpu_class'])},"
-        f" which are {percent(heavy_part)} of {'them' if mixed else 'the jobs'}."
+        f"{text}; {gpu_jobs(heavy['gpu_class'])} take the most GPU time, {percent(heavy['gpu_hours_share'])}, with"
+        f" {percent(heavy_part)} of the {'GPU jobs' if mixed else 'jobs'}."
     )
 
 
-def size_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def size_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by size class."""
     shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
     have = {r["key"] for r in shown}
-    return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
+    return _both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")
 
 
-def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Chart:
-    measures = {k: v for k, v in (words or _BOTH).items() if any(r.get(k) is not None for r in rows)}
-    return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
+def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] = _BOTH) -> Chart:
+    return bars(rows, key="key", values=values, title=title, measures=words, axis_title="share of the total")
 
 
 def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -149,7 +147,7 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"Over all days, the busiest hour is between {busy}, the quietest between {quiet}."
 
 
-def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def arrivals_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the mean number of submissions per hour; only GPU jobs if the trace also has CPU jobs."""
     mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
     if mixed:
@@ -165,7 +163,7 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         Tip("gpu_jobs", "of them with GPUs", ","),
     ]
     y = number(column, f"{kind} a day in this hour", ticks=4)
-    return [Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)]
+    return Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)
 
 
 def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -185,7 +183,7 @@ def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 _COURSE = (
     ("mean_wait_s", "mean wait", duration),
     ("p90_wait_s", "90th percentile of waits", duration),
-    ("held_share", "GPU time held", percent),
+    ("held_share", "GPU time allocated", percent),
     ("used_share", "mean use of GPUs", percent),
     ("completed_share", "GPU time of completed jobs", percent),
 )

@@ -53,23 +53,23 @@ def _wait(row: Row) -> str:
 
 
 def _mean(row: Row) -> str:
-    """Return the mean wait with the words 'on average'."""
+    """Return the mean wait, followed by 'on average'."""
     return _wait(row) if row["mean_wait_s"] is None else f"{_wait(row)} on average"
 
 
 def _tail(row: Row) -> str:
-    """Return the wait that one job in ten exceeds."""
+    """Return the wait that one job in ten exceeds, in words."""
     known = row["mean_wait_s"] is not None and row["p90_wait_s"] is not None
     return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
 
 
-def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def plan_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the 90th percentile of the wait by number of nodes, with its interval and the log's value."""
     known = [row for row in rows if row["p90_wait_s"] is not None]
     planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
     as_now = [row for row in planned if log and row["nodes"] == log[0]["nodes"]]
     if len(planned) < 2 or not all(_as_in_the_log(row, log[0]) for row in as_now):
-        return []
+        return None
     values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
     x = Axis("nodes", "nodes", scale={"zero": False}, labels={"format": "d", "tickMinStep": 1})
     y = durations("p90_wait_s", "90th percentile of the wait (log scale)", values)
@@ -83,7 +83,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         left = now["nodes"] > (min(at) + max(at)) / 2
         look = {"filled": True, "shape": "diamond", "size": 110, "color": colour("series-3")}
         today = [*reference(x, words, left=left, rows=[now]), Mark("point", look, rows=[now])]
-    chart = Chart(
+    return Chart(
         [{key: row[key] for key in columns} | {"words": duration(row["p90_wait_s"])} for row in planned],
         x=x,
         y=y,
@@ -92,7 +92,6 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("nodes"), Tip("gpus", "GPUs"), Tip("words", "90th percentile of the wait")],
         note="Line: expected, with its interval over months.",
     )
-    return [chart]
 
 
 PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.report.axes import axis_values, names
 from tracekit.report.charts import GPU_CLASSES, Hues, Tip, size_hues
-from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import (
+    SEVERAL,
+    WEEKDAYS,
+    by_class,
+    drawn_note,
+    enough,
+    gpu_jobs,
+    largest,
+    sample_size,
+    scope,
+    sums,
+)
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import DISTRIBUTION, curve, ranges
 from tracekit.report.structure import ROW_LIMIT
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 
-# Queueing: the distributions of run times and waits, and the hours of the week.
+# Distributions of run times and waits, and the hours of the week.
 
 _DRAWN = (
     ("run time", "Run time", "run time", "jobs that ran no longer"),
@@ -33,8 +44,6 @@ _DRAWN = (
 
 LEAST = 3
 """Minimum number of values for a curve."""
-
-_DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -107,7 +116,7 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _hour(row: Row) -> str:
-    return f"{_DAY_NAMES[row['weekday'] - 1]}s at {row['hour']:02}:00"
+    return f"{WEEKDAYS[row['weekday'] - 1]}s at {row['hour']:02}:00"
 
 
 def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
@@ -123,7 +132,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
     jobs = [*when, Tip("come", "jobs in this hour")]
     charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted in an hour", tips=jobs)]
-    if wait.ends:  # with a single step, the map would have only one shade
+    if wait.ends:  # a single step would give the whole map one shade
         waits = [*when, Tip("wait", "mean wait (s)", ",")]
         title = "Mean wait of jobs submitted then"
         charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
@@ -147,7 +156,7 @@ TENANTS = 12
 """Maximum number of tenants drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Minimum share of all waiting time for a tenant to be named."""
+"""A tenant is named if it has at least this share of the waiting time."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -169,14 +178,14 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}, {more}."
 
 
-def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def run_time_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw run time percentiles by size class."""
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
-    return [_by_class(shown, "run time (log scale)", "jobs")]
+    return _by_class(shown, "run time (log scale)", "jobs")
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name who waits most, the most common group of starts, and the group with the longest tail (90th percentile)."""
+    """Name the tenant that waits most, the largest group, and the group with the largest 90th percentile."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
@@ -192,11 +201,8 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         among = scope(rows, "waits")
         among = f" among groups{among}" if among else ""
         told.append(f"The longest tail{among}: {_of(worst, vc)}, {_waited(worst)}{sample_size(worst['waits'])}.")
-    if not where and (most["p90_s"] > 0 or not told):  # skip that most do not wait if something better was said
-        told.insert(
-            0,
-            f"The largest group is {_of(most, vc)} ({counted(most['waits'], 'starts')}): {_waited(most)}.",
-        )
+    if not where and (most["p90_s"] > 0 or not told):  # if another sentence says more, skip this
+        told.insert(0, f"The largest group is {_of(most, vc)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))
 
 
@@ -214,13 +220,13 @@ def _by_size(rows: list[Row]) -> str:
 
 
 def _tail(row: Row) -> str:
-    """Return what a mean wait hides: the 90th percentile if it is known for all waits, and a small number of waits."""
+    """Return what a mean wait hides: its 90th percentile, if known for all waits, and a small number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
-    """Name the tenant with most of the waiting time, if one stands out."""
+    """Name the tenant with an outstanding share of the waiting time; return '' if no tenant has one."""
     vc = tenant.column
     vcs = [_pooled([r for r in rows if r[vc] == name], vc) for name in {r[vc] for r in rows}]
     known = [v for v in vcs if v is not None]
@@ -266,9 +272,8 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
-    vc, waits = facts.tenant.column, dict[str | None, int]()
-    for row in known:
-        waits[row[vc]] = waits.get(row[vc], 0) + row["waits"]
+    vc = facts.tenant.column
+    waits = sums(known, vc, "waits")
     waited = [v for v in waits if any(r["p90_s"] or r["mean_s"] for r in known if r[vc] == v)]
     chosen = sorted(waited, key=lambda v: (-waits[v], v or ""))[:TENANTS]
     named = labels([v for v in chosen if v is not None])
@@ -295,13 +300,11 @@ _WAITS = ("gpu_class", "waits", "p50_s", "mean_s", "p90_s")
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
     """Return a note on the marks and on the tenants without a chart."""
-    told = ["Dot: median; diamond: mean; line: up to the 90th percentile."]
-    left, none = len(waited) - TENANTS, len(waits) - len(waited)
-    if left > 0:
-        told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more.")
-    if none:
-        told.append(f"Not drawn: {counted(none, tenant.many)} in which no job waited.")
-    return " ".join(told)
+    marks = "Dot: median; diamond: mean; line: up to the 90th percentile."
+    shown = drawn_note(min(len(waited), TENANTS), len(waited), f"{tenant.many} with the most waits")
+    none = len(waits) - len(waited)
+    unwaited = f"Not drawn: {counted(none, tenant.many)} in which no job waited." if none else ""
+    return " ".join(filter(None, (marks, shown, unwaited)))
 
 
 def _waits(rows: list[Row], sizes: Hues, within: list[float]) -> Chart:

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say which share of GPU jobs' waits each cause explains, and which size it affects most."""
+    """Say which share of the waits of GPU jobs each cause explains, and which size is affected most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
     if not waits:
         return None
     fair = sum(r["fair_share_waits"] for r in sized)
-    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits)} {_quota(facts)}"
     waited = sum(r["wait_s"] for r in sized)
-    if fair and waited:
-        time = sum(r["fair_share_wait_s"] for r in sized) / waited
-        text += f", and {percent(time)} of the waiting time"
+    time = sum(r["fair_share_wait_s"] for r in sized) / waited if fair and waited else None
+    more = "" if time is None else f", and {percent(time)} of the waiting time"
+    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits, more)} {_quota(facts)}"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
         part = _part(fragmented, waits)
-        text += f". {part[:1].upper()}{part[1:]} {_were(fragmented)} mostly due to scattered free GPUs"
+        were = "was" if fragmented == 1 else "were"
+        text += f". {part[:1].upper()}{part[1:]} {were} mostly due to scattered free GPUs"
     else:
         text += ". Scattered GPUs cannot be assessed, because the log does not record where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
@@ -49,12 +49,8 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     return text + "."
 
 
-def _part(number: int, waits: int) -> str:
-    return f"{count(number)} ({percent(number / waits)})" if number else "none"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
+def _part(number: int, waits: int, more: str = "") -> str:
+    return f"{count(number)} ({percent(number / waits)}{more})" if number else "none"
 
 
 def _quota(facts: TraceFacts) -> str:
@@ -62,7 +58,7 @@ def _quota(facts: TraceFacts) -> str:
         return "came mostly from too few free GPUs in the whole cluster"
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
-    held = f"came mostly while their {facts.tenant.one} held as many GPUs as it ever did"
+    held = f"came mostly while their {facts.tenant.one} used as many GPUs as it ever did"
     return f"{held} (no quotas known)"
 
 
@@ -72,7 +68,7 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     if not known:
         return []
     one = facts.tenant.one
-    held = f"quota of the {one}" if facts.quotas else f"{one} at the most it ever held"
+    held = f"quota of the {one}" if facts.quotas else f"{one} at its peak"
     full = held if facts.vcs else "too few free GPUs"
     known = [{**r, **_of_time(r)} for r in known]
     kinds = (
@@ -85,9 +81,8 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     )
     drawn = []
     for name, measures, axis in kinds:
-        present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
-        if any(r[c] for r in known for c in present):
-            drawn.append(replace(bars(known, measures=present, axis_title=axis, count="waits"), title=name))
+        if any(r[c] for r in known for c in measures):
+            drawn.append(replace(bars(known, measures=measures, axis_title=axis, count="waits"), title=name))
     return drawn
 
 
@@ -105,7 +100,7 @@ def _of_time(row: Row) -> Row:
 
 
 def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many starts overtook another job, and how often that did no harm."""
+    """Say how many jobs overtook another job, and how often the other job could not have started anyway."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
         return None
@@ -127,23 +122,23 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _harm(harmless: float) -> str:
     if harmless == 0:
-        return "each time an overtaken job had room to start too"
+        return "each time, an overtaken job had room to start too"
     if harmless == 1:
         return "no overtaken job had room to start"
-    return f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start"
+    return f"in {percent(harmless)} of the cases that can be decided, no overtaken job had room to start"
 
 
 def _of_vc(facts: TraceFacts) -> str:
     return f" of the same {facts.tenant.one}" if facts.vcs else ""
 
 
-def order_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def order_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the share of starts that overtook another job, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
-        return []
+        return None
     measures = {"out_of_order_share": "starts that overtook another job"}
-    return [bars(known, measures=measures, axis_title="share of the starts", count="starts")]
+    return bars(known, measures=measures, axis_title="share of the starts", count="starts")
 
 
 def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:

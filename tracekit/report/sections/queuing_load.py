@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tracekit.report.phrases import largest
-from tracekit.report.sections.interface import Presentation
+from tracekit.report.phrases import drawn_note, largest, sums
+from tracekit.report.sections.interface import Presentation, no_tenants
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.through_time import gpu_lines, held_above_waiting
 from tracekit.report.times import local, start_of_day
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""If a smaller share of the GPUs is held, the log probably lacks jobs of the cluster."""
+"""If a smaller share of the GPUs is allocated, the log probably lacks jobs of the cluster."""
 
 CLUSTERS = 4
 """Maximum number of clusters drawn."""
@@ -30,46 +30,41 @@ VCS = 6
 
 
 def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU time jobs held, and how many GPUs that is."""
+    """Say which share of the GPU time is allocated, and how many GPUs that is."""
     known = {r["metric"]: r["value"] for r in rows}
     if not known.get("held_gpus"):
         return None
     share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
     if share is None:
-        return f"Up to the last submission, jobs held {mean}."
-    text = f"Jobs held {percent(share)} of the cluster's GPU time up to the last submission, {mean}"
+        return f"Up to the last submission, {mean} were allocated."
+    text = f"Up to the last submission, {percent(share)} of the cluster's GPU time was allocated, {mean}"
     return f"{text}; the log may contain only some of the cluster's jobs." if share < FEW_HELD else f"{text}."
 
 
 def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Give the maximum number of GPUs held, and say when the queue was longest."""
+    """Give the maximum number of allocated GPUs, and say when the queue was longest."""
     if not any(r["running_gpus"] for r in rows):
         return None
     times = sorted({r["time"] for r in rows})
-    text = f"At the fullest jobs held {count(round(_fullest(rows)))} GPUs"
+    text = f"At the fullest, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        # A moment may be fuller than its span's average; a caveat on the first screen may mention such a moment.
+        # A caveat on the first screen may mention a moment that is fuller than the average of its span.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
-        text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {_have(facts)}"
+        owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
+        text += f"; in {count(above)} of the {counted(len(times), 'spans')} shown, jobs used more than {owned}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
-        text += (
-            f". The queue was longest {_minute(worst['time'], facts)}:"
-            f" {counted(round(worst['pending_gpus']), 'GPUs')} waited for, {count(round(worst['running_gpus']))} held"
-        )
+        waiting, used = counted(round(worst["pending_gpus"]), "GPUs"), count(round(worst["running_gpus"]))
+        text += f". The queue was longest {_minute(worst['time'], facts)}: jobs waited for {waiting} and used {used}"
     return text + "."
 
 
-def _have(facts: TraceFacts) -> str:
-    return {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
-
-
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
-    """Return the rows of intervals that end by the last submission; if there are none, or it is unknown, all rows.
+    """Return the rows of intervals that end by the last submission, or all rows if no interval does.
 
-    The log has no later jobs, so a mean over later rows would count GPUs as idle while the logged jobs merely drain.
+    Later rows are left out because the log has no later jobs: GPUs seem idle only because the logged jobs end.
     """
     moments = {r["time"]: local(r["time"], "UTC") for r in rows}
     if facts.last_submission is None or len(moments) < 2:
@@ -80,23 +75,8 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
     return [r for r in rows if r["time"] in ended] if ended else rows
 
 
-def _fullest(rows: list[Row]) -> float:
-    """Return the maximum number of GPUs held in one interval, over all clusters."""
-    held: dict[str, float] = {}
-    for row in rows:
-        held[row["time"]] = held.get(row["time"], 0.0) + row["running_gpus"]
-    return max(held.values())
-
-
-def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown if there are no tenants."""
-    if facts.vcs or not facts.load:
-        return None
-    return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown under queueing."
-
-
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that waits for the most GPUs, and the tenant that holds the most."""
+    """Name the tenant that waits for the most GPUs, and the tenant that uses the most."""
     if len(rows) >= ROW_LIMIT:
         # A report contains only the first rows of a long result, which do not represent the whole period.
         return "The table shows the means of the first intervals; its file has all of them."
@@ -105,21 +85,21 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     most = max(means, key=lambda m: (m["running_gpus"], str(m[vc])))
     if not any(m["running_gpus"] or m["pending_gpus"] for m in means):
         return None
-    text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
+    text = f"{_who(most, facts)} used the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m[vc]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
         return f"{text}; no job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue,"
-        f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, and held"
+        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue:"
+        f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, while using"
         f" {count(round(peak['running_gpus'], 1))}."
     )
 
 
 def _means(rows: list[Row], vc: str) -> list[Row]:
-    """Return each tenant's mean GPUs held and waited for; `vc` is the tenant's column."""
+    """Return the mean number of GPUs that each tenant used and waited for; `vc` is the tenant's column."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
         own.setdefault((row["cluster"], row[vc]), []).append(row)
@@ -140,20 +120,23 @@ def _who(row: Row, facts: TraceFacts) -> str:
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held and waited for over time, for the tenants that hold or wait for most."""
+    """Draw the GPUs used and waited for over time, for the tenants with the most of them."""
     if len(rows) >= ROW_LIMIT:
         return []
     vc = facts.tenant.column
     means = sorted(_means(rows, vc), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m[vc])))
-    left = len(means) - VCS
-    drawn = []
-    for mean in means[:VCS]:
-        own = [r for r in rows if (r["cluster"], r[vc]) == (mean["cluster"], mean[vc])]
-        last = left > 0 and mean is means[:VCS][-1]
-        many = facts.tenant.many
-        note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more." if last else ""
-        drawn.append(held_above_waiting(own, facts, title=_who(mean, facts), note=note, height=150))
-    return drawn
+    shown = means[:VCS]
+    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that used and waited for most")
+    return [
+        held_above_waiting(
+            [r for r in rows if (r["cluster"], r[vc]) == (mean["cluster"], mean[vc])],
+            facts,
+            title=_who(mean, facts),
+            note=note if mean is shown[-1] else "",
+            height=150,
+        )
+        for mean in shown
+    ]
 
 
 def _minute(time: str, facts: TraceFacts) -> str:
@@ -163,14 +146,14 @@ def _minute(time: str, facts: TraceFacts) -> str:
 
 
 def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw GPUs held, waited for and available over time, with one chart per cluster."""
+    """Draw the GPUs allocated, waited for and available over time, with one chart per cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
         top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # A line far above would flatten the curve of GPUs held.
+            # A line far above would flatten the curve of allocated GPUs.
             owned = ""
             note = f"The line '{facts.capacity}' is not drawn because it is far above."
         title = cluster or "" if len(clusters) > 1 else ""
@@ -204,11 +187,11 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _CHOSEN = ("limit", "dependency", "begin time", "held")
-"""Groups without contention: more nodes would not have started these jobs any sooner."""
+"""Reasons other than contention: more nodes would not have started these jobs sooner."""
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the waiting limits, dependencies and begin times explain."""
+    """Say how much of the waiting time limits, dependencies and begin times explain."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     jobs, column = (gpu, "gpu_wait_share") if gpu else (sum(r["jobs"] for r in rows), "wait_share")
     shares = {r["reason_group"]: r[column] or 0.0 for r in rows}
@@ -221,8 +204,8 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
             f"According to the scheduler, no limit, dependency or begin time delayed the {count(jobs)} waiting {who}."
         )
     text = (
-        f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
-        f" times or people for {percent(held - limit)}"
+        f"Limits explain {percent(limit)} of the time that {count(jobs)} {who} waited; dependencies, begin times and"
+        f" manual holds explain {percent(held - limit)}"
     )
     if shares.get("unlisted"):
         text += f"; the reason for {percent(shares['unlisted'])} is not in Slurm's list"
@@ -230,7 +213,7 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def started_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which share of the GPU jobs backfill started."""
+    """Say which share of the GPU jobs was started by backfilling."""
     gpu = [r for r in rows if r["gpu_class"] != "0"]
     jobs, filled = sum(r["jobs"] for r in gpu), sum(r["backfill_jobs"] for r in gpu)
     return f"Backfill started {count(filled)} of {count(jobs)} GPU jobs ({percent(filled / jobs)})." if jobs else None
@@ -244,7 +227,9 @@ def no_words(rows: list[Row], _: TraceFacts) -> str | None:
 PRESENTATIONS = (
     Presentation("queuing/gpu_time_held", finding=held_finding),
     Presentation("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
-    Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_vc_timeline),
+    Presentation(
+        "queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_tenants("load")
+    ),
     Presentation("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
     Presentation("queuing/wait_reasons", finding=reasons_finding, why_empty=no_words),
     Presentation("queuing/started_by", finding=started_finding, why_empty=no_words),

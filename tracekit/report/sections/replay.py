@@ -29,7 +29,7 @@ _MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
 def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which scheduler the log behaves like, by cluster, and for which clusters effects are reported."""
+    """Say which scheduling rules best explain each cluster's log, and which clusters have effects."""
     parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40)) for row in rows[:_NAMED]]
     if len(rows) > _NAMED:
         told = sum(bool(row["effects_told"]) for row in rows)
@@ -39,7 +39,7 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name}: cannot tell, because there is no twin: {row['why_not']}."
+        return f"{name}: cannot tell, because the cluster has no twin: {row['why_not']}."
     if not row["waiting_share"]:
         return f"{name}: cannot tell, because no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
@@ -56,28 +56,26 @@ _TRUST = {"close": "yes", "fair": "likely"}
 
 
 def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say that no job waits for GPUs if the chart would be empty."""
+    """If the chart would be empty, say that no job waits for GPUs."""
     if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
         return None
     return "In the last part of the log no job waits for GPUs, neither in the log nor in the twin."
 
 
-def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
+def queue_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     """Draw the queue in the log and in the twin, for the cluster with the most waiting hours."""
     first = rows[0]["cluster"]
-    return [
-        gpu_lines(
-            [row for row in rows if row["cluster"] == first],
-            {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
-            facts,
-            title="" if first == UNNAMED else shorten(first, 40),
-            note="The last part of the log, which was not used to calibrate the twin.",
-        )
-    ]
+    return gpu_lines(
+        [row for row in rows if row["cluster"] == first],
+        {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
+        facts,
+        title="" if first == UNNAMED else shorten(first, 40),
+        note="The last part of the log, which was not used to calibrate the twin.",
+    )
 
 
 def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policies that would shorten the recorded times most, with and without known run times."""
+    """Name the policies that would shorten the recorded times most: with known run times and without."""
     whole = _whole(rows)
     found: list[str] = []
     for given, which in (("not given", "policies that need no run times"), ("given", "those given true run times")):
@@ -107,7 +105,7 @@ def _where(rows: list[Row]) -> str:
 
 
 def _words(row: Row) -> str:
-    """Return the means before and after; if jobs are stopped, use more than the wait until the first start."""
+    """Return the means before and after the change; if jobs are preempted, leave out the wait until the first start."""
     parts = []
     for what, words in _MEANS.items():
         if what == "queue" and row["preemptions"] > 0:
@@ -135,7 +133,7 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def _first(row: Row) -> tuple[float, float]:
-    """Return the sort key of a policy, so that all charts have the same order."""
+    """Return the sort key of a policy; all charts use the same order."""
     waits = [row[f"expected_{what}_s"] for what in ("queue", "jct")]
     first, second = (float("inf") if wait is None else wait for wait in waits)
     return first, second
@@ -164,22 +162,22 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
 
 
 _MUCH = 0.05
-"""If more than this share of the GPU time is on GPUs that the cluster lacks, the sentence says so."""
+"""If more than this share of the GPU time ran on GPUs that the replayed cluster lacks, the sentence says so."""
 _SEEN = 0.03
 """Shares that differ by less look the same in a chart from 0 to 100 %, because a dot is that wide."""
 _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
 }
-_SHARES = {"jain_fairness_vc": "fairness between {tenant.many}", "gpu_utilization_share": "GPUs held"}
+_SHARES = {"jain_fairness_vc": "fairness between {tenant.many}", "gpu_utilization_share": "GPUs allocated"}
 _SHARE_NOTES = {
     "jain_fairness_vc": "Jain's index: at 100 % every {tenant.one} got an equal part.",
-    "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
+    "gpu_utilization_share": "GPUs allocated: the share of all GPU time that jobs had, until the last end.",
 }
 
 
 def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the fastest policies with and without known run times, as far as the log supports it.
+    """Name the fastest policies with and without known run times, if the log supports a comparison.
 
     For a twin, 'replay/effects' reports effects relative to the log; here are the numbers of the twin and of the log.
     """
@@ -259,7 +257,7 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
 
 
 def _log_beside(row: Row) -> str:
-    """Return how long the jobs of an effect waited in the log; '' if the row lacks it."""
+    """Return how long the jobs of an effect waited in the log; '' if it is unknown."""
     if row.get("recorded_queue_s") is None:
         return ""
     return f"In the log they waited {duration(row['recorded_queue_s'])} on average."
@@ -292,7 +290,7 @@ def _these(row: Row) -> str:
         return "these jobs"
     if jobs in {None, done}:
         return f"these {counted(done, 'jobs')}"
-    which = "whose start and end it records" if row["policy"] == RECORDED else "that end"
+    which = "with a recorded start and end" if row["policy"] == RECORDED else "that end"
     return f"the {count(done)} of these {counted(jobs, 'jobs')} {which}"
 
 
@@ -327,7 +325,7 @@ def _recorded(rows: list[Row], base: Row) -> str:
 
 
 def _beyond(rows: list[Row], facts: TraceFacts) -> str:
-    """Say that the log and the cluster of the replays disagree, if they differ by much."""
+    """If the log and the cluster of the replays differ by much, say so."""
     share = next((r.get("beyond_share") for r in rows if r["policy"] == RECORDED), None)
     if share is None or share <= _MUCH:
         return ""
@@ -358,7 +356,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
     kinds = {r["policy"]: r["run_times"] for r in known}
     drawn = [_as_one(r, folded[r["policy"]], kinds) for r in known if r["policy"] in folded]
-    drawn = sorted(drawn, key=_by_wait)
+    drawn = sorted(drawn, key=lambda r: (r["avg_queue_s"] is None, r["avg_queue_s"] or 0.0, r["avg_jct_s"]))
     have = {r["mark"] for r in drawn}
     note = "Dot: mean; line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
@@ -378,11 +376,6 @@ _MARKS = {
     TWIN: "Square: the twin",
 }
 """Meaning of marks other than a dot."""
-
-
-def _by_wait(row: Row) -> tuple[bool, float, float]:
-    wait = row["avg_queue_s"]
-    return wait is None, wait or 0.0, row["avg_jct_s"]
 
 
 def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
@@ -435,7 +428,7 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
 
 
 _LEFT = 0.5
-"""Fraction of the axis beyond which the log's label is left of its line."""
+"""If the log's line is further right on the axis, its label is on its left side [0..1]."""
 _POLICIES, _RECORDED = ([{"filter": f"datum.mark {sign} '{_LOG}'"}] for sign in ("!==", "==="))
 """Transforms that keep the rows of policies, and the row of the log."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, among those reported."""
+    """Name the policies with the shortest mean wait for the smallest and for the largest GPU jobs."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
@@ -150,7 +150,7 @@ def _comparable(rows: list[Row]) -> list[Row]:
 
 
 def _incomparable(rows: list[Row]) -> bool:
-    """Return whether there are several policies but no effect is reported."""
+    """Return whether none of several policies has a reported effect."""
     return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
@@ -184,18 +184,18 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 
 
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many assumptions there are."""
+    """Give the number of assumptions."""
     names = len({r["id"] for r in rows})
     more = "; some differ by policy" if names < len(rows) else ""
     return f"{counted(names, 'assumptions')}, each with its source{more}."
 
 
-def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def classes_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the mean wait by policy and size class."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
     if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
-        return []
+        return None
     found: dict[str, dict[str, float | None]] = {}
     for r in in_panel_order(known):
         found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["avg_queue_s"]
@@ -207,18 +207,17 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r["policy"] in called
     ]
     by = size_hues(drawn)
-    chart = Chart(
+    return Chart(
         drawn,
         x=durations("avg_queue_s", "mean wait (log scale)", axis_values(drawn, ("avg_queue_s",))),
         y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
         marks=[dot()],
         by=by,
-        # Draw them below each other, because equal waits would overlap.
+        # Equal waits would overlap, so the dots are drawn below each other.
         apart=True,
         tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
         note=f"Mean wait until the first start. {fold_note(folded)}".strip(),
     )
-    return [chart]
 
 
 PRESENTATIONS = (

@@ -1,7 +1,8 @@
-"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant holds."""
+"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant uses."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ from tracekit.report.axes import hours, names, number, share
 from tracekit.report.bars import amounts, bars, named
 from tracekit.report.charts import Chart, Tip, line, series, status_hues
 from tracekit.report.line_labels import named_in_last
-from tracekit.report.phrases import gpus, hour_span, largest
-from tracekit.report.sections.interface import Presentation
+from tracekit.report.phrases import drawn_note, gpus, hour_span, largest, sums
+from tracekit.report.sections.interface import Presentation, no_tenants
 from tracekit.report.spreads import ranges, tails
 from tracekit.text import count, counted, duration, labels, percent, shorten
 
@@ -24,25 +25,25 @@ SIZES = 8
 
 
 def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Give the mean over all samples."""
+    """Give the mean utilization over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
     return (
-        f"GPUs that jobs held were {100 * known['busy_share']:.1f} % busy on average, over"
+        f"Allocated GPUs were {100 * known['busy_share']:.1f} % busy on average, over"
         f" {count(known['samples'])} samples{of}."
     )
 
 
 def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the means of the busiest and the least busy size."""
+    """Give the mean utilization of the busiest and of the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
         if row["mean_pct"] is not None and row["gpu_count"] is not None:
             n, total = pooled.get(row["gpu_count"], (0, 0.0))
             pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
     samples = sum(n for n, _ in pooled.values())
-    # Sizes with hardly any GPU time would give accidental results.
+    # Results for sizes with little GPU time would be chance.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
         return None
@@ -53,21 +54,18 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
 
 
-def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def gpu_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw utilization percentiles by job size and status."""
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
-    samples: dict[float, int] = {}
-    for row in known:
-        samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
+    samples = sums(known, "gpu_count", "samples")
     kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
     shown = [
         {**r, "size": count(r["gpu_count"]), "end": r["status"] or "unknown"} for r in known if r["gpu_count"] in kept
     ]
     by = status_hues(shown, "end")
     note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
-    if len(kept) < len(samples):
-        note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more."
-    chart = ranges(
+    more = drawn_note(len(kept), len(samples), "sizes with the most samples")
+    return ranges(
         shown,
         y=names("size", [count(g) for g in kept], "GPUs of the job", step=15 * len(by.colours) + 10),
         wide=("p5_pct", "p95_pct"),
@@ -78,32 +76,30 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("size", "GPUs"), Tip("end", "status"), Tip("samples", "", ",")],
         sizes=(2, 6),
         mean="mean_pct",
-        note=note,
+        note=f"{note} {more}".strip(),
     )
-    return [chart]
 
 
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the mean of the sizes with the most samples."""
+    """Give the mean utilization of the sizes with the most samples."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
-    parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
+    parts = [f"{r['mean_pct']:.1f} % for {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"GPUs of whole nodes were busy {listed}."
+    return f"In jobs on whole nodes, mean GPU utilization is {listed}."
 
 
 def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def dedicated_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the median, 90th and 95th percentile by job size."""
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
     shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
-    left = len(rows) - len(shown)
-    note = f"Drawn: the {len(shown)} sizes with the most samples; {left} more." if left else ""
-    return [tails(shown, names("size", [r["size"] for r in shown], step=26), [Tip("size", "GPUs")], note=note)]
+    note = drawn_note(len(shown), len(rows), "sizes with the most samples")
+    return tails(shown, names("size", [r["size"] for r in shown], step=26), [Tip("size", "GPUs")], note=note)
 
 
 def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -116,28 +112,22 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{jobs} in the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
-    what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
+    what = f"job {shorten(worst['job_id'], 40)}{whose} ran for {duration(worst['run_s'])} on {gpus(worst['gpu_count'])}"
     return (
         f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
-        f" {what} at a mean of {worst['mean_pct']:.1f} %."
+        f" {what} with a mean utilization of {worst['mean_pct']:.1f} %."
     )
 
 
-def idle_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def idle_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the GPU-hours that the listed jobs waste by user."""
-    wasted: dict[str | None, float] = {}
-    jobs: dict[str | None, int] = {}
-    for row in rows:
-        wasted[row["user"]] = wasted.get(row["user"], 0.0) + row["wasted_gpu_h"]
-        jobs[row["user"]] = jobs.get(row["user"], 0) + 1
+    wasted, jobs = sums(rows, "user", "wasted_gpu_h"), Counter(row["user"] for row in rows)
     order = sorted(wasted, key=lambda u: (-wasted[u], u or ""))
     users = [{"user": u, "wasted_gpu_h": wasted[u], "jobs": jobs[u]} for u in order]
     shown = named(users, "user", "no user")
     tips = [Tip("wasted_gpu_h", "GPU-hours wasted", ",.1f"), Tip("jobs", "idle jobs", ",")]
-    left = len(users) - len(shown)
     chart = amounts(shown, value="wasted_gpu_h", axis_title="GPU-hours wasted by idle jobs", tips=tips)
-    note = f"Drawn: the {len(shown)} users who waste most; {left} more." if left else ""
-    return [replace(chart, note=note)]
+    return replace(chart, note=drawn_note(len(shown), len(users), "users who waste most"))
 
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -150,10 +140,10 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def host_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the median, 90th and 95th percentile of each resource."""
     shown = [{**r, "resource": _resource(r)} for r in rows if r["p50_pct"] is not None]
-    chart = ranges(
+    return ranges(
         shown,
         y=names("resource", [r["resource"] for r in shown], step=34),
         wide=("p50_pct", "p95_pct"),
@@ -162,7 +152,6 @@ def host_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         tips=[Tip("resource", "resource"), Tip("samples", "", ",")],
         note="Dot: median; lines: to the 90th and the 95th percentile.",
     )
-    return [chart]
 
 
 CLUSTERS = 4
@@ -170,13 +159,6 @@ CLUSTERS = 4
 
 VCS = 15
 """Maximum number of tenants drawn."""
-
-
-def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown if there are no tenants."""
-    if facts.vcs or not facts.load:
-        return None
-    return f"The trace has no {facts.tenant.spelled_many}; the use of the whole cluster is shown under queueing."
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -188,7 +170,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     base = "its own GPUs" if facts.quotas else "its peak number of GPUs"
     share = percent(most["allocated_share_mean"])
-    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
+    text = f"On average {_vc(most, facts, several=several)} used {share} of {base}{_waits(most)}"
     if most is not least:
         text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
     return f"{text}."
@@ -204,8 +186,8 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the mean share of its own GPUs that each tenant held, largest tenant first."""
+def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
+    """Draw the mean share of its own GPUs that each tenant used, largest tenant first."""
     vc = facts.tenant.column
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r[vc] or ""))[:VCS]
@@ -213,24 +195,21 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     names = [" ".join(w for w in (r["cluster"] if several else None, r[vc] or f"no {one}") if w) for r in chosen]
     short = labels(names)
     shown = [{**r, "tenant": short[name]} for r, name in zip(chosen, names, strict=True)]
-    chart = bars(
+    return bars(
         shown,
         key="tenant",
         values=[r["tenant"] for r in shown],
         title=None,
         measures={"allocated_share_mean": f"share of the {one}'s GPUs"},
-        axis_title=f"share of the {one}'s own GPU time that was held"
+        axis_title=f"share of the {one}'s own GPU time that was allocated"
         if facts.quotas
-        else f"mean of the most that the {one} ever held",
+        else f"mean share of the {one}'s peak",
+        note=drawn_note(len(shown), len(known), f"{facts.tenant.many} that own most, largest first"),
     )
-    left = len(known) - len(shown)
-    many = facts.tenant.many
-    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more." if left else ""
-    return [replace(chart, note=note)]
 
 
 def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say in which hours the most and the fewest GPUs are held."""
+    """Say in which hours the most and the fewest GPUs are allocated."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
     if most is None or least is None or most is least:
@@ -239,14 +218,14 @@ def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
     what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
     return (
-        f"{what} held between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f"{what} allocated between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
         f" and the {'smallest' if where else 'fewest'} between {hour_span(least['hour'])}{other},"
         f" {percent(least['allocated_share'])}."
     )
 
 
 def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of GPUs held, GPU utilization and submissions by hour, with one line per cluster.
+    """Draw the share of allocated GPUs, GPU utilization and submissions by hour, with one line per cluster.
 
     If GPU jobs and all jobs differ, submissions of GPU jobs are drawn too.
     """
@@ -268,7 +247,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         if r["cluster"] == cluster
     ]
     kinds = [
-        ("Held by jobs", share("held", "GPUs held"), ".1%", ""),
+        ("Allocated to jobs", share("held", "GPUs allocated"), ".1%", ""),
         ("Computing", share("busy", "utilization"), ".1%", "Of all GPUs with telemetry."),
         ("Submitted", number("jobs", "jobs", ticks=4), ",.1f", "Mean number of jobs."),
         ("Submitted, with GPUs", number("gpu_jobs", "jobs with GPUs", ticks=4), ",.1f", "Where sizes are known."),
@@ -301,9 +280,9 @@ PRESENTATIONS = (
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        without_rows="No job with telemetry held GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job with telemetry had GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
-    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_tenants("use")),
     Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

@@ -1,4 +1,4 @@
-"""Users and their work: who uses the most, who waits, what they request, and what they run again."""
+"""Users and their jobs: who uses most, who waits, what they request, and which jobs recur."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.axes import share
 from tracekit.report.bars import amounts, bars, named
 from tracekit.report.charts import Chart, Tip, line, series
-from tracekit.report.phrases import gpus, largest
+from tracekit.report.phrases import drawn_note, gpus, largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.spreads import size_curve
 from tracekit.text import count, counted, duration, percent, shorten
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 POINTS = 60
-"""Maximum number of points on a curve; more cannot be distinguished on a page."""
+"""Maximum number of points on a curve; a page cannot show more."""
 
 HEAVIEST = 0.1
-"""The share of users in the sentence, if there are enough users."""
+"""Share of users that the sentence is about, if the trace has enough users."""
 
 _CURVES = {
     "gpu_time_share": "GPU time",
@@ -49,16 +49,16 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"The {who} took {', '.join(first)}{' and ' if first else ''}{final}."
 
 
-def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def concentration_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     """Draw the cumulative share of time over the share of users, heaviest first."""
     have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
     if not have or len(rows) < 2:
-        return []
+        return None
     # The curve bends near its start, so it includes all of the first users and a sample of the others.
     picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
     by = series("of", have.values())
     of = "time" if len(have) > 1 else next(iter(have.values()))
-    chart = Chart(
+    return Chart(
         [
             {"users": rows[i]["user_share"], "of": words, "share": rows[i][column]}
             for i in sorted(picked)
@@ -71,7 +71,6 @@ def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         by=by,
         tips=[Tip("of"), Tip("users", "share of users", ".1%"), Tip("share", "share of time", ".1%")],
     )
-    return [chart]
 
 
 def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -84,10 +83,10 @@ def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{who} waited longest, {count(first['queue_hours'])} h over {counted(first['gpu_jobs'], 'GPU jobs')}"
     if first["completed_share"] is None:
         return text + "."
-    return f"{text}, of which {percent(first['completed_share'])} completed."
+    return f"{text}; {percent(first['completed_share'])} of these jobs completed."
 
 
-def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def queueing_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the queueing hours of the users who waited most."""
     shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
     tips = [
@@ -97,7 +96,7 @@ def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         Tip("completed_share", "completed", ".1%"),
     ]
     axis, most, total = "hours in the queue, all GPU jobs", "users who waited most", len(rows)
-    return [amounts(shown, value="queue_hours", axis_title=axis, tips=tips, total=total, what=most)]
+    return amounts(shown, value="queue_hours", axis_title=axis, tips=tips, total=total, what=most)
 
 
 REQUESTS = 14
@@ -125,31 +124,28 @@ def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     axis = "share of jobs of known size"
     each = _commonest(rows, "gpu_count", title="GPUs requested", axis=axis, what="most common requests")
     steps = size_curve(rows)
-    return each if steps is None else [steps, *(replace(chart, title="Jobs and GPU time") for chart in each)]
+    return [each] if steps is None else [steps, replace(each, title="Jobs and GPU time")]
 
 
-def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Chart]:
+def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by the most common values of a column."""
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
     named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
-    known = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
     keys = list(dict.fromkeys(r["key"] for r in named_rows))
-    chart = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
-    left = len(rows) - len(kept)
-    note = f"Drawn: the {len(kept)} {what}; {left} more." if left else ""
-    return [replace(chart, note=f"{chart.note} {note}".strip())]
+    note = drawn_note(len(kept), len(rows), what)
+    return bars(named_rows, key="key", values=keys, title=title, measures=measures, axis_title=axis, note=note)
 
 
 RECURRING = 5
 """Minimum number of jobs for a group to count as recurring in the PAI study."""
 
 LEAST_GROUPS = 10
-"""With fewer groups, the groups are job classes, such as the service classes in openb, not recurring jobs."""
+"""Fewer groups are job classes, such as the service classes in openb, and not recurring jobs."""
 
 
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say that no gang size is known."""
+    """Say that the source does not record gang sizes."""
     known = any(r["instance_count"] is not None for r in rows)
     return None if known or not rows else "The source does not record how many instances jobs start."
 
@@ -169,7 +165,7 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text}; they take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
 
 
-def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def gangs_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the share of jobs next to the share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
     axis = "share of all jobs"
@@ -197,7 +193,7 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     return f"{text} with a median run time of {duration(first['median_run_s'])}."
 
 
-def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
+def recurrence_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the jobs of the largest groups."""
     shown = named(rows, "group", "no group")
     tips = [
@@ -206,7 +202,7 @@ def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         Tip("run_s_cv", "spread of run times", ".2f"),
         Tip("gpu_hours", "GPU-hours", ",.1f"),
     ]
-    return [amounts(shown, value="jobs", axis_title="jobs", tips=tips, total=len(rows), what="largest groups")]
+    return amounts(shown, value="jobs", axis_title="jobs", tips=tips, total=len(rows), what="largest groups")
 
 
 PRESENTATIONS = (

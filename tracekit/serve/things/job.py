@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit import text
 from tracekit.characterize import list_views
 from tracekit.report.phrases import status_word
-from tracekit.serve.things.charts import use_chart
-from tracekit.serve.things.held import HELD, step_of
 from tracekit.serve.things.thing import MOST_ROWS, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
+from tracekit.serve.things.through_time import HELD, use_chart, used_through_time
 
 if TYPE_CHECKING:
     import duckdb
@@ -89,7 +88,6 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
                 beside,
                 shown,
                 units=_UNITS,
-                total=beside[0]["total"] if beside else None,
                 note="Together: the longest time on one node.",
                 empty="As far as the trace shows, no other job was on its nodes at the same time.",
             )
@@ -122,9 +120,7 @@ def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, 
     )
     if not rows and of not in _EMPTY:
         return None
-    return table(
-        _TITLES[of], rows, shown, units=_UNITS, total=rows[0]["total"] if rows else None, empty=_EMPTY.get(of, "")
-    )
+    return table(_TITLES[of], rows, shown, units=_UNITS, empty=_EMPTY.get(of, ""))
 
 
 def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
@@ -134,7 +130,7 @@ def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
         return []
     view = next(view.sql for view in list_views() if view.name == "attempt_samples")
     # Apply the view's rule to the rows of this job only; the view itself would join the rows of all jobs.
-    sql = f"""
+    samples = f"""
         WITH attempts AS (SELECT * FROM main.attempts WHERE job_id = $name),
         placements AS (SELECT * FROM main.placements WHERE job_id = $name),
         gpu_utilization AS (
@@ -143,13 +139,6 @@ def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
                 "time" >= $since - INTERVAL 1 MINUTE AND "time" <= $until
                 AND (job_id = $name OR node_id IN (SELECT node_id FROM main.placements WHERE job_id = $name))
         )
-        SELECT
-            $since + to_microseconds(CAST(floor(epoch("time" - $since) / $step) * $step * 1e6 AS BIGINT)) AS time,
-            avg(utilization_pct) AS mean,
-            min(utilization_pct) AS least,
-            max(utilization_pct) AS most
-        FROM ({view})
-        GROUP BY ALL
-        ORDER BY 1
+        SELECT * FROM ({view})
     """
-    return rows_of(con, sql, name=name, since=since, until=until, step=step_of(since, until))
+    return used_through_time(con, samples, since, until, name=name, until=until)

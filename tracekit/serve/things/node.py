@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import text
-from tracekit.serve.things.charts import held_chart, use_chart
-from tracekit.serve.things.held import HELD, held_through_time, step_of
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
+from tracekit.serve.things.through_time import HELD, held_chart, held_through_time, use_chart, used_through_time
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     import duckdb
 
-    from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.serve.things.thing import Table
     from tracekit.trace import Trace
@@ -48,17 +46,7 @@ _JOBS = f"""
 """
 _ENDS = f"SELECT min(since), max(coalesce(until, since)) FROM ({_HELD_HERE})"
 _SAMPLED = 'SELECT min("time"), max("time") FROM gpu_utilization WHERE node_id = $name'
-_USE = """
-    SELECT
-        $since + to_microseconds(CAST(floor(epoch("time" - $since) / $step) * $step * 1e6 AS BIGINT)) AS time,
-        avg(utilization_pct) AS mean,
-        min(utilization_pct) AS least,
-        max(utilization_pct) AS most
-    FROM gpu_utilization
-    WHERE node_id = $name AND utilization_pct IS NOT NULL
-    GROUP BY ALL
-    ORDER BY 1
-"""
+_SAMPLES = "SELECT * FROM gpu_utilization WHERE node_id = $name AND utilization_pct IS NOT NULL"
 
 
 def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: str) -> Thing:
@@ -81,18 +69,16 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
     tables: list[Table] = []
     if trace.has("node_events"):
         own += _outages(con, name)
-        total = events[0]["total"] if events else None
-        tables.append(table("Outages and other events", events, shown, total=total, empty="None is recorded."))
+        tables.append(table("Outages and other events", events, shown, empty="None is recorded."))
     if placed:
-        total = jobs[0]["total"] if jobs else None
         title = "Jobs that ran on it, the latest first"
-        tables.append(table(title, jobs, shown, units={"gpus": "GPUs"}, total=total, empty="None is recorded."))
+        tables.append(table(title, jobs, shown, units={"gpus": "GPUs"}, empty="None is recorded."))
     charts = []
     if placed and (ends := _times(con, _ENDS, name)) is not None:
         rows = held_through_time(con, _HELD_HERE, *ends, name=name)
-        charts += held_chart(rows, facts, "GPUs held on it", owned=row.get("gpu_count"))
+        charts += held_chart(rows, facts, "Its allocated GPUs", owned=row.get("gpu_count"))
     if trace.has("gpu_utilization") and (ends := _times(con, _SAMPLED, name)) is not None:
-        charts += use_chart(_use(con, name, *ends), facts, "Use of its GPUs")
+        charts += use_chart(used_through_time(con, _SAMPLES, *ends, name=name), facts, "Use of its GPUs")
     return Thing("node", name, [], own, charts, tables)
 
 
@@ -106,7 +92,3 @@ def _outages(con: duckdb.DuckDBPyConnection, name: str) -> list[Fact]:
     row = rows_of(con, _OUT, name=name)[0]
     hours = [] if row["hours"] is None else [Fact("Hours out of service", text.count(row["hours"]))]
     return [Fact("Times out of service", text.count(row["outages"])), *hours]
-
-
-def _use(con: duckdb.DuckDBPyConnection, name: str, first: datetime, last: datetime) -> list[Row]:
-    return rows_of(con, _USE, name=name, since=first, step=step_of(first, last))

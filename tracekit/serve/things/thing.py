@@ -50,7 +50,7 @@ _LABELS = {
     "attempt_count": "attempts",
     "instance_count": "instances",
 }
-"""Labels for columns of a job or node, which are shown here without context."""
+"""Labels for columns of a job or node that need no context."""
 
 _MANY = 4
 """Maximum number of list values shown in a cell."""
@@ -174,7 +174,6 @@ def table(
     shown: Shown,
     *,
     units: Mapping[str, str] | None = None,
-    total: int | None = None,
     note: str = "",
     empty: str = "",
 ) -> Table:
@@ -185,13 +184,11 @@ def table(
     title : str
         Heading of the table.
     rows : sequence of Row
-        Rows to show, at most the maximum number.
+        Rows to show. A column `total` has the number of rows without the limit, if there is one.
     shown : Shown
         Display rules for columns.
     units : mapping, optional
         Units of columns that are not in a common table.
-    total : int, optional
-        Total number of rows, if only some are given.
     note : str
         A sentence above the table.
     empty : str
@@ -208,6 +205,6 @@ def table(
         number = any(isinstance(r[name], int | float) and not isinstance(r[name], bool) for r in rows)
         columns.append({"head": head, "unit": below, "number": number})
         cells.append([shown.cell(name, r[name], unit) for r in rows])
-    if total is not None and total > len(rows):
+    if (total := rows[0].get("total", 0)) > len(rows):
         note = f"{note} {text.count(len(rows))} of {text.count(total)} are listed.".strip()
     return Table(title, columns, [list(line) for line in zip(*cells, strict=True)], note)

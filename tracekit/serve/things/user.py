@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from tracekit import text
-from tracekit.serve.things.charts import held_chart
-from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.thing import MOST_ROWS, Fact, NoSuchThingError, Shown, Thing, rows_of, shown_time, table
+from tracekit.serve.things.through_time import held_chart, held_through_time
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,7 +44,7 @@ _STATUS = """
     ORDER BY jobs DESC, status
 """
 _LATEST = f"""
-    SELECT {_COLUMNS}
+    SELECT {_COLUMNS}, count(*) OVER () AS total
     FROM jobs
     WHERE "user" = $name
     ORDER BY submit_time DESC NULLS LAST, job_id
@@ -84,11 +83,10 @@ def user(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
         first, last = ends[0]
         if first is not None and last > first:
             held = held_through_time(con, _HELD, first, last, name=name)
-            charts = held_chart(held, facts, "GPUs that the jobs of this user held")
-    total = int(numbers["jobs"])
+            charts = held_chart(held, facts, "GPUs allocated to this user's jobs")
     tables = [
         table("How the jobs ended", rows_of(con, _STATUS, name=name), shown, units={"jobs": "jobs"}),
-        table("The latest jobs", rows_of(con, _LATEST, name=name), shown, total=total),
+        table("The latest jobs", rows_of(con, _LATEST, name=name), shown),
         table("The longest waits", rows_of(con, _WAITED, name=name), shown, empty="No job is known to have waited."),
     ]
     narrow = f"/?{urlencode({'where.user': name}, errors='replace')}"
