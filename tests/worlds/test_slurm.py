@@ -340,7 +340,8 @@ def events(of: Recorded) -> Iterator[tuple[float, str, int, int]]:
 @pytest.mark.parametrize("run", "abcde")
 def test_initial_priorities_equal_those_of_slurmctld(run: str, recorded: Callable[[str], Recorded]) -> None:
     of = recorded(run)
-    tree, running, wrong, count = FairTree(REAL_TREE, of.weights), {}, [], 0
+    tree, running = FairTree(REAL_TREE, of.weights), dict[int, int]()
+    wrong, count = list[int](), 0
     for at, what, number, theirs in events(of):
         now = int(at)
         if what == "tick":
@@ -372,7 +373,7 @@ def test_whole_runs_wait_as_the_real_ones_did(run: str, real: float, recorded: C
     ]
     means = []
     for phase in range(8):
-        phases = {"loop_phase": 125 * phase, "backfill_phase": 625 * phase, "tick_phase": 7500 * phase}
-        began = simulate(of.cluster, of.weights, REAL_TREE, jobs, of.settings, CLOCKS._replace(**phases))
+        clocks = CLOCKS._replace(loop_phase=125 * phase, backfill_phase=625 * phase, tick_phase=7500 * phase)
+        began = simulate(of.cluster, of.weights, REAL_TREE, jobs, of.settings, clocks)
         means.append(statistics.fmean(s - j.submit for s, j in zip(began, jobs, strict=True)) / 1000)
     assert statistics.fmean(means) == pytest.approx(real, rel=0.2)
