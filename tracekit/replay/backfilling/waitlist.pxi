@@ -1,6 +1,6 @@
 # Search and update the waitlist (see `make_waitlist`).
 
-# A limit that is above every waiting job's estimate.
+# A limit above the estimate of every waiting job.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
 # State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have one, but none may start.

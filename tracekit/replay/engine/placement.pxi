@@ -68,7 +68,7 @@ cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64
 
 
 cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
-    """Add GPUs of a node to a job's allocation, and return that entry; the caller updates the node."""
+    """Add GPUs of a node to a job's allocation, and return the new entry; the caller updates the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = g.unused_allocation
     cdef Allocation* allocation = &s.allocations[link]

@@ -70,7 +70,7 @@ class EngineState(NamedTuple):
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
-    """The level as the key gets it, by level (L + 1,)."""
+    """The value that the key gets, by level (L + 1,)."""
     spread: NDArray[np.int32]
     """Speed on k nodes if k0 nodes are enough [ppm] (k0, k)."""
     log: NDArray[Any]

@@ -144,7 +144,7 @@ cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
     """Score 100 * (1 - mean over CPU and GPU of what stays free), relative to the largest node.
 
     The study then stretches the scores to 0..100. This keeps their order and makes no two of them equal, so the same
-    node wins without it.
+    node wins without this step.
     """
     cdef Shape* task
     cdef PartNode* there
@@ -182,7 +182,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
         return 0
     if there.whole == there.gpus:
         return <int64_t>(max(33 - there.gpus, min(33, there.gpus)))
-    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if there are too few used ones.
+    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if too few GPUs are in use.
     cdef int64_t used = 0
     for gpu in range(there.gpus):
         left = state.gpu_left[node, gpu]

@@ -177,8 +177,8 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
 def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None = None) -> float:
     """Return the effective training time ratio: mean time of useful work / time from start to end [0..1].
 
-    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is that of whole
-    segments.
+    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is the ratio of
+    whole segments.
 
     Parameters
     ----------

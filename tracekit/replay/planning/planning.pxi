@@ -81,7 +81,7 @@ def gather(State s, ViewRow[::1] view):
     return kept
 
 
-# Carry out a plan: which jobs stop, which continue, and which are placed where.
+# Carry out a plan: stop jobs, let jobs continue, and place jobs.
 
 # Possible errors of a plan.
 cpdef enum:
@@ -141,7 +141,7 @@ cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t high):
-    """Compare requested GPUs with those that have no job once the plan's jobs left theirs; return 0 or TOO_MANY."""
+    """Compare requested GPUs with GPUs that have no job once the plan's jobs left; return 0 or TOO_MANY."""
     cdef int64_t i, j
     if low == high:
         return 0
@@ -248,7 +248,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
 
 
 cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
-    """Stop the jobs that change size or place; all their GPUs are then free when they are placed again."""
+    """Stop the jobs that change size or place, so all their GPUs are free before they are placed again."""
     cdef int64_t i
     cdef Job* job
     cdef bint moves

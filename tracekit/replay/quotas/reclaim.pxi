@@ -8,11 +8,11 @@ cpdef enum:
     RECLAIM_NEVER = 0
     RECLAIM_OVERDRAWN = 1
     RECLAIM_COHORT = 2
-# Which jobs may be evicted: of lower priority; or also newer jobs of equal priority (own), or any (others).
+# The jobs that may be evicted: jobs of lower priority; or also newer jobs of equal priority (own), or any (others).
 cdef enum:
     _LOWER = 1
     _MORE = 2
-# How victims are chosen; the last two are the two rules of fair sharing.
+# The rules for choosing victims; the last two are the rules of fair sharing.
 cdef enum:
     _OVERDRAWN = 0
     _CLASSIC = 1
