@@ -130,7 +130,7 @@ def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, f
 
 
 def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
-    """Return the mean job completion time [s] of each policy minus that of the first, at every point of the bracket.
+    """Return each policy's mean job completion time minus the first policy's [s], at every point of the bracket.
 
     Raises
     ------

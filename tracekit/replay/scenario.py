@@ -1,4 +1,4 @@
-"""Jobs on a cluster under explicit assumptions; policies are replayed on it."""
+"""Jobs on a cluster under explicit assumptions; policies are replayed on this scenario."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Scenario:
     part: Part | None = None
     """The cluster of the jobs, if the Trace has several; None if the Trace has only one."""
     outages: Outages | None = None
-    """Node outages that stop running jobs; None if there are none."""
+    """Node outages that stop running jobs; None without outages."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     """The checkpoints of jobs if nodes fail."""
 

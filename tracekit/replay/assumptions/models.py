@@ -176,7 +176,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     names : iterable of str
         Ids such as 'M4'. Each section gives one entry, under the first of its named ids.
     overhead : str, optional
-        The policy's overhead preset, shown under M9; by default that of models.toml.
+        The policy's overhead preset, shown under M9; by default the preset of models.toml.
 
     Returns
     -------

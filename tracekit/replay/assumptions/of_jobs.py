@@ -28,7 +28,7 @@ _PHASES = 33
 _WITH_DEADLINE = 7
 """Random streams."""
 _LONGEST_MS = 10**13
-"""Estimates of jobs shorter than this never exceed it, which keeps GPU times far below the 64-bit limit [ms]."""
+"""Upper limit for the estimates of jobs shorter than this; it keeps GPU times far below the 64-bit limit [ms]."""
 _NOISES = ("oracle", "helios")
 
 

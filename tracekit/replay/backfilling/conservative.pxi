@@ -191,7 +191,7 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitli
 cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
     """Return the rank of the first job before `rank` whose missing reservation may begin before `until`, or NONE.
 
-    Reservations still to be made leave less room than appears free now, so the search overlooks none of them.
+    Reservations still to be made leave less room than appears free now, so the search overlooks no such job.
     """
     cdef int64_t q, length, place
     cdef Line* line

@@ -36,7 +36,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
     """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
     `head` is the first waiting job if its start is not computed yet, else NONE. The computation waits until some job
-    has a place; at most events no job has one.
+    has a place; at most events no job has a place.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -348,7 +348,7 @@ cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
 cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
     """Find the first time at which job h, which cannot start now, can start, and reserve its place there.
 
-    Move back from the current forecast time as long as there is room; if there was none, move forward until there is.
+    Move back from the current forecast time as long as there is room; without room, move forward until there is.
     """
     cdef Aspect* aspect = &f.aspects[d]
     cdef bint same_moment = aspect.state == REPLACE and aspect.head == h

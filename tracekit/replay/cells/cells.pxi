@@ -259,8 +259,8 @@ def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
 # Bind private cells to blocks of real nodes.
 #
 # A block is free if no private cell is bound to it; the jobs on it do not matter. We take the smallest free block that
-# is large enough. Among equal blocks we take the one with the fewest GPUs used by jobs that would have to make way.
-# A larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
+# is large enough. Among equal blocks we take the block with the fewest GPUs used by jobs that would have to make way. A
+# larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
 # block, regardless of the order in which cells come and go.
 #
 # For each block size and number of such GPUs, a chain keeps one bit per node. Nodes that changed are entered again only

@@ -1,4 +1,4 @@
-"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from what its log shows in use."""
+"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from the GPUs that its log shows in use."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Ordered:
     by_arrival: bool = False
     """Whether keys never decrease from job to job, so new jobs always join the end of a queue."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual ones."""
+    """Expected run times (n,) [ms]; None means the actual run times."""
     value: NDArray[np.int64] | None = None
     """A number that the policy sets for each job; it is passed to the key (n,)."""
     thresholds: tuple[int, ...] = ()

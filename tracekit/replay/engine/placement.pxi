@@ -6,8 +6,8 @@
 # - A gang of at most `largest` GPUs goes to one node with enough free GPUs: the node with the fewest free GPUs
 #   (best-fit, and consolidate), with the most (worst-fit, also called spread), or the first (first-fit). Ties go to
 #   the lowest index.
-# - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes one more
-#   node: the one with the most free GPUs, if they are enough.
+# - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes the node
+#   with the most free GPUs, if they are enough.
 #
 # A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one group (scope 1), or
 # on any nodes of one model (scope 2).

@@ -57,7 +57,7 @@ class Run(NamedTuple):
     """A run before its first instant."""
 
     state: EngineState
-    """The engine's arrays; after the run they hold the outcome."""
+    """The engine's arrays; after the run they contain the outcome."""
     step: Callable[[int], bool]
     """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = unchanged

@@ -131,7 +131,7 @@ cdef inline int fractional_change_nodes(State s, Fractions f) except -1:
 
 
 cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key key):
-    """Process every event of the next instant; return False if there is none."""
+    """Process every event of the next instant; return False if no event is left."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)

@@ -128,8 +128,8 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
 def expected_failures(work_s: float, rule: CheckpointRule, rate_per_s: float) -> float:
     """Return the mean number of failures of a job until its work is done, if failures are exponential.
 
-    A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including those
-    during restarts, with rate l and restart R. The result is infinite above 1e308.
+    A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including
+    failures during restarts, with rate l and restart R. The result is infinite above 1e308.
 
     Raises
     ------

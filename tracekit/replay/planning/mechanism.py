@@ -1,4 +1,4 @@
-"""Planners, which consider all jobs at once: plans, how a run asks for plans, and how it carries plans out."""
+"""Planners, which consider all jobs at once: the plans, and a run that asks for plans and carries them out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Planner:
     gap_ms: int = 0
     """Minimum time between two plans that events request [ms]."""
     any_model: bool = False
-    """Whether `Plan.model` may name a GPU model other than the one that a job requests."""
+    """Whether `Plan.model` may name a GPU model that a job does not request."""
     fit: Literal["place", "count"] = "place"
     """'place' if gangs need GPUs on specific nodes, 'count' if they only need enough free GPUs."""
     scope: Literal[0, 1, 2] = 2
@@ -95,7 +95,7 @@ class Planner:
     resize_ms: int = 0
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual ones."""
+    """Expected run times (n,) [ms]; None means the actual run times."""
     names_nodes: bool = False
     """Whether `Plan.place` may name nodes."""
     share: int = 1
@@ -323,7 +323,7 @@ class PlanArrays(NamedTuple):
     keep: bool
     """Whether jobs that are not named continue."""
     any_model: bool
-    """Whether a named model may differ from the one that the job requests."""
+    """Whether a named model may differ from the model that the job requests."""
     resize_ms: int
     """Cost of a change in the number of GPUs [ms]."""
 

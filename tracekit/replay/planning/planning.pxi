@@ -1,4 +1,4 @@
-# The compiled side of planners: when to ask for a plan, what the planner sees, and how a plan is carried out.
+# The compiled side of planners: ask for plans, collect the jobs that the planner sees, and carry out plans.
 #
 # Nothing is queued: a planner sees every waiting or running job, and decides how many GPUs each should have.
 
@@ -159,7 +159,7 @@ cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t
 
 
 cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64_t model):
-    """Return whether a running job must leave its GPUs to get those of the plan."""
+    """Return whether a running job must leave its GPUs to get the GPUs of the plan."""
     if job.gpus != gpus:
         return True
     if job.allocation == NONE:

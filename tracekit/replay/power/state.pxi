@@ -9,7 +9,7 @@ cdef struct MeterRow:
 cdef class Meter(Arrays):
     """The arrays that a capped run needs in addition to the engine's."""
 
-    # Sums, the current step, and what is reported at the end (1,).
+    # Sums, the current step, and the values reported at the end (1,).
     cdef public MeterRow[::1] m
     # Running jobs, in any order.
     cdef public int32_t[::1] running

@@ -198,7 +198,7 @@ cdef inline bint attempt(
     int64_t borrow,
     int64_t lasting,
 ):
-    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get one.
+    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get a place.
 
     Victims of other tenants have a priority below `below`. With `borrow` the job's tenant may end above its quota, but
     no longer once a victim of another tenant has a priority of at least `lasting`. Victims that are not needed are put

@@ -214,7 +214,7 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
-        # A job that found no place finds none until GPUs become free, regardless of the tenant.
+        # A job that found no place stays without a place until GPUs become free, regardless of the tenant.
         if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
             nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
@@ -500,8 +500,8 @@ cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int3
 cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
     """Return the number of GPUs that an account may still take, whether or not they are free.
 
-    In a cohort an account keeps what it does not lend. The lent parts of all accounts form a pool; an account takes its
-    further use from this pool, up to the amount that it lends itself plus its borrowing limit.
+    In a cohort an account keeps the GPUs that it does not lend. The lent parts of all accounts form a pool; an account
+    takes its further use from this pool, up to the amount that it lends itself plus its borrowing limit.
     """
     if rules.limit == LIMIT_NONE:
         return ANY_NUMBER

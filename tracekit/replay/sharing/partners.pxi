@@ -67,7 +67,7 @@ cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64
 
 
 cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_t kind):
-    """Count the idle or open GPUs of a model (that of group `first`) in a domain."""
+    """Count the idle or open GPUs of a model (the model of group `first`) in a domain."""
     cdef int64_t index
     cdef int64_t total = 0
     for index in range(first, s.domains[d].group_high):
@@ -181,7 +181,7 @@ cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bin
 cdef inline int find_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
 ) except -1:
-    """Fill the heap with the partners of one model, or with those of `node` unless it is NONE."""
+    """Fill the heap with the partners of one model, or with the partners of `node` unless `node` is NONE."""
     cdef Candidates* domain
     cdef int64_t i, other, gpu
     ask(s, r, j, step)
@@ -258,7 +258,7 @@ cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, JobClass*
 
 
 cdef inline int64_t choose_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t first, int64_t idle):
-    """Choose all idle GPUs of a model, and shared ones for the rest; return the sub-batches, or NONE if impossible."""
+    """Choose all idle GPUs of a model and shared GPUs for the rest; return the sub-batches, or NONE if impossible."""
     cdef int64_t step, end
     cdef int64_t d = job_class.domain
     cdef int64_t model = s.groups[first].model

@@ -331,8 +331,8 @@ def jobs_of_trace(
     100 years, more than a million GPUs, or more GPU time than fits into 63 bits of milli-GPU * ms); beyond `limit`.
 
     work_ms
-        Sum of the known run times of the job's attempts. If none is known: the job's run_s; if that is unknown too, end
-        minus start. Failed and killed jobs keep their actual run time.
+        Sum of the known run times of the job's attempts. If no run time is known: the job's run_s; if run_s is unknown
+        too, end minus start. Failed and killed jobs keep their actual run time.
     devices, milli
         Requests of whole GPUs: this many whole GPUs. Below one GPU: one device. A fraction above one is split evenly:
         over the instances of the job if each then requests less than one GPU, else over the fewest devices that can
