@@ -59,8 +59,8 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name means the panel's policies that are not named individually. None means
-        the standard panel.
+        Policies and panel names. A panel name adds the panel's policies that are not named individually. None means the
+        standard panel.
 
     Returns
     -------

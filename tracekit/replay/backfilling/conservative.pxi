@@ -329,7 +329,7 @@ def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t insta
     return True
 
 
-# Whether any waiting job could start now, for conservative backfilling: most passes need nothing more.
+# A check for conservative backfilling: could any waiting job start now? Most passes need nothing more.
 
 
 cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):

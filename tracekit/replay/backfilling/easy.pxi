@@ -165,7 +165,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
     return True
 
 
-# When and where the first waiting job can start, according to the estimates (see `make_forecast`).
+# The time and place at which the first waiting job can start, according to the estimates (see `make_forecast`).
 
 # State of a domain's first waiting job: unknown; its start time is known; time and place are known; it can never start.
 cpdef enum:

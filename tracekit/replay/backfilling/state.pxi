@@ -73,9 +73,9 @@ cdef class Reservations(Arrays):
     # Jobs started in this pass.
     cdef public int64_t[::1] started
     # For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
-    # end of its places; the GPUs that its jobs request; when one of them was last among the first whose reservations
-    # begin; a place before which none of them may start in this pass; and the place of the first waiting job, planned
-    # or not (`high` if there is none) (Q,).
+    # end of its places; the GPUs that its jobs request; the last time at which one of these jobs was among the first
+    # whose reservations begin; a place before which none of them may start in this pass; and the place of the first
+    # waiting job, planned or not (`high` if there is none) (Q,).
     cdef public Line[::1] lines
     # Sizes and settings (1,).
     cdef public ReservationFacts[::1] facts

@@ -1,8 +1,8 @@
 # Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
 #
-# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is not
-# bound yet is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the
-# last job of a cell has ended, the cell is unbound.
+# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is
+# still unbound is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the last job
+# of a cell has ended, the cell is unbound.
 #
 # Jobs without cells are placed in buddy blocks of unused GPUs: outside bound cells if such a block exists, else also
 # inside.

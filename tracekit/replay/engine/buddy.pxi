@@ -69,7 +69,7 @@ cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
 #
 # - If the rounded size is at most the largest node, the gang goes into the smallest maximal free block that is large
 #   enough; among blocks of this size it takes the lowest block on the lowest node. No larger block is split if a
-#   smaller one is large enough.
+#   smaller block is large enough.
 # - A larger gang takes as many free nodes of the largest size as it needs, in the first group that has enough.
 #
 # A gang gets all GPUs of its blocks; the job's `spare` counts the GPUs that it did not request.

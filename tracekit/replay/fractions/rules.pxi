@@ -1,9 +1,9 @@
 # The six rules that choose a node and its GPUs for a task, and a cache of their scores.
 #
-# A rule gives each node that fits an integer score of 0..100, truncated rather than rounded. The highest score wins;
-# ties go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where
-# scores are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the
-# largest node instead.
+# A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins; ties
+# go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores
+# are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the largest node
+# instead.
 #
 # A node's score depends only on the node and the task's shape. So we cache scores by shape; when a shape comes again,
 # only nodes that changed since then are scored.

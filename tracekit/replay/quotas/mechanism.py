@@ -60,7 +60,7 @@ class Tenants:
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
     """The jobs that a job may evict. 'overdrawn': if the cluster is full to `theta_ppm`, a job that stays within its
     tenant's quota evicts the youngest jobs of tenants above their quota; none of them falls below it. 'cohort': see the
-    next five."""
+    fields from `reclaim_own` to `fair`."""
     theta_ppm: int = 900_000
     """Share of GPUs in use above which tenants reclaim [ppm]."""
     reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
