@@ -162,7 +162,7 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
 
 
 def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
-    """Return the scenario with the outages, checkpoints and spares that the settings request, or unchanged without any.
+    """Return the scenario with the requested outages, checkpoints and spares; unchanged if none are requested.
 
     Sampled outages replace the outages that the log recorded.
 

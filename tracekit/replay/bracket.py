@@ -79,8 +79,8 @@ _ALONE: dict[str, tuple[str, str, Callable[[Any], Mapping[str, Any]]]] = {
     "contention": ("sharing", "sharing", lambda _: {name: name for name in ("always", "duty")}),
     "switching": ("wake_s", "wake_s", lambda section: _numbers(section.wake_sweep_s)),
 }
-"""How to vary each assumption that is varied alone, by its section in models.toml: the key, its name in labels, and the
-values to try by their text in labels."""
+"""The assumptions that are varied alone, by their sections in models.toml: the key, its name in labels, and the values
+to try by their text in labels."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Bracket:
     values: Mapping[str, float]
     """Value of the headline at each point, by the point's label."""
     reason: str | None = None
-    """Why the log does not support the difference at one of the points; None if the log supports it at all points."""
+    """The reason why the log does not support the difference at some point; None if it does at all points."""
 
     @property
     def verdict(self) -> str:
@@ -130,7 +130,7 @@ def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, f
 
 
 def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
-    """Return the mean job completion time [s] of each policy minus that of the first, at every point of the bracket.
+    """Return each policy's mean job completion time minus the first policy's [s], at every point of the bracket.
 
     Raises
     ------

@@ -53,7 +53,7 @@ class Jobs:
     devices: NDArray[np.int32]
     """Number of GPUs that the job uses, at least 1."""
     milli: NDArray[np.int32]
-    """The job's request of each GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
+    """The job's request per GPU, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
     tenant: NDArray[np.int32]
     """Index into `tenants` (virtual clusters)."""
     user: NDArray[np.int32]

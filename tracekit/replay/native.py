@@ -38,7 +38,7 @@ def kernel() -> ModuleType:
 
 
 def _missing() -> EngineMissingError:
-    """Return the error for an installation without the extension, with what to do on this machine."""
+    """Return the error for an installation without the extension, with instructions for this machine."""
     what = "tracekit was installed without its replay engine"
     if Path(sysconfig.get_path("include"), "Python.h").is_file():
         return EngineMissingError(what, hint=f"{_AGAIN} -v, which shows why it cannot be compiled")

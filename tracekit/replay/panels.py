@@ -54,13 +54,13 @@ def all_of_the_literature() -> tuple[str, ...]:
 
 
 def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]:
-    """Return the requested policies, each written as on a command line, and those that may be skipped.
+    """Return the requested policies, each written as on a command line, and the policies that may be skipped.
 
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name means those of its policies that are not named individually. None
-        means the standard panel.
+        Policies and panel names. A panel name adds the panel's policies that are not named individually. None means the
+        standard panel.
 
     Returns
     -------
@@ -103,7 +103,7 @@ WORDS = {
     "delay-scheduling": "waiting for near GPUs (delay scheduling)",
     "power-down": "idle nodes switched off (power-down)",
 }
-"""The policies of the standard panel and those that guidelines try; other policies keep their own names."""
+"""The policies of the standard panel and of guideline trials; other policies keep their own names."""
 _SHORT = {
     RECORDED: RECORDED,
     "fifo,scan=skip": "FIFO with passing (skip)",

@@ -1,4 +1,4 @@
-"""The cluster of several that was replayed, and its share of the waiting time."""
+"""The replayed cluster of a Trace with several clusters, and its share of the waiting time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Part:
     others: tuple[str, ...]
     """Names of the clusters that were not replayed."""
     waiting_share: float | None
-    """Its waiting hours / those of all clusters [1], over GPU jobs with a known wait; None if no job waited."""
+    """Its share of the waiting hours of all clusters [1], over GPU jobs with a known wait; None if no job waited."""
 
     @property
     def words(self) -> str:
@@ -46,12 +46,12 @@ class Part:
 
 
 def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
-    """Return the cluster to use, one of those that a Trace names, or None if it names none.
+    """Return the cluster to use, one of the clusters that a Trace names; None if the Trace names no cluster.
 
     Raises
     ------
     UsageError
-        There is no such cluster, or the Trace has several and none is chosen.
+        The cluster does not exist, or the Trace has several and none is chosen.
     """
     if cluster is not None and cluster not in names:
         raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names, of_log=True))

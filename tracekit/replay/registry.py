@@ -24,7 +24,7 @@ _GROUP = "tracekit.policies"
 
 
 def policies() -> dict[str, type[Any]]:
-    """Return every policy class by name: those of this package, then the installed plug-ins that work.
+    """Return every policy class by name: the policies of this package, then the installed plug-ins that work.
 
     Returns
     -------

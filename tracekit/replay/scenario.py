@@ -1,4 +1,4 @@
-"""Jobs on a cluster under explicit assumptions; policies are replayed on it."""
+"""Jobs on a cluster under explicit assumptions; policies are replayed on this scenario."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _WIDEST = 512
-"""Largest number of nodes in the speed table; jobs on more nodes count as on this many."""
+"""Largest number of nodes in the speed table; jobs on more nodes get the speed on this many."""
 
 
 def placement_named(name: str) -> str:
@@ -117,9 +117,9 @@ class Scenario:
     trace: Trace | None = None
     """The Trace of the jobs."""
     part: Part | None = None
-    """Which of several clusters the jobs belong to; None if the Trace has only one."""
+    """The cluster of the jobs, if the Trace has several; None if the Trace has only one."""
     outages: Outages | None = None
-    """Node outages that stop running jobs; None if there are none."""
+    """Node outages that stop running jobs; None without outages."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     """The checkpoints of jobs if nodes fail."""
 

@@ -77,7 +77,7 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost of the largest listed size that is at most the gang's; `unknown` if all are larger."""
+    """Return the cost of the largest listed size up to the gang size; `unknown` if all listed sizes are larger."""
     found = unknown
     for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
@@ -85,19 +85,19 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
-    """Return the power of a GPU model: that of the longest matching prefix in models.toml, or the default."""
+    """Return the power of a GPU model: the entry of the longest matching prefix in models.toml, or the default."""
     start = _beginning(models.power.gpu_models, gpu_model)
     return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
 
 
 def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
-    """Return the longest key that is a prefix of a GPU model's name, ignoring case; None if there is none."""
+    """Return the longest key that is a prefix of a GPU model's name (ignoring case), or None."""
     name = gpu_model.casefold()
     return max((start for start in table if name.startswith(start.casefold())), key=len, default=None)
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the price per hour of a GPU of each model (M25); without models, the price of a GPU without a name."""
+    """Return the hourly price of a GPU of each model (M25); without models, the price of an unnamed GPU."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])
@@ -147,10 +147,10 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class PowerPrices:
-    """Hourly prices, repeating."""
+    """A repeating series of hourly prices."""
 
     lead_ms: int
-    """Time since the start of the hour of `price[0]`, at time 0 of the replay [ms]."""
+    """Time from the start of the hour of `price[0]` to time 0 of the replay [ms]."""
     price: NDArray[np.float64]
     """Price of each hour [per kWh] (L,); at least one hour."""
     unit: str

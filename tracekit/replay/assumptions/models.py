@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# Read a models file: TOML on top of the built-in file, checked against the sections' types; errors name the line.
+# Read a models file: TOML that overrides the built-in file, checked against the sections' types; errors name the line.
 
 _NOTE_KEYS = ("ids", "title", "says", "sources")
 
@@ -46,7 +46,7 @@ def read_notes(document: TomlText) -> dict[str, Note]:
 
 
 def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
-    """Return all sections, with the user's keys on top of the built-in ones.
+    """Return all sections; the user's keys override the built-in keys.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
 
 
 def _overlay(kind: Any, own: Any, given: Any) -> Any:
-    """Return `own` with the entries of `given` on top, table by table.
+    """Return `own`, overridden by the entries of `given`, table by table.
 
     A class with defaults, such as a preset, is replaced as a whole, because its forms exclude each other.
     """
@@ -176,7 +176,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     names : iterable of str
         Ids such as 'M4'. Each section gives one entry, under the first of its named ids.
     overhead : str, optional
-        The policy's overhead preset, shown under M9; by default that of models.toml.
+        The policy's overhead preset, shown under M9; by default the preset of models.toml.
 
     Returns
     -------

@@ -28,7 +28,7 @@ _PHASES = 33
 _WITH_DEADLINE = 7
 """Random streams."""
 _LONGEST_MS = 10**13
-"""Estimates of jobs shorter than this never exceed it, which keeps GPU times far below the 64-bit limit [ms]."""
+"""Upper limit for the estimates of jobs shorter than this; it keeps GPU times far below the 64-bit limit [ms]."""
 _NOISES = ("oracle", "helios")
 
 
@@ -48,16 +48,16 @@ def sharing_class(models: Models, utilization_ppm: ArrayLike) -> NDArray[np.int6
 
 
 def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the share of a GPU's memory that each job needs (M2): its GPU share, or M2's for whole GPUs (n,) [ppm]."""
+    """Return the GPU memory that each job needs, as a share (M2): its GPU share, or M2's for whole GPUs (n,) [ppm]."""
     return np.where(jobs.milli < 1000, jobs.milli.astype(np.int64) * 1000, ppm(models.memory.fraction))
 
 
 def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
     """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
 
-    If the trace records whether a job is preemptible, that decides. Otherwise the class is random per user and depends
-    only on the seed and the user's name, so a user is the same in every window of a trace. If the user is unknown, it
-    is random per job.
+    If the trace records whether a job is preemptible, the record decides. Otherwise the class is random per user and
+    depends only on the seed and the user's name, so a user has the same class in every window of a trace. If the user
+    is unknown, the class is random per job.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def estimates_ms(
         Each job draws once; the draw depends on the job's place in the array.
     noise : str or float, optional
         'oracle' for no error, 'helios' for the error bands of models.toml, or a number (also as text) for the sigma of
-        a lognormal factor with median 1. By default that of models.toml.
+        a lognormal factor with median 1. By default the value in models.toml.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def estimates_ms(
     Raises
     ------
     UsageError
-        The noise is not one of these.
+        The noise has none of these forms.
     """
     kind = _noise(models.estimates.noise if noise is None else noise)
     if kind in {"oracle", 0}:
@@ -161,7 +161,7 @@ def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:
 
 
 def online_phases(jobs: Jobs, seed: int) -> NDArray[np.float64]:
-    """Return the phase of its period at which each job would start as an online service [0..1] (n,)."""
+    """Return the phase at which each job would start its period as an online service [0..1] (n,)."""
     return _draws(seed, _PHASES).random(len(jobs))
 
 
@@ -183,8 +183,8 @@ def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.flo
 def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
-    Drawn once per job name, or per user if the name is unknown, or per job: first the kind by M6's split, then one of
-    its families with equal probability.
+    Each job name gets one draw, or each user if the name is unknown, or else each job. M6's split gives the kind; the
+    families of a kind have equal probability.
 
     Returns
     -------
@@ -238,7 +238,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    Drawn once per job name, or per user if the name is unknown, or per job.
+    Each job name gets one draw, or each user if the name is unknown, or else each job.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]
 
 
 def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the message that each job's gang sums in an iteration [MB], and its computing time [s] (n,)."""
+    """Return the message size that each job's gang sums up per iteration [MB], and its computing time [s] (n,)."""
     families = list(models.traffic.families.values())
     drawn = traffic_families(models, jobs, seed)
     message = np.array([family.message_mb for family in families])
@@ -257,7 +257,7 @@ def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float6
 
 
 def ring_s(message_mb: ArrayLike, gpus: ArrayLike, gbit: ArrayLike) -> NDArray[np.float64]:
-    """Return the time in which gangs sum up a message around a ring whose slowest link is given (M37) [s].
+    """Return the time for gangs to sum up a message around a ring, given the slowest link (M37) [s].
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The assumption models of models.toml as typed objects: one class per section.
 
 The type of a field defines its allowed values: `Annotated` numbers have a range, a `dict` is a table with the user's
-own keys, and a class is a table with fixed keys. `faults` checks what depends on several keys.
+own keys, and a class is a table with fixed keys. `faults` checks the values that depend on several keys.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class Loans(ModelSection):
     servers: Annotated[float, Range(0, 100)]
     """Number of servers per training node of a domain and GPU model."""
     mean: Share
-    """Share of servers that is free on average."""
+    """Mean share of free servers."""
     swing: Share
     """Amplitude of that share."""
     period_h: Annotated[float, Range(0.001, 10_000)]
@@ -574,7 +574,7 @@ class Elastic(ModelSection):
     """M8 and D3: speed as a function of the number of GPUs."""
 
     rigid: bool
-    """Whether no job changes its number of GPUs."""
+    """Whether every job keeps its number of GPUs."""
     sigma: Share
     sigma_sweep: tuple[Share, ...]
     shrink: Annotated[int, Range(1, 1024)]

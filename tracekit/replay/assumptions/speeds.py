@@ -45,7 +45,8 @@ def spread_ppm(
     other_rack : array of bool
         Whether the gang spans racks, which counts as twice the nodes.
     family : str, optional
-        Model family. If models.toml has a speed for these GPUs and nodes, and the gang fits on one node, that is used.
+        Model family. If models.toml has a speed for these GPUs and nodes, and the gang fits on one node, this speed is
+        used.
 
     Returns
     -------
@@ -227,7 +228,7 @@ def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDAr
 
 
 def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
-    """Return the speed on `gpu_model` of a job with run time recorded on `job_model`; 1,000,000 if unknown (D6)."""
+    """Return the speed on `gpu_model` of a job recorded on `job_model`; 1,000,000 if unknown (D6)."""
     ratio = models.type_speed.ratio
     if job_model == gpu_model:
         return PPM

@@ -1,1 +1,1 @@
-"""Backfilling: reservations for waiting jobs, and which jobs may start before them."""
+"""Backfilling: reservations for waiting jobs, and the jobs that may start before them."""

@@ -7,10 +7,10 @@
 # In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
 # same time: jobs that started left all reservations unchanged, and jobs that ended were expected to end. So we keep
 # reservations, and make them again only after a surprise: a job ends early or runs longer, or a node joins or leaves.
-# Some are made again if a job found no place when it was due, and now blocks others. A pass in which no job could start
-# (`has_place`) leaves them unchanged, because postponing them once is the same as doing it step by step. We make a
-# reservation only for a candidate that would still be running when the reservation could begin; other jobs cannot get
-# in its way. Behind the jobs that may have a reservation, other jobs start if they delay none of them.
+# Some reservations are made again if a job found no place when it was due and now blocks other jobs. A pass in which no
+# job could start (`has_place`) leaves them unchanged, because postponing them once is the same as doing it step by
+# step. We make a reservation only for a candidate that would still be running when the reservation could begin; other
+# jobs cannot get in its way. Jobs behind the jobs that may have a reservation start if they delay no reservation.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -77,8 +77,8 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
 cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except -1:
     """Let reservations that began before now, but whose jobs found no place, begin now.
 
-    As long as all other reservations hold, each is still the first gap for its job, because nowhere is there more room
-    than before. If they do not hold, the last reservations are dropped until the rest do.
+    As long as all other reservations hold, each is still the first gap for its job, because no time has more room than
+    before. Otherwise, the last reservations are dropped until the rest hold.
     """
     cdef int64_t i
     cdef Reservation* entry
@@ -127,7 +127,7 @@ cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t 
 
 
 cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
-    """Make reservations for the queued jobs up to a rank that may have one but have none yet.
+    """Make the missing reservations of the queued jobs up to a rank that may have one.
 
     None of these jobs may start now, because `is_next` found no job before this rank.
     """
@@ -160,7 +160,7 @@ cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t ran
 cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitlist w, int64_t d):
     """Return the first job that may start now alongside all reservations: its place, or NONE, and its queue.
 
-    Queues without such a job are marked. If a job cannot start once in a pass, it cannot start in the rest of the pass.
+    Queues without such a job are marked. A job that cannot start once in a pass cannot start in the rest of the pass.
     """
     cdef int64_t best, found, q, place, limit
     cdef Queue* queue
@@ -191,7 +191,7 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitli
 cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
     """Return the rank of the first job before `rank` whose missing reservation may begin before `until`, or NONE.
 
-    Reservations still to be made leave less room than appears free now, so the search overlooks none of them.
+    Reservations still to be made leave less room than appears free now, so the search overlooks no such job.
     """
     cdef int64_t q, length, place
     cdef Line* line
@@ -212,8 +212,8 @@ cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_
 cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t place, int64_t q):
     """Return whether a job that may start alongside all reservations may also start alongside those still to be made.
 
-    Only those of earlier jobs that may begin before the job ends matter; they are made now. A queue without a place is
-    marked.
+    Only reservations of earlier jobs that may begin before the job ends matter; they are made now. A queue without a
+    place is marked.
     """
     cdef int64_t first
     cdef Strip* strip = &b.strips[d]
@@ -252,7 +252,7 @@ cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d)
 
 
 cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
-    """Open queues again that may have room now; return the number of waiting jobs."""
+    """Reopen the queues that may have room now; return the number of waiting jobs."""
     cdef int64_t q
     cdef Queue* queue
     cdef Domain* domain = &s.domains[d]
@@ -329,7 +329,7 @@ def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t insta
     return True
 
 
-# Whether any waiting job could start now, for conservative backfilling: most passes need nothing more.
+# A check for conservative backfilling: could any waiting job start now? Most passes need nothing more.
 
 
 cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
@@ -376,7 +376,8 @@ cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
     return False
 
 
-# What conservative backfilling keeps between passes: expected ends, reservations, and jobs without a reservation.
+# The state that conservative backfilling keeps between passes: expected ends, reservations, and jobs without a
+# reservation.
 
 # Number of steps of a domain, beyond two per reservation, above which steps without any change are dropped.
 cpdef enum:
@@ -391,7 +392,7 @@ cdef inline int set_next(Reservations b, Waitlist w, int64_t q, int64_t low) exc
 
 
 cdef inline int begin_line(Reservations b, Waitlist w, int64_t q) except -1:
-    """Make a queue's first waiting job the first that is not planned."""
+    """Make a queue's first waiting job its first unplanned job."""
     cdef Line* line = &b.lines[q]
     cdef bint there = line.first < line.high
     line.place = line.first if there else NONE
@@ -418,7 +419,7 @@ cdef inline int join_line(State s, Reservations b, Waitlist w, int64_t j) except
 
 
 cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1:
-    """Process a waiting job that is not planned."""
+    """Process an unplanned waiting job."""
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef Strip* strip = &b.strips[job_class.domain]
     cdef int64_t place = s.queues[job_class.queue].base + w.slot[j]

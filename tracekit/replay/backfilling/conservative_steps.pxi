@@ -59,7 +59,7 @@ cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t len
 
 
 cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t until):
-    """Return for how long `gpus` GPUs are free from the best time before `until`, or ANY if forever."""
+    """Return the longest time for which `gpus` GPUs are free from some time before `until`, or ANY if forever."""
     cdef int64_t k, edge
     cdef Step* step
     cdef int64_t high = strip.step_low + strip.steps
@@ -99,7 +99,7 @@ cdef inline int insert(Reservations b, Strip* strip, int64_t k, int64_t time) ex
 
 
 cdef inline (int64_t, int64_t) steps_span(Reservations b, Strip* strip, int64_t since, int64_t until):
-    """Return the steps that begin at two times, and create missing ones; the first time is not before the steps."""
+    """Return the steps that begin at two times, creating missing steps; no time is before the first step."""
     cdef int64_t last = strip.step_low + strip.steps
     while b.steps[last - 1].time > until:
         last -= 1
@@ -194,7 +194,7 @@ cdef inline int tidy(Reservations b, Strip* strip) except -1:
 
 
 cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
-    """Return the first time at which `gpus` GPUs are not free, or ANY if there is none."""
+    """Return the first time at which `gpus` GPUs are not free, or ANY if they are always free."""
     cdef int64_t k
     for k in range(strip.step_low, strip.step_low + strip.steps):
         if b.steps[k].free < gpus:
@@ -206,7 +206,7 @@ cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
 
 
 cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_t time):
-    """Return the first of ends [low, high) that is later than `time`; often it is the very first."""
+    """Return the first of the ends [low, high) after `time`; often this is the very first end."""
     cdef int64_t middle
     if low < high and ends[low].time > time:
         return low
@@ -220,7 +220,7 @@ cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_
 
 
 cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
-    """Return the GPUs that are free just before the end at a place, or after the last end if there is none."""
+    """Return the GPUs free just before the end at a place, or after the last end if the place has none."""
     return ends[place].free - ends[place].gpus if place < strip.high else strip.there
 
 

@@ -1,8 +1,8 @@
 # The scheduling pass of EASY backfilling.
 #
 # Jobs start from the head of the queue until one must wait. For this job (the head), the estimates of the running jobs
-# give the time and the place of its start (the forecast). A job behind it, in queue order, may start now if it has a
-# place now and either should end by that time, or needs only GPUs that the head will not use.
+# give the time and the place of its start (the forecast). In queue order, a job behind the head may start now if it has
+# a place now and either should end by that time or needs only GPUs that the head will not use.
 #
 # Waiting jobs of one class share a queue. Whether they have a place, and whether it is spare, is the same for all of
 # them. So a pass checks once per queue, and then searches for the first job that is short enough.
@@ -25,7 +25,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
 
 
 cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
-    """Open queues again whose jobs would have delayed the head; open all of them if GPUs became free."""
+    """Reopen the queues whose jobs would have delayed the head; reopen all queues if GPUs became free."""
     cdef int64_t q
     for q in range(domain.queue_low, domain.queue_high):
         if domain.freed or queues[q].blocked == NO_JOB:
@@ -36,7 +36,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
     """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
     `head` is the first waiting job if its start is not computed yet, else NONE. The computation waits until some job
-    has a place; at most events no job has one.
+    has a place; at most events no job has a place.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -70,7 +70,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
 
 
 cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
-    """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
+    """Start jobs from the head of the queue until one has to wait, and then the jobs that may pass it.
 
     One loop does both, so the code that starts a job is compiled only once.
     """
@@ -99,7 +99,7 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
             j = s.waiting[s.queues[q].base].job
             if s.queues[q].blocked == NO_PLACE:
                 waits = True
-                # Nothing before this point needed the start of the head, and usually nothing will.
+                # Nothing before this point needed the head's start time, and usually nothing later needs it.
                 if aspect.head != j or aspect.state < AIMED:
                     head = j
                     easy_reopen(s.queues, domain)
@@ -165,7 +165,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
     return True
 
 
-# When and where the first waiting job can start, according to the estimates (see `make_forecast`).
+# The time and place at which the first waiting job can start, according to the estimates (see `make_forecast`).
 
 # State of a domain's first waiting job: unknown; its start time is known; time and place are known; it can never start.
 cpdef enum:
@@ -176,7 +176,7 @@ cpdef enum:
 
 
 cdef inline int shift(State s, State m, int64_t j, int64_t d, int64_t sign) except -1:
-    """Take (sign 1) or free (sign -1) on the map the GPUs of a running job."""
+    """Take (sign 1) or free (sign -1) the GPUs of a running job on the map."""
     cdef int64_t link
     cdef Globals* g = &m.g[0]
     if g.by_count:
@@ -205,7 +205,7 @@ cdef inline int unaim(State s, State m, Forecast f, int64_t d) except -1:
 
 
 cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64_t h):
-    """Reserve a place for job h on the map as it is; return whether there is one."""
+    """Reserve a place for job h on the current map; return False if it has no place."""
     cdef Globals* g = &m.g[0]
     cdef Aspect* aspect = &f.aspects[d]
     cdef JobClass* job_class = &s.job_classes[s.jobs[h].job_class]
@@ -348,7 +348,7 @@ cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
 cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
     """Find the first time at which job h, which cannot start now, can start, and reserve its place there.
 
-    Move back from the current forecast time as long as there is room; if there was none, move forward until there is.
+    Move back from the current forecast time as long as there is room; without room, move forward until there is.
     """
     cdef Aspect* aspect = &f.aspects[d]
     cdef bint same_moment = aspect.state == REPLACE and aspect.head == h

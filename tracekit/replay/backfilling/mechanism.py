@@ -32,7 +32,7 @@ class Backfill:
     order: Ordered
     """Key, fit, estimates, and when gangs relax; `scan` is ignored. It must not evict and must have no levels."""
     kind: Literal["easy", "conservative"] = "easy"
-    """Which jobs must not be delayed: only the first waiting job, or every job with a reservation."""
+    """The jobs that must not be delayed: only the first waiting job, or every job with a reservation."""
     depth: int = 16
     """For 'conservative': how many waiting jobs of a domain get reservations, from the head of the queue; 0 means
     all."""
@@ -52,9 +52,9 @@ class Backfill:
         key, exact = engine_key(self.order.key), self.order.estimate_ms is None
         order = replace(self.order, scan="skip", by_arrival=False, drift="none")
         state = build(setting, order, kind="Backfill")
-        # The pass needs the jobs that ended or relaxed, and the allocations of those that ended.
+        # The pass needs the jobs that ended or relaxed, and the allocations of the ended jobs.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
-        # Conservative backfilling finds jobs in its waitlist; queues only count them, which rings do faster.
+        # Conservative backfilling finds jobs in its waitlist; queues only count jobs, and rings count faster.
         state.g["ring"] = self.kind == "conservative" and setting.checkpoints is None
         arrays = open_nodes(state, setting.cluster)
         waitlist = make_waitlist(state, arrays, key)
@@ -70,8 +70,8 @@ class Backfill:
 # Waiting jobs by their request, in key order; the first job that is short enough is found quickly.
 #
 # Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds the
-# estimate of its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of
-# these, and so on: a search reads a few dozen numbers, regardless of the length of the queue.
+# estimate of its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of these,
+# and so on. A search therefore reads a few dozen numbers, however long the queue is.
 
 _NOBODY = 1 << 62
 """Larger than every estimate."""
@@ -109,8 +109,8 @@ def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
     return np.where(relaxed == NONE, NONE, state.job_classes["queue"][relaxed])
 
 
-# The forecast of the estimates: time and place at which the first waiting job (the head) can start, and what it leaves
-# free.
+# The forecast of the estimates: time and place at which the first waiting job (the head) can start, and the GPUs that
+# it leaves free.
 #
 # For each domain the forecast keeps a second map of the nodes, as they would be at the time `until`: the jobs
 # expected to end by then have released their GPUs, and the head has the place that it will get. Running jobs are in

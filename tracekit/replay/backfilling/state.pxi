@@ -52,9 +52,9 @@ cdef class Reservations(Arrays):
     """The arrays of one run."""
 
     # For each domain: position of its running jobs in `ends`; GPUs of its available nodes; position of its steps, and
-    # number of steps that reserve more than is free; position of its plan; rank of the last planned job; first planned
-    # time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around the gap
-    # that was found last (D,).
+    # number of steps that reserve more GPUs than are free; position of its plan; rank of the last planned job; first
+    # planned time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around
+    # the gap that was found last (D,).
     cdef public Strip[::1] strips
     # Expected ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts.
     cdef public End[::1] ends
@@ -64,7 +64,7 @@ cdef class Reservations(Arrays):
     cdef public Entry[::1] late
     # Position of each job in `late`, NONE if it is not there (n,).
     cdef public int32_t[::1] late_at
-    # Times at which reservations begin or end, what is reserved from then on, and what is free then. `edge`: what is
+    # Times at which reservations begin or end, the GPUs reserved from then on, and the GPUs free then. `edge`: the GPUs
     # free just before, if only the running jobs' expected ends count.
     cdef public Step[::1] steps
     # Planned waiting jobs of each domain, in order: when their reservations begin (NONE for never), for how long and
@@ -73,9 +73,9 @@ cdef class Reservations(Arrays):
     # Jobs started in this pass.
     cdef public int64_t[::1] started
     # For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
-    # end of its places; the GPUs that its jobs request; when one of them was last among the first whose reservations
-    # begin; a place before which none of them may start in this pass; and the place of the first waiting job, planned
-    # or not (`high` if there is none) (Q,).
+    # end of its places; the GPUs that its jobs request; the last time at which one of these jobs was among the first
+    # whose reservations begin; a place before which none of them may start in this pass; and the place of the first
+    # waiting job, planned or not (`high` if there is none) (Q,).
     cdef public Line[::1] lines
     # Sizes and settings (1,).
     cdef public ReservationFacts[::1] facts

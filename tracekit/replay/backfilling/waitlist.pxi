@@ -1,9 +1,10 @@
 # Search and update the waitlist (see `make_waitlist`).
 
-# A limit that is above every waiting job's estimate.
+# A limit above the estimate of every waiting job.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have one, but none may start.
+# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; its jobs have a place, but none may
+# start.
 cpdef enum:
     OPEN = 0
     NO_PLACE = 1
@@ -91,7 +92,7 @@ cdef inline int64_t first_place(Waitlist w, int64_t low, int64_t high, int64_t l
 
 
 cdef inline int64_t place_after(Waitlist w, int64_t low, int64_t high, int64_t rank):
-    """Return the first of the places [low, high) whose job comes after a rank, or `high` if there is none."""
+    """Return the first of the places [low, high) whose job comes after a rank, or `high` if no job does."""
     cdef int64_t middle
     while low < high:
         middle = (low + high) >> 1

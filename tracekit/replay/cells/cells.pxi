@@ -1,8 +1,8 @@
 # Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
 #
-# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is not
-# bound yet is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the
-# last job of a cell has ended, the cell is unbound.
+# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is
+# still unbound is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the last job
+# of a cell has ended, the cell is unbound.
 #
 # Jobs without cells are placed in buddy blocks of unused GPUs: outside bound cells if such a block exists, else also
 # inside.
@@ -55,7 +55,7 @@ cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
 
 
 cdef inline int leave_cells(State v, Hosts h, Job* job, int64_t j) except -1:
-    """Free the private cells of a job, and unbind those that are now idle."""
+    """Free the private cells of a job, and unbind the cells that are now idle."""
     cdef int64_t index
     cdef int64_t link = h.chain[j]
     take_allocation(v, link, -1)
@@ -160,7 +160,7 @@ cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
 
 
 cdef inline int64_t place_apart(State s, State o, Job* job, JobClass* job_class):
-    """Allocate a block outside bound cells to a job without GPUs; return 1, or 0 if there is none."""
+    """Allocate a block outside bound cells to a job without GPUs; return 1, or 0 if no block is free."""
     cdef int64_t size, level
     size, level = 1, 0
     while size < job_class.gpus:
@@ -259,8 +259,8 @@ def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
 # Bind private cells to blocks of real nodes.
 #
 # A block is free if no private cell is bound to it; the jobs on it do not matter. We take the smallest free block that
-# is large enough. Among equal blocks we take the one with the fewest GPUs used by jobs that would have to make way.
-# A larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
+# is large enough. Among equal blocks we take the block with the fewest GPUs used by jobs that would have to make way. A
+# larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
 # block, regardless of the order in which cells come and go.
 #
 # For each block size and number of such GPUs, a chain keeps one bit per node. Nodes that changed are entered again only
@@ -370,9 +370,10 @@ cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
 
 
 cdef inline bint bind(Hosts h, int64_t index):
-    """Bind a private cell to a free block; return False if there is none, which happens only if nodes are missing.
+    """Bind a private cell to a free block; return False if none is free, because nodes are missing.
 
-    The rows of all nodes must be current before the call (see `cells_refresh`); those of this chain are current after.
+    The rows of all nodes must be current before the call (see `cells_refresh`); the rows of this chain are current
+    after it.
     """
     cdef int64_t level, other
     cdef Cell* cell = &h.cells[index]

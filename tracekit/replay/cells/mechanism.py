@@ -30,8 +30,8 @@ class Cells:
     """Virtual clusters (VCs) with private cells, placed in buddy blocks; other jobs use idle GPUs and make way."""
 
     order: Ordered
-    """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on anything that
-    changes during a run, and it must not relax."""
+    """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on values that change
+    during a run, and the order must not relax."""
     cells: PrivateCells
     """The cells of each VC."""
     tenant: NDArray[np.int32]

@@ -84,7 +84,7 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
 
 
 def _cells(parts: NDArray[np.int64], size: int, nodes: int) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Return the whole nodes of each VC, smaller cells (VC, GPUs), and the number of nodes set aside for the latter."""
+    """Return the whole nodes of each VC, smaller cells (VC, GPUs), and the number of nodes for smaller cells."""
     full = [int(part) // size for part in parts]
     rest = [(vc, int(part) % size) for vc, part in enumerate(parts)]
     pending = [(vc, 1 << k) for k in range(6, -1, -1) for vc, gpus in rest if gpus >> k & 1]

@@ -35,11 +35,11 @@ cdef class Hosts(Arrays):
     cdef public int16_t[:, ::1] rows
     # Nodes whose rows are out of date (N,).
     cdef public int32_t[::1] changed
-    # Job without a cell of its own on each GPU, -1 if none.
+    # Job without cells on each GPU, -1 if none.
     cdef public int32_t[::1] owner
     # Job of the private state that represents each job, -1 if it has no cells (n,).
     cdef public int32_t[::1] kind
-    # First link of the private cells that each running job holds (n,).
+    # First link of each running job's private cells (n,).
     cdef public int32_t[::1] chain
     # Jobs evicted in this pass.
     cdef public int32_t[::1] evicted

@@ -73,7 +73,7 @@ class Assignment:
     """Notes for readers of a result, one sentence each."""
 
     def groups_of(self, domain: int) -> tuple[int, int]:
-        """Return the first group of a domain and the one after its last."""
+        """Return the first group of a domain and the group after its last."""
         low, high = np.searchsorted(self.group_domain, [domain, domain + 1])
         return int(low), int(high)
 

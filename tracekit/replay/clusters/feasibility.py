@@ -242,7 +242,7 @@ def _never(
 def _judged(
     overall: pl.DataFrame, never: pl.DataFrame, never_jobs: int, worst_share: float, share: float, jobs: int
 ) -> tuple[list[str], list[str]]:
-    """Return the sentences that refuse the replay and those that warn."""
+    """Return the sentences that refuse the replay, and the sentences that warn."""
     refused: list[str] = []
     warned: list[str] = []
     if never_jobs:

@@ -185,7 +185,7 @@ def _quotas(text: TomlText, file: _ClusterFile, jobs: Jobs) -> QuotaTable:
 
 
 def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs) -> list[tuple[int | None, int]]:
-    """Return (time, quota) rows, ascending; a row with time None applies always."""
+    """Return (time, quota) rows, ascending; a row with time None always applies."""
     if isinstance(quota, int):
         return [(None, quota)]
     rows = [(_time(step.from_, jobs), step.quota) for step in quota]

@@ -1,4 +1,4 @@
-"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from what its log shows in use."""
+"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from the GPUs that its log shows in use."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def _has_attempts(trace: Trace) -> bool:
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
     """Return the nodes, and the number of nodes with an inferred model because the source lists none.
 
-    Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the one
-    that comes first by name wins.
+    Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the
+    first by name wins.
     """
     unknown = [node.name for node in nodes if not node.model]
     if not unknown or not all(trace.has(table) for table in ("placements", "jobs", "attempts")):
@@ -342,7 +342,7 @@ def _of_nodes(
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:
-        # Estimated quotas are shares of all nodes, including those that are away at first.
+        # Estimated quotas are shares of all nodes, including nodes that are away at first.
         origin = f"{made.origin}; nodes are away during their node events"
         made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
     return replace(made, without_gpus=_nodes_without_gpus(trace, cluster))
@@ -388,7 +388,7 @@ _TEXTS = ("gpu_model", "rack", "vc")
 def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable, bool]:
     """Return the quotas of the VCs, the cluster's total (tenant ''), and whether the total is the sum of the quotas.
 
-    It is the sum if the source gives no total.
+    If the source gives no total, the total is the sum.
     """
     if not trace.has("capacity"):
         return QuotaTable.none(), QuotaTable.none(), False
@@ -553,7 +553,7 @@ def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans in order, with those that overlap or touch as one."""
+    """Return the spans in order; spans that overlap or touch are merged."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

@@ -6,7 +6,7 @@
 # Largest number of GPUs of a node.
 cpdef enum:
     MOST_GPUS = 64
-# Bit after those of levels 0 to 6: a free node of the largest size in its group.
+# The bit after the bits of levels 0 to 6: a free node of the largest size in its group.
 cpdef enum:
     WHOLE = 7
 cdef uint64_t _ALL_GPUS = 0xFFFFFFFFFFFFFFFF
@@ -69,10 +69,10 @@ cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
 #
 # - If the rounded size is at most the largest node, the gang goes into the smallest maximal free block that is large
 #   enough; among blocks of this size it takes the lowest block on the lowest node. No larger block is split if a
-#   smaller one is large enough.
+#   smaller block is large enough.
 # - A larger gang takes as many free nodes of the largest size as it needs, in the first group that has enough.
 #
-# A gang gets all GPUs of its blocks; the job's `spare` counts those that it did not request.
+# A gang gets all GPUs of its blocks; the job's `spare` counts the GPUs that it did not request.
 
 
 cdef inline int hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus) except -1:

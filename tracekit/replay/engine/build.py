@@ -43,15 +43,15 @@ class Ordered:
     by_tenant: bool = False
     """Whether jobs of different tenants wait in separate queues."""
     by_arrival: bool = False
-    """Whether keys never decrease from job to job, in which case new jobs always join a queue at its end."""
+    """Whether keys never decrease from job to job, so new jobs always join the end of a queue."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual ones."""
+    """Expected run times (n,) [ms]; None means the actual run times."""
     value: NDArray[np.int64] | None = None
     """A number that the policy sets for each job; it is passed to the key (n,)."""
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
-    """The job's level as the key gets it, one more value than thresholds; if empty, the key gets the level's number."""
+    """The values that the key gets for the levels, one more than thresholds; if empty, the level numbers."""
     promote_ppm: int = 0
     """A job stopped for at least this multiple of its last run [ppm] returns to the first level; 0 never."""
     overhead_ms: NDArray[np.int64] | None = None
@@ -66,7 +66,7 @@ class Ordered:
     age_cap_ms: int = 0
     """Wait after which a job that cannot start ends the pass even if `scan` is 'skip'; 0 means never."""
     stall: bool = False
-    """Whether every cluster event stops each running job for `value` ms, as another simulator does."""
+    """Whether every cluster event stops each running job for `value` ms, as in another simulator."""
 
     interval_ms: int = 0
     """Jobs start and stop only at multiples of this interval after the first submission [ms]; 0 acts at every event."""

@@ -5,7 +5,7 @@
 
 
 cdef inline int touch(State s, int64_t d, int64_t freed) except -1:
-    """Request a pass over a domain; `freed` means that jobs which could not start may be able to start now."""
+    """Request a pass over a domain; `freed` means that jobs without a place may have one now."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -431,7 +431,7 @@ cdef inline int64_t due(State s, int64_t entry):
 
 
 cdef inline bint next_instant(State s, Key key):
-    """Process every event of the next instant; return False, without any action, if there is none."""
+    """Process every event of the next instant; do nothing and return False if no event is left."""
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
     if now == NEVER:
@@ -476,7 +476,7 @@ cpdef enum:
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
-    """Write a row if the log is on; count it even if the log is full, for the caller to allocate a larger log."""
+    """Write a row if the log is on; count it even if the log is full, so the caller can allocate a larger log."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return 0
@@ -520,7 +520,7 @@ cdef inline int log_start(State s, int64_t j, Job* job) except -1:
 
 
 cdef inline int forgive_stop(State s, Job* job) except -1:
-    """Clear the overhead of a job's stop (row `evicted` - 1), because the pass that evicted it put it back."""
+    """Clear the overhead of a job's stop (row `evicted` - 1), because the pass that evicted the job put it back."""
     if s.g[0].log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = 0
     job.evicted = 0

@@ -1,4 +1,4 @@
-# What happens once, before the first instant of a run.
+# Functions that run once, before the first instant of a run.
 
 
 def fill_jobs(
@@ -44,11 +44,10 @@ def open_nodes(State s, const int8_t[::1] absent):
             node_joins(s, index)
 
 
-# An index of nodes by their number of free GPUs. With it no query scans all nodes.
+# An index of nodes by their number of free GPUs. With this index, no query scans all nodes.
 #
 # For every number of free GPUs, each group keeps one bit per node; a second layer marks the words that have a bit set.
-# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
-# ties.
+# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first; this is also the tie rule.
 #
 # Under buddy placement (Globals.blocks) a node is in the row of each level at which it has a maximal free block, and
 # also in the last row if it is completely free and of the largest size.

@@ -99,7 +99,7 @@ cdef inline int eviction_sort(State s, Key key, int64_t d) except -1:
 
 
 cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
-    """Return whether the free GPUs and those of running jobs ranked below job j are enough."""
+    """Return whether the free GPUs and the GPUs of running jobs ranked below job j are enough."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -189,7 +189,7 @@ cdef inline int hold_again(State s, Job* job, int64_t d) except -1:
 
 
 cdef inline int settle_evictions(State s, Key key) except -1:
-    """Record what the pass did to the jobs that it evicted: those that did not start again were preempted."""
+    """Record the results of the evictions in the pass: jobs that did not start again were preempted."""
     cdef int64_t i, j, cost, moved
     cdef Job* job
     cdef Globals* g = &s.g[0]
@@ -216,7 +216,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
 
 
 cdef inline bint patience_ended(State s, int64_t low, int64_t high):
-    """Return whether a queue that cannot start holds a job that has waited longer than the age cap."""
+    """Return whether a queue that cannot start contains a job that has waited longer than the age cap."""
     cdef int64_t q
     cdef Queue* queue
     cdef Job* job
@@ -231,7 +231,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
 
 
 cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
-    """Try the queues after an evicting job again, because the evicted jobs may have had more GPUs than it took."""
+    """Try the queues after an evicting job again, because the evicted jobs may have had more GPUs than the job took."""
     cdef int64_t q
     cdef Queue* queue
     for q in range(low, high):
@@ -256,7 +256,7 @@ cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t ind
 cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t high) except -1:
     """Try queues again if enough nodes became looser for their first job.
 
-    All other nodes have at most what they had when the job was last tried.
+    All other nodes have at most as much room as when the job was last tried.
     """
     cdef int64_t q, j, i, index
     cdef Queue* queue
@@ -277,7 +277,7 @@ cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t hig
 
 
 cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evicts) except -1:
-    """Try the queues of a domain again if there may be room for them since they were blocked."""
+    """Try the queues of a domain again if they may have room that they did not have when they were blocked."""
     cdef int64_t q
     cdef Globals* g = &s.g[0]
     if s.domains[d].freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
@@ -313,7 +313,7 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
-    """Start all jobs of a domain that can start; `evicts` is whether a waiting job may stop running jobs."""
+    """Start all jobs of a domain that can start; `evicts` means that a waiting job may stop running jobs."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
     cdef JobClass* job_class
@@ -350,7 +350,7 @@ cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
 
 
 cdef inline bint decides_later(State s):
-    """Return whether requested passes wait for the end of the decision interval; if so, set the clock to it."""
+    """Return whether requested passes wait for the end of the decision interval; if so, set the clock to that time."""
     cdef Globals* g = &s.g[0]
     g.wake = NONE
     if g.interval == 0 or g.touched == 0 or g.now % g.interval == 0:
@@ -362,7 +362,7 @@ cdef inline bint decides_later(State s):
 def run_ordered(State s, Key key, bint evicts, int64_t instants):
     """Run at most `instants` instants of an ordering policy; return False if no event is left.
 
-    `evicts` is whether a waiting job may stop running jobs.
+    `evicts` means that a waiting job may stop running jobs.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

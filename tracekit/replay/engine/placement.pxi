@@ -6,8 +6,8 @@
 # - A gang of at most `largest` GPUs goes to one node with enough free GPUs: the node with the fewest free GPUs
 #   (best-fit, and consolidate), with the most (worst-fit, also called spread), or the first (first-fit). Ties go to
 #   the lowest index.
-# - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes one more
-#   node: the one with the most free GPUs, if they are enough.
+# - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes the node
+#   with the most free GPUs, if they are enough.
 #
 # A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one group (scope 1), or
 # on any nodes of one model (scope 2).
@@ -68,7 +68,7 @@ cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64
 
 
 cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
-    """Add GPUs of a node to a job's allocation, and return that entry; the caller updates the node."""
+    """Add GPUs of a node to a job's allocation, and return the new entry; the caller updates the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = g.unused_allocation
     cdef Allocation* allocation = &s.allocations[link]

@@ -33,7 +33,7 @@ class Setting:
     cluster: Cluster
     """The cluster to run them on."""
     assignment: Assignment
-    """Which nodes each job accepts."""
+    """The nodes that each job accepts."""
     name: str = "policy"
     """Name of the policy, for errors."""
     rule: str = "consolidate"
@@ -57,7 +57,7 @@ class Run(NamedTuple):
     """A run before its first instant."""
 
     state: EngineState
-    """The engine's arrays; after the run they hold the outcome."""
+    """The engine's arrays; after the run they contain the outcome."""
     step: Callable[[int], bool]
     """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = unchanged
@@ -100,7 +100,7 @@ def simulate(
     Parameters
     ----------
     jobs, cluster, assignment
-        The jobs, the cluster, and which nodes each job accepts.
+        The jobs, the cluster, and the nodes that each job accepts.
     mechanism : Mechanism
         The mechanism that carries out the policy's rule, such as an `Ordered`.
     name, rule, spread, trace, checkpoints

@@ -1,4 +1,4 @@
-# What every replay has: the structs of its arrays, the arrays, and the constants.
+# The parts that every replay has: the structs of its arrays, the arrays, and the constants.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
 # whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Python allocates every array, and
@@ -51,7 +51,7 @@ cpdef enum:
     DRIFT_TIME = 1
     DRIFT_ANY = 2
 
-# One row of each struct by name, for NumPy; all rows are the same zeros.
+# One row of each struct by name, for NumPy; all rows are zeros.
 EXAMPLES = {}
 cdef int64_t _row[128]
 

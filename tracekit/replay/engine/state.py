@@ -45,8 +45,9 @@ class EngineState(NamedTuple):
     queues: NDArray[Any]
     """Queue: waiting jobs. Each queue has one job class, or a whole domain if its first job stops the pass."""
     allocations: NDArray[Any]
-    """Allocation: the GPUs of running jobs, as linked lists; unused ones are linked from Globals.unused_allocation. If
-    jobs share GPUs by a plan (Globals.seats), the first rows are the GPUs, with their number of jobs."""
+    """Allocation: the GPUs of running jobs, as linked lists; unused allocations are linked from
+    Globals.unused_allocation. If jobs share GPUs by a plan (Globals.seats), the first rows are the GPUs, with their
+    number of jobs."""
     bits: NDArray[np.uint64]
     """One bit per node for each group and number of free GPUs, set if the node has exactly this number free."""
     tops: NDArray[np.uint64]
@@ -70,7 +71,7 @@ class EngineState(NamedTuple):
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
-    """The level as the key gets it, by level (L + 1,)."""
+    """The value that the key gets, by level (L + 1,)."""
     spread: NDArray[np.int32]
     """Speed on k nodes if k0 nodes are enough [ppm] (k0, k)."""
     log: NDArray[Any]

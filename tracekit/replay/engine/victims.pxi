@@ -1,4 +1,5 @@
-# Find the jobs to evict without trying: running jobs are evicted one by one, lowest rank first, until a gang fits.
+# Find the jobs to evict without trial evictions: running jobs are evicted one by one, lowest rank first, until a gang
+# fits.
 #
 # For a gang on one node we check each node separately and find the last of its jobs that would have to go. The node on
 # which this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
@@ -118,9 +119,9 @@ cdef inline bint goes_before(State s, int64_t link, int64_t other):
 cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
     """Find the nodes of a group that are clear first; nodes without jobs count too, `wanted` nodes in all.
 
-    Write, for each node, the link that is evicted last after the jobs in `evicted`. Return the number of links; 0,
-    after noting how many nodes are missing, if there would never be enough; or UNKNOWN if too many nodes are clear at
-    once.
+    After the jobs in `evicted`, write the link that is evicted last on each node. Return the number of links. If there
+    would never be enough nodes, note the number of missing nodes and return 0. Return UNKNOWN if too many nodes are
+    clear at once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -136,7 +137,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
         link = last_of(s, index, limit)
         if link == NONE:
             continue
-        # Keep one more than wanted, to check whether it becomes clear together with the one before.
+        # Keep one more node than wanted, to check whether it becomes clear together with the node before.
         place = count
         while place > 0 and goes_before(s, link, s.evicted[base + place - 1]):
             if place <= wanted:
@@ -201,8 +202,8 @@ cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class
 cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
     """Write to `scratch` the jobs to evict until waiting job j has room, lowest rank first; return their number.
 
-    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this, or which jobs they
-    are, is unknown. Running jobs are sorted by rank, and the domain has at least one.
+    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this, or the jobs, are
+    unknown. Running jobs are sorted by rank, and the domain has at least one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -225,7 +226,7 @@ cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_c
 
 
 cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
-    """Return whether some groups can hold a gang on one node (1), some only on several (2), or both (3)."""
+    """Return 1 if some groups can hold a gang on one node, 2 if some can only on several nodes, 3 for both."""
     cdef int64_t index
     cdef int64_t kinds = 0
     for index in range(domain.group_low, domain.group_high):

@@ -1,8 +1,8 @@
 # The scheduling pass for jobs that share GPUs in thousandths (see rules.pxi).
 #
 # Everything is counted in milli-GPUs. Jobs of one class share a queue; if the first job that cannot start stops the
-# pass, all jobs of a domain do. A job that did not fit is tried again only after a node that could hold it joined, or
-# after a task on such a node ended.
+# pass, all jobs of a domain share one queue. A job that did not fit is tried again only after a node that could hold it
+# joined, or after a task on such a node ended.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
@@ -131,7 +131,7 @@ cdef inline int fractional_change_nodes(State s, Fractions f) except -1:
 
 
 cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key key):
-    """Process every event of the next instant; return False if there is none."""
+    """Process every event of the next instant; return False if no event is left."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
@@ -255,9 +255,9 @@ cpdef int64_t wasted_milli(Fractions state, int64_t node):
     """Return the GPU capacity of a node that the expected workload cannot use.
 
     This is the sum over the expected shapes of weight * wasted(shape). If the shape requests no GPU or does not fit
-    (ignoring memory), wasted is all that is free on the node's GPUs; otherwise it is what is free on GPUs with less
-    than the shape requests of each. Divided by the workload's weight it is the fragment F of the node in Weng et al.,
-    "Beware of Fragmentation", USENIX ATC 2023.
+    (ignoring memory), wasted is all free capacity of the node's GPUs. Otherwise, wasted is the free capacity of the
+    GPUs with less than the shape requests of each. Divided by the workload's weight it is the fragment F of the node in
+    Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 
     Returns
     -------
@@ -298,7 +298,7 @@ cpdef void supply_take(Fractions state, int64_t shape, int64_t node, int32_t[::1
 
 
 cpdef void supply_release(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
-    """End a task: free what `take` took with the same arguments."""
+    """End a task: free the capacity that `take` took with the same arguments."""
     change(state, shape, node, gpus, -1)
 
 

@@ -61,7 +61,7 @@ def divide(
     """Convert a state whose nodes are open to milli-GPUs, and return its nodes and gangs.
 
     The arrays of jobs, totals, samples and log remain those of `state`. CPU and memory count only if they are known for
-    all nodes; a job without a request for them needs none.
+    all nodes; a job without such a request needs none.
 
     Raises
     ------

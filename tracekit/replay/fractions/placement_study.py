@@ -113,7 +113,7 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
 
     All tasks arrive in shuffled order. Then tasks are sampled uniformly with replacement until the next task would
     raise the requested GPUs above `load` times the capacity; as in the study, only one GPU of this task is counted. If
-    the tasks request more from the start, random tasks are removed until they do not.
+    all tasks together already request more, random tasks are removed until they no longer do.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def by_percent(
     """Reduce arrivals to whole percents, in the same way as the published tables of the study.
 
     An arrival belongs to the whole percent nearest to the GPUs requested so far, including its own (halves to even).
-    Each percent has the mean over its arrivals. A percent without arrivals has the mean over those of its two
+    Each percent has the mean over its arrivals. A percent without arrivals has the mean over the arrivals of its two
     neighbours, or NULL if these have no arrivals either. The allocation is rounded to 2 decimals for each arrival and
     for the mean, the fragment only for the mean, and the rate not at all.
 
@@ -220,7 +220,7 @@ class PlacementStudy:
     table: pl.DataFrame
     """policy, and the columns of `inflate`."""
     notes: tuple[str, ...]
-    """What was assumed or excluded, one sentence each."""
+    """The assumptions and exclusions, one sentence each."""
 
     def headline(self) -> pl.DataFrame:
         """Return, for each rule, the row at 100 % arrived (if reached) and the last row."""
@@ -243,7 +243,7 @@ def placement_study(
     Parameters
     ----------
     trace : Trace or path
-        Jobs with a number of GPUs (0 for jobs without); no times are needed (see `every_task`).
+        Jobs with a number of GPUs (0 for jobs without GPUs); no times are needed (see `every_task`).
     rules : sequence of str, optional
         Names of placement rules; None means all.
     load : float

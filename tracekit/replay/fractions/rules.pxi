@@ -1,9 +1,9 @@
 # The six rules that choose a node and its GPUs for a task, and a cache of their scores.
 #
-# A rule gives each node that fits an integer score of 0..100, truncated rather than rounded. The highest score wins;
-# ties go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where
-# scores are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the
-# largest node instead.
+# A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins; ties
+# go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores
+# are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the largest node
+# instead.
 #
 # A node's score depends only on the node and the task's shape. So we cache scores by shape; when a shape comes again,
 # only nodes that changed since then are scored.
@@ -144,7 +144,7 @@ cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
     """Score 100 * (1 - mean over CPU and GPU of what stays free), relative to the largest node.
 
     The study then stretches the scores to 0..100. This keeps their order and makes no two of them equal, so the same
-    node wins without it.
+    node wins without this step.
     """
     cdef Shape* task
     cdef PartNode* there
@@ -182,7 +182,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
         return 0
     if there.whole == there.gpus:
         return <int64_t>(max(33 - there.gpus, min(33, there.gpus)))
-    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if there are too few used ones.
+    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if too few GPUs are in use.
     cdef int64_t used = 0
     for gpu in range(there.gpus):
         left = state.gpu_left[node, gpu]
@@ -247,7 +247,7 @@ cdef inline int64_t gain(Fractions state, int64_t before, int64_t after):
 
 
 cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int64_t last):
-    """Return the next GPU after `last` (-1: the first) by free capacity, then index, among those with enough."""
+    """Return the next GPU after `last` (-1: the first) by free capacity, then index, among the GPUs with enough."""
     cdef int64_t gpu, left, limit
     cdef int64_t chosen = -1
     for gpu in range(state.nodes[node].gpus):

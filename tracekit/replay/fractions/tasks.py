@@ -77,7 +77,7 @@ def group_tasks(
     cpu_milli, memory_mib : arrays, shape (n,)
         CPU [milli-cores] and host memory [MiB] of each task.
     count, milli : arrays, shape (n,)
-        GPUs of each task, and what it requests of each [milli-GPU]; both 0 if it requests no GPU.
+        GPUs of each task, and its request per GPU [milli-GPU]; both 0 if it requests no GPU.
     models : sequence of str, length n
         Accepted GPU models joined by '|'; '' accepts any.
     """
@@ -139,7 +139,7 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
 def expected_workload(tasks: Tasks, popularity: float = 0.95) -> ExpectedWorkload:
     """Return the most frequent task shapes: the workload whose needs define fragmentation.
 
-    Shapes are counted without host memory and taken in order of falling number of tasks (ties: larger CPU, GPU share
+    Shapes are counted without host memory and taken in order of decreasing number of tasks (ties: larger CPU, GPU share
     and GPUs first, then later set of models) until they cover the share `popularity` of the tasks. Tasks without GPUs
     count too. This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 

@@ -32,7 +32,7 @@ _RACK = "lent spares"
 def lent_spans(
     standing_by: Sequence[tuple[int, set[int]]], changes: Iterable[tuple[int, int, bool, bool]]
 ) -> list[tuple[int, int, bool]]:
-    """Return the times at which nodes start (True) and stop (False) being lent, as (time [ms], node, which).
+    """Return the times at which nodes start (True) and stop (False) being lent, as (time [ms], node, lent).
 
     A job may still run to its end on a node that was drained and came back into reserve. The node is lent only if the
     jobs on it have been stopped since it left.

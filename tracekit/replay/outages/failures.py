@@ -89,7 +89,7 @@ def outages_for(
     Raises
     ------
     UsageError
-        The request is for outages of the log, but the log has none.
+        The request is for outages of the log, but the log has no outages.
     """
     if asked.kind == "recorded":
         return recorded_outages(trace, cluster, jobs, load)

@@ -128,8 +128,8 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
 def expected_failures(work_s: float, rule: CheckpointRule, rate_per_s: float) -> float:
     """Return the mean number of failures of a job until its work is done, if failures are exponential.
 
-    A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including those
-    during restarts, with rate l and restart R. The result is infinite above 1e308.
+    A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including
+    failures during restarts, with rate l and restart R. The result is infinite above 1e308.
 
     Raises
     ------
@@ -177,8 +177,8 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
 def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None = None) -> float:
     """Return the effective training time ratio: mean time of useful work / time from start to end [0..1].
 
-    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is that of whole
-    segments.
+    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is the ratio of
+    whole segments.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Planners, which consider all jobs at once: plans, how a run asks for plans, and how it carries plans out."""
+"""Planners, which consider all jobs at once: the plans, and a run that asks for plans and carries them out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Plan:
     optional: int = 0
     """Number of jobs at the end of the list that may exceed the available GPUs: each starts only if there is room."""
     wake_ms: int = -1
-    """When to ask again even if nothing happens [ms]; -1 for never."""
+    """Time at which to ask again even if nothing happens [ms]; -1 for never."""
     lost_ms: NDArray[np.int64] | None = None
     """Run time since its last checkpoint that each job must redo if it is stopped or moved, in addition to the cost of
     stopping or moving [ms]; None is 0 (k,)."""
@@ -85,7 +85,7 @@ class Planner:
     gap_ms: int = 0
     """Minimum time between two plans that events request [ms]."""
     any_model: bool = False
-    """Whether `Plan.model` may name a GPU model other than the one that a job requests."""
+    """Whether `Plan.model` may name a GPU model that a job does not request."""
     fit: Literal["place", "count"] = "place"
     """'place' if gangs need GPUs on specific nodes, 'count' if they only need enough free GPUs."""
     scope: Literal[0, 1, 2] = 2
@@ -95,7 +95,7 @@ class Planner:
     resize_ms: int = 0
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual ones."""
+    """Expected run times (n,) [ms]; None means the actual run times."""
     names_nodes: bool = False
     """Whether `Plan.place` may name nodes."""
     share: int = 1
@@ -129,9 +129,9 @@ class Planner:
         Raises, when run
         ----------------
         UsageError
-            The planner fails, or its plan is invalid: it names a job twice, or one that is neither waiting nor
+            The planner fails, or its plan is invalid: it names a job twice, or a job that is neither waiting nor
             running; requests more GPUs than exist, an unknown group of nodes or GPU model, or an invalid speed; names
-            nodes that are not free; puts a job next to one that is not running; or exchanges nodes that differ.
+            nodes that are not free; puts a job next to a job that is not running; or exchanges nodes that differ.
         """
         state = _state(self, setting)
         arrays = open_nodes(state, setting.cluster)
@@ -144,7 +144,8 @@ class Planner:
         return Run(state, _steps(self, state, arrays, setting, book), complete)
 
 
-# Exchange the future changes of nodes: the cluster sets the number of identical nodes that leave, a plan chooses them.
+# Exchange the future changes of nodes: the cluster sets the number of identical nodes that leave, and a plan chooses
+# the nodes.
 
 
 def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
@@ -214,7 +215,7 @@ def _steps(
                 plan = _ask(planner, view, name)
                 if plan.clock is not None and book is None:
                     raise UsageError(f"the policy {name} gave clocks, which needs a Planner with clocks", hint=HINT)
-                # Skip empty plans: most plans of a planner that names only what changes are empty.
+                # Skip empty plans: if a planner names only changes, most of its plans are empty.
                 if not plan.keep or np.size(plan.job) or plan.optional:
                     read = reader.read(plan)
                     if book is not None:
@@ -237,7 +238,7 @@ def _steps(
 
 def _state(planner: Planner, setting: Setting) -> EngineState:
     """Return the state for a planner: nothing is queued, and several jobs may share a GPU."""
-    # A gang that may be spread fits wherever a relaxed one fits.
+    # A gang that may be spread fits wherever a relaxed gang fits.
     order = Ordered(
         by_arrival,
         fit=planner.fit,
@@ -295,7 +296,7 @@ _LONGEST_MS = 100 * 366 * 86_400_000
 
 
 class PlanArrays(NamedTuple):
-    """A plan as `apply_plan` takes it: its jobs (k,) by domain, in the order in which they are placed."""
+    """The arguments of `apply_plan`: a plan's jobs (k,) by domain, in the order of placement."""
 
     jobs: NDArray[np.int64]
     """The jobs."""
@@ -322,7 +323,7 @@ class PlanArrays(NamedTuple):
     keep: bool
     """Whether jobs that are not named continue."""
     any_model: bool
-    """Whether a named model may differ from the one that the job requests."""
+    """Whether a named model may differ from the model that the job requests."""
     resize_ms: int
     """Cost of a change in the number of GPUs [ms]."""
 
@@ -433,7 +434,7 @@ class PlanReader:
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
 
     def _check_rows(self, plan: PlanArrays, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
-        """Raise an error if rows name unknown nodes, a GPU twice, or another number of GPUs than the plan gives."""
+        """Raise an error if rows name unknown nodes, a GPU twice, or a number of GPUs other than the plan's."""
         place, node, gpus, gpu = rows.T
         bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
         if len(bad):

@@ -105,7 +105,7 @@ cdef inline int64_t check_rows(State s, PlanArrays p):
 
 
 cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
-    """Return 0 or the error in how a plan pairs jobs; `wanted` holds places in the plan, plus 1."""
+    """Return 0 or the error in the job pairs of a plan; `wanted` contains places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):
         other = p.beside[i]
@@ -128,7 +128,7 @@ cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
-    """Return whether a running job has rows and runs on other GPUs than these; the number of GPUs is the same."""
+    """Return whether a running job has rows but runs on other GPUs; the number of GPUs is the same."""
     cdef int64_t at, left, link, from_first
     cdef Allocation* allocation
     for at in range(low, high):
@@ -182,7 +182,7 @@ cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t l
 
 
 cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArrays p, int64_t i):
-    """Let a job without GPUs share those of the job next to which the plan puts it; return its number of nodes.
+    """Let a job without GPUs share the GPUs of its partner in the plan; return its number of nodes.
 
     Return 0 (nothing allocated) if no job may start there now, or a negative number for an error of the plan.
     """
@@ -239,9 +239,9 @@ cdef inline bint in_company(State s, Job* job, int64_t jobs):
 cdef inline int part_company(
     State s, Key key, int64_t[::1] jobs, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
 ) except -1:
-    """Stop jobs that are not exactly next to the jobs that the plan pairs them with; of two jobs stop the later one.
+    """Stop jobs that do not share exactly the GPUs of their partner in the plan; of two jobs, stop the later one.
 
-    `count` holds zeros for all jobs, and is reset to zeros on return.
+    `count` contains zeros for all jobs, and is reset to zeros on return.
     """
     cdef int64_t i, other, j, at
     cdef Job* job
@@ -269,7 +269,7 @@ cdef inline int part_company(
             count[beside[i]] = 0
 
 
-# Planners stop running jobs and let them continue elsewhere: the costs, and the rows of the event log.
+# A planner may stop a running job or let it continue elsewhere: the costs, and the rows of the event log.
 
 
 cdef inline int stop_job(State s, Key key, int64_t j) except -1:
@@ -299,7 +299,7 @@ cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
 
 
 cdef inline bint same_seats(State s, int64_t old, int64_t new):
-    """Return whether two allocations with equally many links hold the same GPUs."""
+    """Return whether two allocations with equally many links have the same GPUs."""
     cdef int64_t link
     while old != NONE:
         link = new

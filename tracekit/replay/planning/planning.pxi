@@ -1,4 +1,4 @@
-# The compiled side of planners: when to ask for a plan, what the planner sees, and how a plan is carried out.
+# The compiled side of planners: ask for plans, collect the jobs that the planner sees, and carry out plans.
 #
 # Nothing is queued: a planner sees every waiting or running job, and decides how many GPUs each should have.
 
@@ -81,7 +81,7 @@ def gather(State s, ViewRow[::1] view):
     return kept
 
 
-# Carry out a plan: which jobs stop, which continue, and which are placed where.
+# Carry out a plan: stop jobs, let jobs continue, and place jobs.
 
 # Possible errors of a plan.
 cpdef enum:
@@ -141,7 +141,7 @@ cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t high):
-    """Compare requested GPUs with those that have no job once the plan's jobs left theirs; return 0 or TOO_MANY."""
+    """Compare requested GPUs with GPUs that have no job once the plan's jobs left; return 0 or TOO_MANY."""
     cdef int64_t i, j
     if low == high:
         return 0
@@ -159,7 +159,7 @@ cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t
 
 
 cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64_t model):
-    """Return whether a running job must leave its GPUs to get those of the plan."""
+    """Return whether a running job must leave its GPUs to get the GPUs of the plan."""
     if job.gpus != gpus:
         return True
     if job.allocation == NONE:
@@ -248,7 +248,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
 
 
 cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
-    """Stop the jobs that change size or place; all their GPUs are then free when they are placed again."""
+    """Stop the jobs that change size or place, so all their GPUs are free before they are placed again."""
     cdef int64_t i
     cdef Job* job
     cdef bint moves

@@ -62,7 +62,7 @@ cdef inline int count_jobs(State s, Meter p) except -1:
 
 
 cdef inline int64_t idle_power(State s, Meter p):
-    """Return the idle power of all GPUs [mW]; GPUs in use on nodes that have left count with the cluster's mean."""
+    """Return the idle power of all GPUs [mW]; GPUs in use on nodes that left count with the cluster's mean power."""
     cdef int64_t index, sign
     cdef Globals* g = &s.g[0]
     cdef MeterRow* m = &p.m[0]

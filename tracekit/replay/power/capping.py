@@ -32,7 +32,7 @@ _MOST_MW = 1 << 40
 
 @dataclass(frozen=True)
 class PowerCap:
-    """Runs jobs in an order while the power of all GPUs, idle ones included, stays within a cap (M7).
+    """Runs jobs in an order and keeps the power of all GPUs, including idle GPUs, within a cap (M7).
 
     All running jobs have the same clock: the highest clock that keeps the cap, or the lowest if none does.
     """

@@ -9,7 +9,7 @@ cdef struct MeterRow:
 cdef class Meter(Arrays):
     """The arrays that a capped run needs in addition to the engine's."""
 
-    # Sums, the current step, and what is reported at the end (1,).
+    # Sums, the current step, and the values reported at the end (1,).
     cdef public MeterRow[::1] m
     # Running jobs, in any order.
     cdef public int32_t[::1] running
@@ -49,7 +49,7 @@ cdef struct SwitchPool:
     # GPUs of nodes that are off, and of nodes that are off or waking; both integrated over time, to now and to the last
     # end.
     int64_t off, down, off_ms, down_ms, off_ms_at_end, down_ms_at_end, wakes_at_end, wakes
-    # What the GPUs that were off would have cost, per GPU [GPU * price * ms].
+    # The avoided cost of the GPUs that were off, per GPU [GPU * price * ms].
     double unpaid, unpaid_at_end
 
 
@@ -64,7 +64,7 @@ cdef class Switches(Arrays):
     cdef public int8_t[::1] status
     # Time of the node's last or next switch [ms], -1 if none (N,).
     cdef public int64_t[::1] due
-    # Time since which the node is on and completely idle [ms], -1 if it is not (N,).
+    # Time at which the node became completely idle while on [ms], -1 if it is not (N,).
     cdef public int64_t[::1] idle_since
     # Price of each hour, repeating [per kWh] (L,).
     cdef public double[::1] price

@@ -122,7 +122,7 @@ cdef inline SwitchPool* pool_of(State s, Switches w, int64_t node):
 
 
 cdef inline int look_at_nodes(State s, Switches w, SwitchPool* pool) except -1:
-    """Sum up the resources of a pool, and note since when its nodes are idle."""
+    """Sum up the resources of a pool, and note the time at which each of its nodes became idle."""
     cdef int64_t i
     cdef Node* node
     cdef int64_t now = s.g[0].now
@@ -174,7 +174,7 @@ cdef inline int look_at_queue(State s, Switches w, int64_t low, int64_t high, in
 
 
 cdef inline int wake_node(State s, Switches w, SwitchPool* pool) except -1:
-    """Switch on the first node of a pool that is off."""
+    """Switch on the first node that is off in a pool."""
     cdef int64_t i
     for i in range(pool.node_low, pool.node_high):
         if w.status[i] == _OFF:

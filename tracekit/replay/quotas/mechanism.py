@@ -45,36 +45,36 @@ class Tenants:
     weight: NDArray[np.int64] | None = None
     """Weight of each tenant (T,); None uses the quota."""
     pick: Literal["usage", "dominant", "cycle"] = "usage"
-    """Which tenant goes next. 'usage': the one with the fewest GPUs relative to its weight. 'dominant': the one with
-    the smallest weighted share of its dominant resource. 'cycle': the first job of every tenant once, jobs within quota
-    before jobs that borrow, then by key."""
+    """The tenant that goes next. 'usage': the tenant with the fewest GPUs relative to its weight. 'dominant': the
+    tenant with the smallest weighted share of its dominant resource. 'cycle': the first job of every tenant once, jobs
+    within quota before jobs that borrow, then by key."""
     across: Literal["stop", "skip"] = "skip"
     """Whether the pass ends if the next tenant cannot start a job; 'stop' also needs an `order` that stops."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """What a tenant may use: any free GPUs; its quota; or its quota plus what other tenants of its domain leave
-    unused."""
+    """The GPUs that a tenant may use: any free GPUs; its quota; or its quota plus the quota that other tenants of its
+    domain leave unused."""
     borrow_ppm: int = -1
     """With a cohort: how much a tenant may use above its quota, relative to the quota [ppm]; -1 means no limit."""
     lend_ppm: int = 1_000_000
     """With a cohort: share of a tenant's quota that others may use [ppm]."""
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
-    """Which jobs a job may evict. 'overdrawn': if the cluster is full to `theta_ppm`, a job that stays within its
+    """The jobs that a job may evict. 'overdrawn': if the cluster is full to `theta_ppm`, a job that stays within its
     tenant's quota evicts the youngest jobs of tenants above their quota; none of them falls below it. 'cohort': see the
-    next five."""
+    fields from `reclaim_own` to `fair`."""
     theta_ppm: int = 900_000
     """Share of GPUs in use above which tenants reclaim [ppm]."""
     reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
-    """Which jobs of its own tenant a job may evict: none, jobs of lower priority, or also newer jobs of equal
+    """The jobs of its own tenant that a job may evict: none, jobs of lower priority, or also newer jobs of equal
     priority."""
     reclaim_others: Literal["never", "lower", "any"] = "never"
-    """Which jobs of borrowing tenants a job within its tenant's quota may evict."""
+    """The jobs of borrowing tenants that a job within its tenant's quota may evict."""
     reclaim_borrowing: bool = False
     """Whether a job may evict other tenants' jobs of lower priority even if it has to borrow itself."""
     reclaim_below: int = -1
     """With `reclaim_borrowing`: evict only jobs of this priority or lower; -1 means any priority below its own."""
     fair: bool = False
     """Whether tenants borrow by weight: the tenant with the smallest share above quota goes next, and GPUs are
-    reclaimed from the one with the largest."""
+    reclaimed from the tenant with the largest."""
     priority: NDArray[np.int64] | None = None
     """Priority of each job, 0 to 2^18; larger is more urgent (n,). None means that all are equal."""
     half_life_ms: int = 0
@@ -195,7 +195,7 @@ def _needs_claims(mechanism: Tenants) -> bool:
 
 
 def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the accounts, sorted by domain and tenant like the queues, each one's tenant, and each job's account."""
+    """Return the accounts, sorted by domain and tenant like the queues, their tenants, and each job's account."""
     if not mechanism.order.by_tenant:
         msg = "the order of a mechanism with tenants must separate them: set by_tenant"
         raise ValueError(msg)

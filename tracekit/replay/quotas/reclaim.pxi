@@ -8,11 +8,11 @@ cpdef enum:
     RECLAIM_NEVER = 0
     RECLAIM_OVERDRAWN = 1
     RECLAIM_COHORT = 2
-# Which jobs may be evicted: of lower priority; or also newer jobs of equal priority (own), or any (others).
+# The jobs that may be evicted: jobs of lower priority; or also newer jobs of equal priority (own), or any (others).
 cdef enum:
     _LOWER = 1
     _MORE = 2
-# How victims are chosen; the last two are the two rules of fair sharing.
+# The rules for choosing victims; the last two are the rules of fair sharing.
 cdef enum:
     _OVERDRAWN = 0
     _CLASSIC = 1
@@ -198,7 +198,7 @@ cdef inline bint attempt(
     int64_t borrow,
     int64_t lasting,
 ):
-    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get one.
+    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get a place.
 
     Victims of other tenants have a priority below `below`. With `borrow` the job's tenant may end above its quota, but
     no longer once a victim of another tenant has a priority of at least `lasting`. Victims that are not needed are put

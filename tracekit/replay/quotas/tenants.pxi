@@ -1,6 +1,6 @@
 # The scheduling pass of policies with tenants: repeatedly pick a tenant and start its first job if allowed.
 
-# What blocks a queue: 1 a place or resources, 2 its tenant's quota.
+# The cause of a blocked queue: 1 no place or resources, 2 its tenant's quota.
 cdef enum:
     _BY_QUOTA = 2
 
@@ -47,7 +47,7 @@ cdef inline int rings(State s, TenantBooks books, int64_t j) except -1:
 
 
 cdef inline int read_instant(State s, TenantBooks books, Key key, bint evicts) except -1:
-    """Record what happened in this instant: ends, submissions and attempts."""
+    """Record the events of this instant: ends, submissions and attempts."""
     cdef int64_t i, j
     cdef Job* job
     cdef Account* account
@@ -85,7 +85,7 @@ cdef inline bint earlier(Queue[::1] queues, Entry[::1] waiting, int64_t q, int64
 cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t most):
     """Return the queue of the tenant's next job; if its jobs may pass each other, the job has at most `most` GPUs.
 
-    Return NONE if there is none. If the pass ends at the first tenant that cannot start, only the tenant's first job
+    Return NONE if no job is next. If the pass ends at the first tenant that cannot start, only the tenant's first job
     counts.
     """
     cdef int64_t q
@@ -197,7 +197,7 @@ cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
 cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, int64_t a, int64_t q):
     """Start the first job of a queue if quota, resources and free nodes allow it, possibly after evictions.
 
-    Return 0 if the job starts, else what blocks the queue.
+    Return 0 if the job starts, else the cause that blocks the queue.
     """
     cdef int64_t rank
     cdef Globals* g = &s.g[0]
@@ -214,7 +214,7 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
-        # A job that found no place finds none until GPUs become free, regardless of the tenant.
+        # A job that found no place stays without a place until GPUs become free, regardless of the tenant.
         if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
             nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
@@ -272,7 +272,7 @@ cdef inline bint sweep(State s, TenantBooks books, Key key, bint evicts, int64_t
 
 
 cdef inline int tenants_unblock(State s, TenantBooks books, Pool* pool) except -1:
-    """Allow every queue to be tried again, except those of tenants at their own quota that released nothing."""
+    """Allow every queue to be tried again, except the queues of tenants at their quota that released nothing."""
     cdef int64_t i, q
     cdef Account* account
     cdef bint own = books.rules[0].limit == LIMIT_OWN
@@ -342,7 +342,7 @@ cdef inline int change_quotas(State s, TenantBooks books) except -1:
 def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instants):
     """Run at most `instants` instants of a policy with tenants; return False if no event is left.
 
-    `evicts` is whether jobs may be evicted.
+    `evicts` means that jobs may be evicted.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]
@@ -434,7 +434,7 @@ cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* accoun
 
 
 cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
-    """Return an account's current share, by its current use, or by its past use if that counts."""
+    """Return an account's current share, by its current use, or by its past use if past use counts."""
     if rules.period == 0 or account.weight <= 0:
         return account.share
     settle_account(rules, account, now)
@@ -500,8 +500,8 @@ cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int3
 cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
     """Return the number of GPUs that an account may still take, whether or not they are free.
 
-    In a cohort an account keeps what it does not lend. The lent parts of all accounts form a pool; an account takes its
-    further use from this pool, up to the amount that it lends itself plus its borrowing limit.
+    In a cohort an account keeps the GPUs that it does not lend. The lent parts of all accounts form a pool; an account
+    takes its further use from this pool, up to the amount that it lends itself plus its borrowing limit.
     """
     if rules.limit == LIMIT_NONE:
         return ANY_NUMBER

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedSchedule:
-    """The starts and ends are given, and the engine only chooses the nodes."""
+    """A schedule with given starts and ends; the engine chooses only the nodes."""
 
     start_ms: NDArray[np.int64]
     """Start of each job [ms], not before its submission; -1 excludes the job (n,)."""
     end_ms: NDArray[np.int64]
     """End of each job [ms], not before its start; -1 excludes the job (n,)."""
     notes: tuple[str, ...] = ()
-    """What readers of the result should know, one sentence each."""
+    """Notes for readers of the result, one sentence each."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run that replays the recorded starts and ends; jobs whose start is -1 are excluded."""

@@ -1,6 +1,6 @@
 """Replays of several policies as answers: the effect of each policy on the same jobs.
 
-The rows are those of the comparison and the summaries (see `compare_policies` and `summarize`), with the same names.
+The rows come from the comparison and the summaries (see `compare_policies` and `summarize`) and keep their names.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def compared_answers(
 
 
 def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note if some means are over other jobs than those of the first policy."""
+    """Return a note if some means are over different jobs than the means of the first policy."""
     first, *others = rows
     fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
     if not fewer:
@@ -266,7 +266,7 @@ def _beyond_share(result: ReplayResult) -> float | None:
 
 
 def _supported_by_quotas(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
-    """Return for each policy whether the log supports its effect against the first that treats quotas the same."""
+    """Return for each policy whether the log supports its effect against the first policy with the same quota rule."""
     first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)

@@ -1,4 +1,4 @@
-"""Policies next to each other: their headline figures, and the difference that each makes for the same jobs.
+"""A comparison of policies: their headline figures, and the difference that each makes for the same jobs.
 
 Two policies are compared job by job, over the jobs that both completed, so jobs that only one of them completed do not
 affect the difference. The interval comes from resampling whole submission days, because jobs of one day share the queue
@@ -54,7 +54,7 @@ _HEADLINE = (
 """Keys of summary.json that a comparison repeats."""
 
 _OUTAGES = ("goodput_share", "lost_gpu_hours", "restarts", "ettr")
-"""Further keys that it repeats if outages were replayed."""
+"""Further keys that a comparison repeats if outages were replayed."""
 
 _COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions", "restarts"})
 
@@ -97,10 +97,10 @@ def compare_policies(
     better_share, equal_share, worse_share
         Share of jobs whose jct is shorter than, equal to, or longer than under the first policy [0..1].
     note
-        Why there is no interval; NULL if there is one.
+        The reason why an interval is missing; NULL if the interval exists.
 
-    In the first policy's row everything after the headline keys is NULL. The differences are those between the two
-    schedules, regardless of the log; `beside_record` keeps only those that the log supports.
+    In the first policy's row everything after the headline keys is NULL. The differences compare the two schedules,
+    regardless of the log; `beside_record` keeps only the differences that the log supports.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def compare_policies(
     Raises
     ------
     UsageError
-        There is no result, two results have the same name, or their jobs differ.
+        No result is given, two results have the same name, or their jobs differ.
     """
     if not results:
         raise UsageError("a comparison needs at least one policy")
@@ -204,8 +204,8 @@ def day_intervals(
 ) -> list[tuple[float, float]] | None:
     """Return the 95 % interval of each mean in `values` and each ratio in `ratios`, by a block bootstrap over days.
 
-    Each of 1,000 resamples draws as many days as there are, with replacement, and takes the mean over all jobs of these
-    days. The interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
+    Each of 1,000 resamples draws days with replacement, as many as the jobs have, and takes the mean over all jobs of
+    these days. The interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
     `values` are resampled together.
 
     Parameters

@@ -99,8 +99,8 @@ def support_of(
 ) -> Support:
     """Return whether the log supports the effect of a policy against a baseline.
 
-    It does if the mean wait under the baseline is within a factor of 1.25 of the recorded mean wait, or within a minute
-    of it, and the mean wait under the policy is at most the recorded one.
+    The log supports the effect if the mean wait under the baseline is within a factor of 1.25 of the recorded mean
+    wait, or within a minute of it, and the mean wait under the policy is at most the recorded one.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def beside_record(
     twin: TwinOfLog | None = None,
     reason: str | None = None,
 ) -> pl.DataFrame:
-    """Return a comparison next to what the log recorded, without the effects that the log does not support.
+    """Return a comparison together with the recorded times, without the effects that the log does not support.
 
     In rows without support (see `support_of`) the differences and shares of jobs are NULL. A row 'recorded' with the
     recorded times of these jobs follows. It is missing if the log has no times, or if the policy of that name is
@@ -182,8 +182,8 @@ def beside_record(
     baseline_queue_s, policy_queue_s
         Mean wait of these jobs under the first policy and under this one [s].
     effect_told, effect_reason
-        Whether the log supports the effect of the policy, and why not. For the first policy: whether its waits match
-        the log.
+        Whether the log supports the effect of the policy, and the reason if it does not. For the first policy: whether
+        its waits match the log.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def beside_record(
         The twin, if the first policy is its own. Its grade alone decides whether effects are supported, including
         effects that make jobs wait longer than in the log.
     reason : str, optional
-        Without a twin: why no effect is supported, whatever the waits are.
+        Without a twin: the reason why no effect is supported, whatever the waits are.
     """
     found = [support_between(results[0], other, measured) for other in results]
     if twin is not None or reason is not None:
@@ -223,7 +223,7 @@ def _is_effect(column: str) -> bool:
 
 
 def effect_sentences(compared: pl.DataFrame) -> list[str]:
-    """Return why effects are not reported: each reason once, as a sentence without a full stop.
+    """Return the reasons why effects are not reported, each once, as a sentence without a full stop.
 
     Parameters
     ----------

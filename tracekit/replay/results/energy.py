@@ -79,8 +79,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
     """Return the idle energy of all GPUs, from time 0 to the last end [kWh].
 
-    GPUs of a node that left use power as long as jobs run on them. Their nodes are not recorded, so they count with
-    the mean of the cluster.
+    GPUs of a node that left use power as long as jobs run on them. Their nodes are not recorded, so these GPUs count
+    with the mean power of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())

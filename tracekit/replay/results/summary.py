@@ -94,8 +94,8 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     """Return rho = jct / (work * max(1, mean contention)) of each job [1], shape (n,).
 
     This is the finish time in the shared cluster divided by the finish time that the job would have alone on its part
-    of the cluster: the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. At most
-    1 means that sharing did not harm the job. NaN if the job did not complete or has no work.
+    of the cluster: the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. A value
+    of at most 1 means that sharing did not harm the job. NaN if the job did not complete or has no work.
     """
     known = (outcome.end_ms >= 0) & (jobs.work_ms > 0)
     alone = np.where(known, jobs.work_ms, 1) * np.fmax(1.0, mean_contention(jobs, outcome))
@@ -147,7 +147,7 @@ def summarize(
         # Allocated GPU time over the GPU time of present nodes, over [0, makespan]. GPUs still in use on a node that is
         # leaving count in both, so the share never exceeds 1.
         "gpu_utilization_share": _ratio(outcome.busy_milli_ms, outcome.busy_milli_ms + outcome.free_milli_ms),
-        # Free GPU time on partly used nodes, of all free GPU time, over the same time.
+        # Free GPU time on partly used nodes over all free GPU time, in the same period.
         "fragmentation_share": _ratio(outcome.fragmented_milli_ms, outcome.free_milli_ms),
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
@@ -156,7 +156,7 @@ def summarize(
         **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
-        # Of the completed jobs with a deadline (D7), those that ended after it; only for policies with deadlines.
+        # Share of the completed jobs with a deadline (D7) that ended after it; only for policies with deadlines.
         "late_share": table.late_share(table.all),
         "energy_kwh": _number(outcome.energy_kwh),
         # According to M41; only for policies that use prices.
@@ -175,7 +175,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
     """Return a mask of the jobs that were submitted in [start, end), in the time of the replay, shape (n,).
 
     At the start of a replay the cluster is empty, and at its end no new jobs arrive. To exclude warm-up and
-    drain, a study replays all jobs but measures only those in between.
+    drain, a study replays all jobs but measures only the jobs in between.
 
     Raises
     ------

@@ -157,7 +157,7 @@ def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
         GPUs, hived, and any policy with the placement buddy); NULL if it only counts the GPUs of nodes.
     value
         start, rate: speed in parts per million of the recorded speed. take: milli-GPUs. stop: time that the next start
-        costs [ms]. 0 for the others.
+        costs [ms]. 0 for the other kinds.
     """
     log = outcome.log
     if log is None:
@@ -179,7 +179,7 @@ def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
 
 
 def _named(names: pl.Series, place: pl.Series) -> pl.Series:
-    """Return the name at each place, NULL if there is none."""
+    """Return the name at each place, NULL without a name."""
     if names.is_empty():
         return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
     found = names.gather(place.fill_null(0))

@@ -43,10 +43,10 @@ class Sharing:
     residents: int = 2
     """Largest number of jobs per GPU; their memory must fit into the GPU. 1 shares nothing."""
     test: bool = True
-    """Whether a job shares only if this gives a lower mean end time of both jobs than waiting; then at most two
+    """Whether a job shares only if sharing gives a lower mean end time of both jobs than waiting. Then at most two jobs
     share."""
     consolidate: bool = False
-    """Whether to try a single node, the one with the tightest fit, before GPUs of the nodes with the fewest jobs."""
+    """Whether to try the single node with the tightest fit before GPUs of the nodes with the fewest jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs."""

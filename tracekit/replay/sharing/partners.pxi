@@ -1,4 +1,4 @@
-# Which GPUs a waiting job could get, and which it takes: idle ones first, then GPUs with running jobs.
+# The GPUs that a waiting job could get, and the GPUs that it takes: idle GPUs first, then GPUs with running jobs.
 #
 # SharedGlobals.alone and SharedGlobals.work store the work of the waiting job. It can then be tested against many
 # running jobs in a row (see `ask`).
@@ -36,7 +36,7 @@ cdef inline bint gains(State s, Residents r, int64_t j, int64_t step, int64_t ot
 
 
 cdef inline int64_t usable(State s, Residents r, int64_t other):
-    """Return the GPUs that a job holds alone on available nodes."""
+    """Return the number of GPUs that a job uses alone on available nodes."""
     cdef SharedGpu* cell
     if r.g[0].away == 0:
         return r.jobs[other].alone
@@ -67,7 +67,7 @@ cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64
 
 
 cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_t kind):
-    """Count the idle or open GPUs of a model (that of group `first`) in a domain."""
+    """Count the idle or open GPUs of a model (the model of group `first`) in a domain."""
     cdef int64_t index
     cdef int64_t total = 0
     for index in range(first, s.domains[d].group_high):
@@ -85,7 +85,7 @@ cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
 
 
 cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
-    """Return an upper bound of the GPUs of one model for a job now; it reaches the gang's size only if it fits."""
+    """Return an upper bound of a job's GPUs of one model now; it reaches the gang's size only if the gang fits."""
     cdef int64_t first, idle, most, step, wanted, found
     cdef int64_t d = job_class.domain
     cdef int64_t best = 0
@@ -181,7 +181,7 @@ cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bin
 cdef inline int find_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
 ) except -1:
-    """Fill the heap with the partners of one model, or with those of `node` unless it is NONE."""
+    """Fill the heap with the partners of one model, or with the partners of `node` unless `node` is NONE."""
     cdef Candidates* domain
     cdef int64_t i, other, gpu
     ask(s, r, j, step)
@@ -258,7 +258,7 @@ cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, JobClass*
 
 
 cdef inline int64_t choose_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t first, int64_t idle):
-    """Choose all idle GPUs of a model, and shared ones for the rest; return the sub-batches, or NONE if impossible."""
+    """Choose all idle GPUs of a model and shared GPUs for the rest; return the sub-batches, or NONE if impossible."""
     cdef int64_t step, end
     cdef int64_t d = job_class.domain
     cdef int64_t model = s.groups[first].model
@@ -310,7 +310,7 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
     return NONE
 
 
-# Two jobs on one GPU: how fast each runs, and whether sharing is better than waiting. Integers only.
+# Two jobs on one GPU: the speed of each, and whether sharing is better than waiting. Integers only.
 #
 # The theorem behind the test: job B runs with b of work left when job A arrives with a of work. Side by side, A takes
 # a / ra and B takes b / rb, where ra and rb are their speeds next to each other. The mean of the two end times is

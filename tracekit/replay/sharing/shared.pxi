@@ -154,7 +154,7 @@ cdef inline int sharing_leave(State s, Residents r, int64_t j) except -1:
 
 
 cdef inline int follow_nodes(State s, Residents r) except -1:
-    """Add the nodes that joined since the last instant to the tables, and remove those that left."""
+    """Add the nodes that joined since the last instant to the tables, and remove the nodes that left."""
     cdef int64_t node, q
     cdef Domain* domain
     while r.g[0].change < s.g[0].change:
@@ -231,7 +231,7 @@ def run_shared(State s, Residents r, Key key, int64_t instants):
     return True
 
 
-# Which jobs share each GPU, and which nodes have idle or open GPUs (see `residents`).
+# The jobs that share each GPU, and the nodes with idle or open GPUs (see `residents`).
 
 # Kinds of GPUs: without a job; with at least one job and a free seat.
 cpdef enum:
@@ -312,7 +312,7 @@ cdef inline int sharing_count_alone(Residents r, int64_t d, int64_t j, int64_t c
 
 
 cdef inline bint seat(State s, Residents r, int64_t j, int64_t gpu):
-    """Let a job join a GPU that has a seat and memory for it; return whether it is new on the node."""
+    """Let a job join a GPU that has a seat and memory for it; return whether the job is new on the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t seats = r.g[0].seats
     cdef SharedGpu* cell = &r.gpus[gpu]

@@ -40,9 +40,9 @@ cdef class Residents(Arrays):
 
     # SharedGlobals (1,): seats per GPU, the policy's settings, sizes.
     cdef public SharedGlobals[::1] g
-    # SharedJob (n,): utilization [ppm], held GPUs, number of GPUs held alone, place among the candidates.
+    # SharedJob (n,): utilization [ppm], allocated GPUs, number of GPUs used alone, place among the candidates.
     cdef public SharedJob[::1] jobs
-    # SharedGpu: all GPUs, grouped by node; the jobs on each and the memory that they hold [ppm].
+    # SharedGpu: all GPUs, grouped by node; the jobs on each and the memory that they use [ppm].
     cdef public SharedGpu[::1] gpus
     # Jobs on each GPU in order of arrival (GPUs * seats).
     cdef public int32_t[::1] seats

@@ -34,8 +34,9 @@ def every_task(
     """Return the requests of all jobs, in table order.
 
     `devices` and `milli` are 0 for a job without GPUs; all times are 0, and `origin` is the first known submission
-    (1970 if there is none). These jobs are excluded and counted in `left_out`: jobs of another cluster, jobs with an
-    unknown or impossibly large GPU count and, if a window is given, jobs submitted outside it or at an unknown time.
+    (1970 if no submission is known). These jobs are excluded and counted in `left_out`: jobs of another cluster, jobs
+    with an unknown or impossibly large GPU count and, if a window is given, jobs submitted outside it or at an unknown
+    time.
 
     Parameters
     ----------

@@ -191,7 +191,7 @@ def select_jobs(
 
 
 def request_sizes() -> tuple[pl.Expr, pl.Expr]:
-    """Return the number of devices of a gang and what it requests of each [milli-GPU]."""
+    """Return the number of devices of a gang and its request per device [milli-GPU]."""
     gpus, instances = pl.col("gpu_count").clip(0, MOST_GPUS), pl.col("instance_count")
     whole = gpus == gpus.floor()
     split = (instances > gpus).fill_null(value=False) & (gpus > 1) & ~whole
@@ -251,9 +251,9 @@ CREATE TEMP TABLE placements (
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
     """Return the mean GPU utilization of each job while it had its GPUs [0..1], NaN if unknown.
 
-    If `samples` is set and samples of gpu_utilization exist, this is their mean, matched to all attempts of the job.
-    Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the source
-    counts more GPUs than the job requested) are set to 1.
+    If `samples` is set and samples of gpu_utilization exist, the result is their mean, matched to all attempts of the
+    job. Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the
+    source counts more GPUs than the job requested) are set to 1.
 
     Parameters
     ----------
@@ -331,8 +331,8 @@ def jobs_of_trace(
     100 years, more than a million GPUs, or more GPU time than fits into 63 bits of milli-GPU * ms); beyond `limit`.
 
     work_ms
-        Sum of the known run times of the job's attempts. If none is known: the job's run_s; if that is unknown too, end
-        minus start. Failed and killed jobs keep their actual run time.
+        Sum of the known run times of the job's attempts. If no run time is known: the job's run_s; if run_s is unknown
+        too, end minus start. Failed and killed jobs keep their actual run time.
     devices, milli
         Requests of whole GPUs: this many whole GPUs. Below one GPU: one device. A fraction above one is split evenly:
         over the instances of the job if each then requests less than one GPU, else over the fewest devices that can
