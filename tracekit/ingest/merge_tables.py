@@ -5,8 +5,8 @@ change. New rows are added at the end.
 
 Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
 export has a row of the same job or the same sample; then the whole partition that contains the row is rewritten, and so
-is every partition in which a row ends up. To find these, only the ids, clusters and submissions of all jobs in the
-Trace are read, and no other columns of unchanged partitions.
+is every partition in which a row ends up. To find these partitions, only the ids, clusters and submissions of all jobs
+in the Trace are read, and no other columns of unchanged partitions.
 """
 
 from __future__ import annotations

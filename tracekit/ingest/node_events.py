@@ -47,7 +47,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns in the order of trial, ignoring case. The patterns are our choice unless a comment names a source."""
+"""Patterns, tried in this order, ignoring case. The patterns are our choice unless a comment names a source."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})

@@ -52,7 +52,7 @@ class ByteReader(Protocol):
 
 
 class Joined:
-    """A stream with extra bytes before it, such as bytes already read from it, and after it."""
+    """A stream with extra bytes before it (such as bytes already read from it) and after it."""
 
     def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
         self._before, self._stream, self._after = before, stream, after
@@ -493,7 +493,7 @@ def _reasons(
     fields: int,
     trailing: bool,
 ) -> dict[int, str]:
-    """Return what is wrong with each record that cannot be parsed, by row."""
+    """Return the reason why each bad record cannot be parsed, by row."""
     found: dict[int, str] = {}
     counts, unclosed = _fields_per_record(array, quotes, starts, ends, delimiter)
     closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)

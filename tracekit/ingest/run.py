@@ -74,7 +74,7 @@ def ingest_logs(
         Replace an existing Trace at `out`.
     append : bool
         Add a newer export to the Trace at `out`: the newer record replaces a job that is in both. Files that were
-        already read change nothing, nor does a source without records. If there is no Trace yet, a new one is made.
+        already read, and sources without records, change nothing. If the Trace does not exist yet, it is created.
     progress : Progress, optional
         Receives the steps.
     workers : Workers, optional

@@ -4,8 +4,8 @@ Four rules apply to the records of every source:
 
 - The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
   such values if a time is unknown.
-- Submission, start and end must be in this order. If one is before its predecessor, it is unknown which of the two is
-  wrong, so the later one in this order is rejected.
+- Submission, start and end must be in this order. If a time is before its predecessor, either of the two may be wrong,
+  so the time that comes later in this order is rejected.
 - A job cannot become eligible before its submission or after its start: such a time is impossible.
 - A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
   time is kept with these bounds.

@@ -111,7 +111,7 @@ def _runs(  # noqa: C901 -- one branch per kind of event
     devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
-    """Yield a row for each run, and one for why the job is waiting or how it ended without a run."""
+    """Yield a row for each run, and a row that shows why the job is waiting or how it ended without a run."""
     run: Row | None = None
     last: Row = dict(row)
     alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)

@@ -68,10 +68,10 @@ class Refusal(NamedTuple):
 
 
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
-    """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
+    """Parse the objects of a run; return the usable objects as frames, and the faults of the others.
 
-    `seen` has the job ids so far; those of this run are added. The last part of the result maps the number of an object
-    to its unreadable values that do not make the object unusable.
+    `seen` has the job ids so far; the ids of this run are added. The last part of the result maps the number of an
+    object to its unreadable values that do not make the object unusable.
     """
     refused: list[Refusal] = []
     lost: dict[int, LostValues] = {}

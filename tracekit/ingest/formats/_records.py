@@ -125,7 +125,7 @@ class Devices:
     sink : Sink
         Contains the option gpu_resource; receives checks and a note.
     things : str
-        What the devices belong to: 'jobs' or 'pods'.
+        The owners of the devices: 'jobs' or 'pods'.
 
     Attributes
     ----------

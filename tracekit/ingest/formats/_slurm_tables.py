@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Find the rows that are the same run, and the runs that are the same job.
 
-# A row that is in several exports is the same run of the same job: the row with an end is used, otherwise the last one.
-# A row without a start shows an earlier state if a later row has the same submission.
+# Rows of several exports may show the same run of the same job: the row with an end is used, otherwise the last row. A
+# row without a start shows an earlier state if a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
 SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL

@@ -83,7 +83,7 @@ def check_delimiter(text: str) -> str:
 
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
-    """Return the column names in a header line, in lower case, and the delimiter; no names if it is not sacct's."""
+    """Return the column names in a header line, in lower case, and the delimiter; no names in other lines."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
@@ -98,8 +98,8 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
 def _is_quoted(head: bytes, delimiter: str) -> bool:
     """Return whether a table was saved by a program that quotes cells.
 
-    sacct never does; in its output, a quote is an ordinary character. The header decides, or else the first line that
-    has the right number of columns in only one way of reading.
+    sacct never does; in its output, a quote is an ordinary character. The header decides; otherwise, the first line
+    that has the right number of columns in only one of the two readings.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
@@ -504,7 +504,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line; if it has too few columns, its reason also says how to avoid this."""
+    """Return a line; if it has too few columns, its reason also explains how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)

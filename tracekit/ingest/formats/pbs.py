@@ -73,7 +73,7 @@ _MOST_SLOTS = 1 << 20
 _PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
 
 GPU_NAMES = ("ngpus", "gpus", "gpu")
-"""Resources that count GPUs: OpenPBS's, Torque's, and a common site-defined one; the first one present is used."""
+"""Resources that count GPUs: of OpenPBS, of Torque, and a common site-defined name; the first name present is used."""
 
 
 class Request(NamedTuple):

@@ -236,7 +236,7 @@ class PhillyFormat(Format):
         return [file for key in _TELEMETRY for file in found.get(key)]
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read those of the five files that are present; telemetry may be in several files, such as one per day."""
+        """Read the files that are present; telemetry may be in several files, such as one per day."""
         sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1 and key not in _TELEMETRY:

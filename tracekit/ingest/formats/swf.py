@@ -297,7 +297,7 @@ def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
 
 
 def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous one."""
+    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous part."""
     first = pl.col("attempt") == 0
     head = heads.select("bundle", head_submit="submit", head_wait="wait")
     steps = (

@@ -211,7 +211,7 @@ def parse_rule(
 
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
-    """Reject keys without an effect."""
+    """Reject keys that have no effect."""
     cells, text = given in ("column", "columns"), given in ("column", "columns", "file")
     fits = {
         "regex": cells,

@@ -37,9 +37,9 @@ class Times(NamedTuple):
     local: pl.Series | None
     """The wall-clock times of texts without a zone; None if the format has a zone."""
     unread: pl.Series
-    """Whether the value of a cell is not a time."""
+    """Mask of the cells whose value is not a time."""
     out_of_range: pl.Series
-    """Whether a time is outside the range of any log."""
+    """Mask of the times outside the range of any log."""
 
 
 def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str = "bounded") -> Times:

@@ -1,4 +1,4 @@
-"""Read what nvidia-smi and dcgmi print about GPUs, in three forms.
+"""Read the GPU records that nvidia-smi and dcgmi print, in three forms.
 
 docs.nvidia.com/deploy/nvidia-smi. Times are the wall clock of the machine. The content of a file does not name the
 machine, so the file name (or folder name) must contain its name as in the log.
@@ -150,7 +150,7 @@ _FAMILIES: Final = {
 
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
-"""Number of lines that decide about the columns of a file without a header."""
+"""Number of lines that determine the columns of a file without a header."""
 
 _HEADERS = "header lines inside an nvidia-smi file; its logger was restarted"
 _NUMBERED = (
@@ -351,7 +351,7 @@ class MonitorReader(TelemetryReader):
 
 
 def _use_of_none(columns: list[str], header: str) -> str:
-    """Return why the lines below a header cannot be used; '' if they can."""
+    """Return the reason why the lines below a header cannot be used; '' if they can."""
     if not _DMON.keys() & set(columns):
         return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
