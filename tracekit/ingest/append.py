@@ -116,7 +116,7 @@ class Earlier:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
-        """Merge the staged tables and the manifest of the new export with those of the Trace.
+        """Merge the staged tables and the manifest of the new export with the tables and manifest of the Trace.
 
         The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
         With `narrow`, partitions of the Trace that do not change are reused as they are.

@@ -3,7 +3,7 @@
 Every cell is first read as text. A cell that cannot be converted becomes unknown. If the
 column is essential to the meaning of the record (`Column.decides`: its id, the job's times, a sample's machine), the
 whole record is unusable; the first such column of a record is reported. In any other column, unreadable cells are
-counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown without being counted.
+counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
 """
 
 from __future__ import annotations

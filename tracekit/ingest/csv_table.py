@@ -50,7 +50,7 @@ def read_table(
     columns : list of str, optional
         Column order of a file without a header line; the schema's order by default.
     adapt : function (schema, header) -> schema, optional
-        For files whose columns vary: returns the schema that fits the header.
+        For files with varying columns: returns the schema that fits the header.
     inspect : function (text) -> None, optional
         Receives, block by block and before parsing, the text of the records that have the right number of fields.
 

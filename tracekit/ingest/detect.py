@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FORMATS = "tracekit.ingest.formats"
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
-"""Maximum number of files whose first bytes are read: ten years of daily files."""
+"""Maximum number of files to open for their first bytes: ten years of daily files."""
 _PRINTOUTS = 64
 """Maximum number of files that are compared with known printouts."""
 

@@ -221,7 +221,7 @@ class Task(ABC, Generic[Item, Result]):
     """Folder of the Trace, shown in messages."""
     memory_limit: str
     version: str = field(default_factory=lambda: __version__, init=False)
-    """tracekit version of the process that hands out the work; every machine needs the same one."""
+    """tracekit version of the process that hands out the work; every machine needs the same version."""
 
     @abstractmethod
     def work(self, item: Item, place: Path) -> Result:
@@ -336,7 +336,7 @@ class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
     options: Mapping[str, str]
 
     def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
-        """Read a file whose size is known to the calling process."""
+        """Read a file of a size that the calling process knows."""
         key, file, size = item
         host = socket.gethostname()
         if not file.origin.is_file():

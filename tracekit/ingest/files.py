@@ -258,7 +258,7 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of a split file, whose other parts are then read too.
+        A folder, a file, an archive, or one part of a split file; its other parts are then read too.
     max_inflation : float
         Maximum number of decompressed bytes per compressed byte; content below 64 MiB is always read.
 

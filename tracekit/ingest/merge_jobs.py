@@ -66,8 +66,8 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
     """Use the newer record of each job as a whole, together with all rows that belong to it.
 
-    The older record is used only if the newer one shows an earlier state of the job (waiting, running, ended) and has
-    no later start or submission.
+    The older record is used only if the newer record shows an earlier state of the job (waiting, running, ended) and
+    has no later start or submission.
     """
     pair_jobs(con)
     con.execute(
@@ -119,7 +119,7 @@ def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
 """Order of the records of one job, latest state first."""
 
-# Records with the same submission or the same start are the same job; the later one shows when it ended.
+# Records with the same submission or the same start are the same job; the later record shows the end of the job.
 _LIFE = f"""
 CREATE TABLE life AS
 WITH span AS (

@@ -9,9 +9,8 @@ sacct may lose its connection to slurmdbd, print an error, and still end with ex
 are therefore shown and counted in the check `program_errors`, because the output of that call may be incomplete.
 
 sacct lists a job from the time at which it is eligible to run. The last call of a pull up to the present therefore ends
-years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (held, or
-waiting for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job
-numbers.
+years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (on hold, or waiting
+for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job numbers.
 """
 
 from __future__ import annotations

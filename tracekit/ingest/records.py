@@ -3,7 +3,7 @@
 A record is a line, or several lines if a quoted field contains line breaks. Blocks of complete records with the right
 number of fields go to the CSV parser; everything else is reported with its line and text. In the common case (no
 quotes, no stray bytes, every line complete) a few NumPy passes over the bytes are enough; only blocks that deviate are
-examined record by record. If a delimiter alone cannot separate the records, the reader takes the lines (`text_lines`)
+examined record by record. If a delimiter alone cannot separate the records, the reader gets the lines (`text_lines`)
 and splits them itself.
 """
 
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
-"""Longest record that is read [bytes]; longer ones are rejected."""
+"""Longest record that is read [bytes]; longer records are rejected."""
 
 _CHUNK = 8 * 1024 * 1024
 _LINE_CHUNK = 4 * 1024 * 1024

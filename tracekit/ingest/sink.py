@@ -38,7 +38,7 @@ _JOIN_MEMORY = "1GB"
 
 @contextmanager
 def join_errors(out: Path) -> Iterator[None]:
-    """Raise one clear error when a join runs out of memory or disk."""
+    """Raise one clear error if a join runs out of memory or disk."""
     import duckdb
 
     try:

@@ -39,7 +39,7 @@ FAR = timedelta(days=20 * 365.25)
 _NEAR = timedelta(days=2)
 """Larger than the difference between UTC and the wall clock of any zone."""
 _FUTURE = datetime(2100, 1, 1)
-"""Times later than this are ignored when the middle of the log is estimated."""
+"""Later times are ignored in the estimate of the middle of the log."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
 """Minimum number of rows for a block to update the estimated middle of the log; the first block always sets it."""
@@ -282,7 +282,7 @@ class RecordTimes:
         Parameters
         ----------
         place : tuple (str, str)
-            The column of the frame and that of the Trace.
+            The column of the frame and the column of the Trace.
         found : tuple (str, Series of Boolean or None, int)
             The check, a mask of the rows found, and the number of rows checked.
         bounds : str

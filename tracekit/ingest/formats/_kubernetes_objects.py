@@ -49,7 +49,7 @@ _NAMED_JOBS = (
     "ray.io/originated-from-cr-name",
     "jobset.sigs.k8s.io/jobset-name",
 )
-"""Labels that name the job of a pod whose owner is part of that job."""
+"""Labels that name the job of a pod if the pod's owner is part of that job."""
 _GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "scheduling.k8s.io/group-name")
 """Labels and annotations that name a gang."""
 _QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
@@ -421,7 +421,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
     notes : object
         The pod's annotations, in which KAI and Run:ai request parts of GPUs.
     factors : mapping, optional
-        How many GPUs each device counts, according to the option gpu_resource [GPUs].
+        GPUs per device, according to the option gpu_resource [GPUs].
     lost : LostValues
         Receives amounts that cannot be read; the total that contains such an amount is unknown.
     """
@@ -461,7 +461,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
 
 
 def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> float | None:
-    """Return how many GPUs one unit of a resource counts [GPUs]; None if unknown."""
+    """Return the number of GPUs that one unit of a resource counts as [GPUs]; None if unknown."""
     factor = factor_of(factors, name)
     if factor is not None:
         return factor

@@ -74,7 +74,7 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 
     A number without a unit applies to each host, as in `-gpu num=2`. If a text has alternatives (`||`), the first is
     used. For a compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part. `factors` gives
-    how many GPUs other resources count, by name, according to the option gpu_resource. The number of any other
+    the GPUs that other resources count as, by name, according to the option gpu_resource. The number of any other
     accelerator is unknown.
     """
     if not text.strip() or _COMPOUND.search(text):

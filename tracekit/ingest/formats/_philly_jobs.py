@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Turn the JSON objects of Philly's job log into frames of jobs, attempts and placements.
 #
-# A run of objects is parsed in one go. If one of them is not as documented, each object is examined first: equivalent
-# spellings are rewritten to the documented ones, and unusable objects are rejected.
+# All objects of a run are parsed together. If one object is not as documented, each object is examined first:
+# equivalent spellings are rewritten to the documented spellings, and unusable objects are rejected.
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}

@@ -112,8 +112,8 @@ SELECT job_id, attempt, any_value(cluster) AS cluster, {_OF_FIRST}, {_OF_ALL},
 FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
-    # Most jobs have only one row, so only the others need to be summed. An export from before a job's start may contain
-    # a submission that a requeue has since replaced; the latest state is used.
+    # Most jobs have only one row, so only jobs with several rows need a sum. An export from before a job's start may
+    # contain a submission that a requeue has since replaced; the latest state is used.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,

@@ -127,7 +127,7 @@ def _is_fixed_width(head: bytes) -> bool:
 
 
 def looks_like_sacct(head: bytes) -> bool:
-    """Return whether a file's first bytes are those of a text export, with or without a header line."""
+    """Return whether a file begins like a text export, with or without a header line."""
     line = head.partition(b"\n")[0]
     if {"jobid", "state"} <= set(_header(line)[0]) or (_is_fixed_width(head) and b"JobID" in line):
         return True
@@ -406,7 +406,7 @@ def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterato
 
 
 def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> OddLines:
-    """Sort the odd lines of a block, and join those that form one record."""
+    """Sort the odd lines of a block, and join the lines that form one record."""
     odd = OddLines()
     if SEVERAL_LINES.isdisjoint(layout.names):
         odd.alone = list(bad)
@@ -552,7 +552,7 @@ def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[Sac
 
 
 def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
-    """Return the block's records, including those that could be repaired; the others are rejected."""
+    """Return the block's records, including repaired records; the others are rejected."""
     opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
     mended: list[tuple[BadRecord, list[str]]] = []
     for record in odd.alone:

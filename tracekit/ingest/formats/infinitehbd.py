@@ -274,7 +274,7 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
-    """Count the kinds of faults whose number differs from the statistics.
+    """Count the kinds of faults whose count differs from the count in the statistics.
 
     Raises
     ------

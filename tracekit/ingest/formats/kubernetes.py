@@ -228,7 +228,7 @@ class KubernetesFormat(RecordFormat):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every file of the source as one."""
+        """Read all files of the source as one log."""
         write_frames(read_objects(found.get("objects"), sink), sink, combine_objects)
         sink.retries = True
         sink.note("a pod deleted while it ran is missing from later files, so its end is unknown")

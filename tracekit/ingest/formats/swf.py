@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 MAX_LINE = 65_536
-"""Longest line that is read [bytes]; longer ones are rejected."""
+"""Longest line that is read [bytes]; longer lines are rejected."""
 
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}

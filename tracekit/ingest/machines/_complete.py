@@ -276,7 +276,7 @@ def complete_machines(
 ) -> None:
     """Read the machine files, and complete nodes, node_events and placements with them.
 
-    If several lists contain a machine, the last one is used, in the order of kinds and then of paths.
+    If several lists contain a machine, the last list is used, in the order of kinds and then of paths.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ and form of their cells.
 
 `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print tables: a record is a line below a header, which
 begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines have no time; for dcgmi, `| ts
-'%Y-%m-%d %H:%M:%S'` puts one before each line. A dash means no value. pmon prints one line per process: if any process
+'%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process: if any process
 of a GPU reports use, the use of all its processes at that time is added up. A GPU without processes has no use.
 
 `nvidia-smi -q -x` prints one XML document per time; with `-l SECONDS`, a file contains several. A record is a line.
