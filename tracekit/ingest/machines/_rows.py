@@ -118,8 +118,7 @@ class Cells:
             return None, None
 
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
-        """Return the times in UTC from a column of wall-clock times, `name` + '_clock', and a column of instants,
-        `name`.
+        """Return the UTC times from a column of wall-clock times, `name` + '_clock', and a column of instants, `name`.
 
         In the hour that a clock change doubles or skips, the first of two instants is used, or the later if `late`.
         """
