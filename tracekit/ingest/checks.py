@@ -355,7 +355,7 @@ class RepeatProof:
     Attributes
     ----------
     holds : bool
-        Whether certainly no sample so far repeats another.
+        Whether it is certain that no sample so far repeats another.
     """
 
     def __init__(self) -> None:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # that point.
 #
 # A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
-# record counts, and what the reader yields. `take_over` makes the same calls on another sink, as if this process had
-# read the file.
+# record counts, and the items that the reader yields. `take_over` makes the same calls on another sink, as if this
+# process had read the file.
 #
 # A record consists of its size, a JSON head (kind, arguments, sizes of the blobs), and the blobs: frames as Arrow
 # streams, samples as plain numbers.

@@ -89,7 +89,7 @@ def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
 # Combine the runs of both exports.
 
 REUSED_AFTER = "1 day"
-"""A Slurm job is another job if every earlier job with the same id ended more than this before its submission.
+"""A Slurm job counts as a new job if every earlier job with the same id ended more than this before its submission.
 
 A requeue is submitted when the previous run ends, give or take a few minutes; ids wrap around after 67 million jobs.
 """

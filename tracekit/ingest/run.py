@@ -235,7 +235,7 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
-    """Reject an unusable source; a source without any record may be usable, such as a dump of an idle day."""
+    """Reject an unusable source; a source without records may be usable, such as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
     if not any(account.kept for account in sink.accounts):

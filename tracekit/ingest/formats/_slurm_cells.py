@@ -307,7 +307,7 @@ def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
     Raises
     ------
     ValueError
-        An entry or an amount cannot be read; the message says why.
+        An entry or an amount cannot be read; the message gives the reason.
 
     Examples
     --------
@@ -402,7 +402,7 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
     Raises
     ------
     ValueError
-        A number cannot be read; the message says why.
+        A number cannot be read; the message gives the reason.
 
     Examples
     --------
