@@ -1,4 +1,4 @@
-"""Ingest raw logs into a Trace: from files to records, typed cells and common tables, counting what is rejected."""
+"""Ingest raw logs into a Trace: from files to records, typed cells and common tables, counting rejected records."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Earlier:
     trace: Trace
     """The Trace itself."""
     stamp: bytes
-    """Its manifest.json, used to notice if another run changes the Trace in the meantime."""
+    """Content of its manifest.json; a difference shows that another run has changed the Trace in the meantime."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
         """Reject a format or an option that would give the same columns another meaning.
@@ -97,7 +97,7 @@ class Earlier:
             )
 
     def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
-        """Return why the files add nothing to the Trace; '' if they may add something."""
+        """Return the reason why the files add nothing to the Trace; '' if they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
             return f"{self.trace.path} already contains every file of the source"
@@ -116,7 +116,7 @@ class Earlier:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
-        """Merge the staged tables and the manifest of the new export with those of the Trace.
+        """Merge the staged tables and the manifest of the new export with the tables and manifest of the Trace.
 
         The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
         With `narrow`, partitions of the Trace that do not change are reused as they are.
@@ -233,7 +233,7 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return names and checksums of the files already read, each also without the number that made it unique."""
+    """Return the names and checksums of the files already read; a numbered name is also listed without its number."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
@@ -257,7 +257,7 @@ def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -
 
 
 def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
-    """Add the counts of earlier exports to those of the newest, except for the common checks, which run again."""
+    """Add the counts of earlier exports to those of the newest export, except for common checks, which run again."""
     now = dict(checks)
     checks.clear()
     for name in dict.fromkeys([*before, *now]):
@@ -274,7 +274,7 @@ def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
 
 
 def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the notes of all exports; of notes that differ only in their numbers, only the newest."""
+    """Return the notes of all exports; if notes differ only in their numbers, only the newest is kept."""
     notes = {re.sub(r"\d+", "0", note): note for note in before}
     notes |= {re.sub(r"\d+", "0", note): note for note in now}
     return list(notes.values())

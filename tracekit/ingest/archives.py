@@ -1,8 +1,8 @@
-"""List the members of tar and zip archives, reject unsafe ones, and read the rest as streams.
+"""List the members of tar and zip archives, reject unsafe members, and read the others as streams.
 
-A tar archive is read once to list it; each member is then read from its position. For a gzipped archive this does not
-decompress everything before the member again (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are
-decompressed from the beginning for every member.
+A tar archive is read once to list its members. Each member is then read from its position. For a gzipped archive this
+does not decompress everything before the member again (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst
+are decompressed from the beginning for every member.
 """
 
 from __future__ import annotations

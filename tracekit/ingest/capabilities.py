@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class _Measure(NamedTuple):
     tables: tuple[str, ...]
-    """Tables that the capability needs; it is measured over the rows of the first one."""
+    """Tables that the capability needs; it is measured over the rows of the first table."""
     meaning: str
     share: str
     """SQL for the share of rows that contain the information."""

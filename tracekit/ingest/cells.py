@@ -3,7 +3,7 @@
 Every cell is first read as text. A cell that cannot be converted becomes unknown. If the
 column is essential to the meaning of the record (`Column.decides`: its id, the job's times, a sample's machine), the
 whole record is unusable; the first such column of a record is reported. In any other column, unreadable cells are
-counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown without being counted.
+counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 def _without(
     column: Column, text: pl.Series, value: pl.Series, faults: list[tuple[pl.Series, str]], lost: list[LostCells]
 ) -> list[pl.Series]:
-    """Return the column with faulty cells set to unknown; those that contain a value are added to `lost`."""
+    """Return the column with faulty cells set to unknown; faulty cells that contain a value are added to `lost`."""
     mended = value
     if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
@@ -124,7 +124,7 @@ def _without(
 
 
 def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, lost: list[LostCells]) -> pl.Series:
-    """Add the faulty cells of a column to `lost`, each once, leaving out those that contain no value.
+    """Add the faulty cells of a column to `lost`, each once, except cells that contain no value.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
 def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
     cell = pl.col(column.name)
     if column.kind == "integer":
-        # If a whole number is missing in a column, some programs save all its numbers with decimals: 7.0.
+        # If one whole number of a column is missing, some programs save all numbers of the column with decimals: 7.0.
         whole = cell.str.replace(r"^(-?[0-9]+)\.0$", "${1}") if decimals else cell
         return whole.cast(pl.Int64, strict=False)
     if column.kind == "number":
@@ -241,7 +241,7 @@ def says_nothing(text: str) -> bool:
 
 
 def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count: int | None = None) -> None:
-    """Count unreadable cells of a column; `examples` holds their texts, all of them if `count` is not given."""
+    """Count unreadable cells of a column; `examples` contains their texts, all of them if `count` is not given."""
     slug = re.sub(r"[^0-9a-z]+", "_", column.lower()).strip("_")[:60] or "column"
     sink.check(
         f"unreadable_{slug}",

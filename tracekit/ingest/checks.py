@@ -8,8 +8,8 @@ stage. This module corrects:
   but the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide: if no job of a GPU model shows
   any use, nothing was measured.
 - Runs whose end the scheduler lost: the log lists them as running, although they have ended. The view `open_attempts`
-  in queries/views/ decides until when such a run counts. This module reads the same view, so it counts exactly the runs
-  that the load, the digest and the allocated hours leave out.
+  in queries/views/ determines how long such a run counts. This module reads the same view, so it counts exactly the
+  runs that the load, the digest and the allocated hours leave out.
 
 `tracekit.ingest.time_order` handles times that contradict each other.
 """
@@ -47,7 +47,7 @@ class SqlCheck(NamedTuple):
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
     """SQL that returns one text column with a row for each contradiction, or a function that returns these texts."""
     of: str
-    """The checked rows, as SQL text after FROM; without any, the query does not run."""
+    """The rows to check, as SQL text after FROM; if there are no such rows, the query does not run."""
     tables: tuple[str, ...] = ()
     """Common tables that the check needs."""
 
@@ -80,8 +80,8 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
 def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the jobs at whose start their cluster used more GPUs than its recorded total.
 
-    A job counts from its start on, but no longer at its end. A cluster's total is its row without a VC in the table
-    capacity.
+    A job counts from its start up to, but not including, its end. A cluster's total is its row without a VC in the
+    table capacity.
     """
     totals = pl.DataFrame(
         con.sql(
@@ -134,7 +134,7 @@ _LOST_END = (
     "runawayjobs' lists such records and offers to close them)"
 )
 
-# A run that stopped without a recorded end does not show which GPUs were allocated later.
+# If a run stopped without a recorded end, the log does not show how long its GPUs were allocated.
 _CERTAIN = """
 CREATE TABLE certain AS
 SELECT p.* REPLACE (coalesce(p.end_time, CASE WHEN o.lost IS NOT NULL THEN make_timestamp(o.until_us) END) AS end_time)
@@ -355,7 +355,7 @@ class RepeatProof:
     Attributes
     ----------
     holds : bool
-        Whether certainly no sample so far repeats another.
+        Whether it is certain that no sample so far repeats another.
     """
 
     def __init__(self) -> None:
@@ -424,7 +424,7 @@ def keep_last_samples(sink: Sink) -> None:
 
 
 LEAST_JOBS = 10
-"""Number of jobs in a partition or on a node whose zeros outweigh the use that other jobs of the GPU model show."""
+"""Minimum number of jobs in a partition or on a node: their zeros outweigh the use by other jobs of the GPU model."""
 
 _MEANING = (
     "jobs whose GPU use is unknown although the log records 0: every job of their GPU model, partition or node has "
@@ -481,9 +481,9 @@ def forget_unmeasured(sink: Sink) -> None:
 def _forget_use(sink: Sink) -> None:
     """Set the recorded GPU use of a group of jobs to NULL if it is 0 for every job of the group.
 
-    The jobs of one GPU model are a group. The jobs of a partition or a node are also a group if they are at least
-    `LEAST_JOBS` or their model is unknown (for a node: if their partition is also unknown). Jobs without GPUs belong to
-    no group.
+    The jobs of one GPU model are a group. The jobs of a partition or a node are also a group if there are at least
+    `LEAST_JOBS` of them or their model is unknown (for a node: if their partition is also unknown). Jobs without GPUs
+    belong to no group.
     """
     if not sink.has("job_usage"):
         return

@@ -134,7 +134,7 @@ def companions(family: str) -> dict[str, Companion]:
 
 
 def all_companions() -> list[Companion]:
-    """Return the readers of all files that complete a log, those of machine files first."""
+    """Return the readers of all files that complete a log, starting with readers of machine files."""
     return [kind for family in ("machines", "telemetry") for kind in companions(family).values()]
 
 
@@ -167,7 +167,7 @@ def split_source(
     """
     taken = {file.path for file in files}
     options = dict(settings.options or {})
-    if settings.format_name == "csv":  # its mapping file names its files
+    if settings.format_name == "csv":  # the mapping file names the files of the log
         return files, options, CompanionFiles().with_named(settings, taken)
     added = None
     if settings.format_name is not None and "map" in options:

@@ -43,14 +43,14 @@ def read_table(
     file : SourceFile
         The raw file.
     schema : TableSchema
-        The file's columns; the dialect says whether there is a header line. Records that repeat the primary key are
+        The file's columns; the dialect defines whether there is a header line. Records that repeat the primary key are
         rejected.
     delimiter : str
         One character.
     columns : list of str, optional
         Column order of a file without a header line; the schema's order by default.
     adapt : function (schema, header) -> schema, optional
-        For files whose columns vary: returns the schema that fits the header.
+        For files with varying columns: returns the schema that fits the header.
     inspect : function (text) -> None, optional
         Receives, block by block and before parsing, the text of the records that have the right number of fields.
 
@@ -96,7 +96,7 @@ def read_table(
 def _examined(
     block: Block, bad: list[BadRecord], width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> tuple[Block, list[BadRecord], pl.DataFrame | None]:
-    """Return the complete records, the rejected ones, and the fields as parsed by `_numbers`."""
+    """Return the complete records, the rejected records, and the fields as parsed by `_numbers`."""
     cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
     if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
         return block, bad, cells
@@ -178,7 +178,7 @@ def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
 def _numbers(
     block: Block, width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> pl.DataFrame | None:
-    """Return the used fields of a block with numbers parsed, or None if a field that should be a number is not.
+    """Return the used fields of a block with numbers parsed, or None if a numeric field is not a number.
 
     Most blocks are clean, and parsing their numbers directly is faster than reading them as text first.
     """
@@ -224,9 +224,9 @@ def _usable(
 
 
 class SeenKeys:
-    """Finds records that repeat the key of an earlier one.
+    """Finds records that repeat the key of an earlier record.
 
-    As long as keys only increase, as job numbers do in most logs, it remembers just the last one. After the first key
+    As long as keys only increase, as job numbers do in most logs, it remembers only the last key. After the first key
     that does not increase, it keeps a set of hashes; after the first repeated hash, a set of the keys themselves.
     """
 

@@ -52,14 +52,14 @@ def in_seconds(duration: Spans) -> Spans:
 
 
 def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Compare a recorded duration with the duration between the times of its record: True if they differ by a unit.
+    """Compare a recorded duration with the duration between its record's times: True if they differ by a unit or more.
 
     Rounding to whole units explains smaller differences.
 
     Parameters
     ----------
     stated, ours : polars.Expr or polars.Series
-        The recorded and the computed duration [s] or GPU time [GPU*s]; if one is NULL, so is the result.
+        The recorded and the computed duration [s] or GPU time [GPU*s]; if one is NULL, the result is NULL.
     unit : polars.Expr, polars.Series or float
         The unit of the recorded duration: 1 s by default, 60 s for minutes.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FORMATS = "tracekit.ingest.formats"
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
-"""Maximum number of files whose first bytes are read: ten years of daily files."""
+"""Maximum number of files to open for their first bytes: ten years of daily files."""
 _PRINTOUTS = 64
 """Maximum number of files that are compared with known printouts."""
 
@@ -54,7 +54,7 @@ def find_format(name: str) -> Format:
     UnknownFormatError
         No format has this name.
     """
-    # A module called like the format is tried first, because importing all formats takes long.
+    # The module with the name of the format is tried first, because importing all formats takes long.
     module = name.replace("-", "_")
     if not module.startswith("_") and module in {info.name for info in iter_modules(import_module(_FORMATS).__path__)}:
         member: Format = import_module(f"{_FORMATS}.{module}").FORMAT

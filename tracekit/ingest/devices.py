@@ -99,7 +99,7 @@ _ACCELERATOR = re.compile(
 
 
 def is_accelerator(name: str) -> bool:
-    """Return whether the name of a site-defined resource is that of an accelerator.
+    """Return whether a site-defined resource has the name of an accelerator.
 
     For schedulers without device types.
 

@@ -3,7 +3,7 @@
 A task's result is kept next to the Trace until this process takes it over. Results are taken over in file order, so the
 Trace does not depend on which machine read which file. Tasks write into the hidden folder in which the Trace is built,
 which every machine must see at the same path. The folder is removed when the Trace is finished or the run fails. If a
-task starts again because its machine was lost, it writes under another name, and the value it returns says which output
+task starts again because its machine was lost, it writes under another name, and its return value shows which output
 counts.
 """
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from tracekit.workers import Workers
 
 
-# The output of reading one file, kept in its own file. Taking that file over has the same effect as reading the raw
-# file then.
+# Keep the output of reading one file in a file of its own. `take_over` has the same effect as reading the raw file at
+# that point.
 #
 # A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
-# record counts, and what the reader yields. Taking it over makes the same calls on another sink, as if this
+# record counts, and the items that the reader yields. `take_over` makes the same calls on another sink, as if this
 # process had read the file.
 #
 # A record consists of its size, a JSON head (kind, arguments, sizes of the blobs), and the blobs: frames as Arrow
@@ -66,7 +66,7 @@ class RecordingSink(Sink):
     shown : Path
         Folder of the Trace, shown in messages.
     options, memory_limit
-        The same as in the sink that takes the output over.
+        The same as in the sink that receives the output.
     """
 
     def __init__(self, path: Path, shown: Path, options: Mapping[str, str], memory_limit: str | None) -> None:
@@ -210,7 +210,7 @@ class Made(Generic[Result]):
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[Item, Result]):
-    """Work for any machine, which returns where its result is; errors not caused by the machine are returned too.
+    """Work that any machine can do; returns the name of its result, or an error that the machine did not cause.
 
     If such an error were raised, the task would be retried and then fail with another machine's traceback.
     """
@@ -221,11 +221,11 @@ class Task(ABC, Generic[Item, Result]):
     """Folder of the Trace, shown in messages."""
     memory_limit: str
     version: str = field(default_factory=lambda: __version__, init=False)
-    """tracekit version of the process that hands out the work; every machine needs the same one."""
+    """tracekit version of the process that hands out the work; every machine needs the same version."""
 
     @abstractmethod
     def work(self, item: Item, place: Path) -> Result:
-        """Do the work for an item, and write to `place`, to which nothing else writes."""
+        """Do the work for an item, and write to `place`; no other task writes there."""
 
     def __call__(self, item: Item) -> Made[Result] | TracekitError:
         """Return the result for an item, or the error that prevented it."""
@@ -279,7 +279,7 @@ def require_seen(path: Path, size: int, host: str, shown: Path) -> None:
 def read_each(
     files: Sequence[tuple[K, SourceFile]], read: Callable[[K, SourceFile, Sink], Iterator[T]], sink: Sink
 ) -> Iterator[T]:
-    """Yield what `read` yields for each file, in the order given.
+    """Yield the items that `read` yields for each file, in the order given.
 
     Parameters
     ----------
@@ -287,15 +287,15 @@ def read_each(
         The files, each with the key that `read` needs.
     read : function (key, file, sink) -> iterator
         Reads one file independently of the others and yields frames or samples. The function is pickled together with
-        the object it is bound to. Of the sink, it may use only the options, `opened`, `write`, and the methods that
-        count and add notes.
+        the object it is bound to. It may use only some members of the sink: the options, `opened`, `write`, and the
+        methods that count and add notes.
 
     Raises
     ------
     SourceError
         A file cannot be read.
     OutputError
-        The disk is full where a task writes.
+        The disk to which a task writes is full.
     """
     if sink.workers is None:
         for key, file in files:
@@ -336,7 +336,7 @@ class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
     options: Mapping[str, str]
 
     def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
-        """Read a file whose size is known to the calling process."""
+        """Read a file of a size that the calling process knows."""
         key, file, size = item
         host = socket.gethostname()
         if not file.origin.is_file():

@@ -65,9 +65,9 @@ class _Piece(NamedTuple):
 def find_parts(paths: Iterable[Path]) -> dict[Path, list[Path]]:
     """Return the parts, in order, of each split file among the files of one folder, by the path of the whole file.
 
-    Names with `.part` before the number or letters are always parts. A bare number or letters (`log.csv.001`,
-    `log.csv.aa`) make parts only after a usual suffix and when the first one is present; after the suffix of an
-    archive, a number always does. Parts next to the whole file are ignored.
+    Names with `.part` before the number or letters are always parts. Names that end in only a number or letters
+    (`log.csv.001`, `log.csv.aa`) are parts only if these follow a usual suffix and the first part is present; after the
+    suffix of an archive, a number always marks a part. Parts next to the whole file are ignored.
 
     Raises
     ------
@@ -258,7 +258,7 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of a split file, whose other parts are then read too.
+        A folder, a file, an archive, or one part of a split file; its other parts are then read too.
     max_inflation : float
         Maximum number of decompressed bytes per compressed byte; content below 64 MiB is always read.
 

@@ -1,6 +1,6 @@
 """Define the interface of a source format: its raw files, its options, and how the format fills the common tables.
 
-A module in `tracekit.ingest.formats` can import from here every type that its signatures need.
+A module in `tracekit.ingest.formats` can import every type that its signatures need from this module.
 """
 
 from __future__ import annotations

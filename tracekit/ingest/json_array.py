@@ -158,7 +158,7 @@ def _end_of_path(head: bytes, keys: list[str]) -> int | None:
 def _in_array(
     data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None]:
-    """Return the objects in the array, and where the array ends; None if its end has not been read yet.
+    """Return the objects in the array and the position of its end; None if the end has not been read yet.
 
     `data` begins inside the array, after an object or after the bracket.
     """
@@ -217,7 +217,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions of braces outside strings, and 1 for each opening one, -1 for each closing one."""
+    """Return the positions of braces outside strings, and 1 for each opening brace, -1 for each closing brace."""
     if b"\\" in data:
         # An escaped quote does not end a string; it is replaced by blanks, which keep all positions.
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.manifest import Manifest, Partition, TableInfo
 
 
-# Cut sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
+# Split sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
 #
 # A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
 # returns their names. This process moves the files into place, in order; files of a lost machine are never moved. Each
@@ -42,7 +42,7 @@ TASK_ROWS = 2_000_000
 
 
 def _nodes_sql(path: Path) -> str:
-    """Return the query for the columns of machines that cutting needs, even if the table does not exist."""
+    """Return the query for the machine columns that the split needs, even if the table does not exist."""
     if not path.is_file():
         return "SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false"
     return f"SELECT node_id, cluster FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
@@ -118,7 +118,7 @@ def require_layout(layout: str) -> None:
 
 
 def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
-    """Cut the finished tables of an ingest into partitions if the user requests it or the tables are large.
+    """Split the finished tables of an ingest into partitions if the user requests partitions or the tables are large.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
 
 
 def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, TableInfo]) -> list[str]:
-    """Return the tables to cut; the job tables are cut together, each sample table alone."""
+    """Return the tables to split; the job tables are split together, each sample table alone."""
     if layout == "none":
         return []
     found = []

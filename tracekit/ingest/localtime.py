@@ -178,7 +178,7 @@ def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 
 def zone_note(zone: str, *, stated: bool) -> str:
-    """Return a note that says how times without a zone are read and how to change this."""
+    """Return a note that explains how times without a zone are read and how to change this."""
     if not stated:
         return ASSUMED_ZONE
     return f"read as {zone}, as set by the option; --option timezone=NAME changes it"

@@ -1,4 +1,4 @@
-"""Decide for jobs in both an earlier and a newer export which of the two records is used.
+"""Decide which record is used if a job is in both an earlier and a newer export.
 
 The functions work on a DuckDB connection with the views old_<table>, new_<table> and both_<table> of the tables in
 JOB_TABLES; `row` is a row's position in its file, `side` is 0 for old and 1 for new. A rule for jobs (`replace_jobs`,
@@ -66,8 +66,8 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
     """Use the newer record of each job as a whole, together with all rows that belong to it.
 
-    The older record is used only if the newer one shows an earlier state of the job (waiting, running, ended) and has
-    no later start or submission.
+    The older record is used only if the newer record shows an earlier state of the job (waiting, running, ended) and
+    has no later start or submission.
     """
     pair_jobs(con)
     con.execute(
@@ -89,7 +89,7 @@ def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
 # Combine the runs of both exports.
 
 REUSED_AFTER = "1 day"
-"""A Slurm job submitted longer than this after every earlier job with the same id ended is another job.
+"""A Slurm job counts as a new job if every earlier job with the same id ended more than this before its submission.
 
 A requeue is submitted when the previous run ends, give or take a few minutes; ids wrap around after 67 million jobs.
 """
@@ -98,7 +98,7 @@ SUFFIX = "CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END"
 
 
 def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
-    """Return SQL that adds `generation` to rows: how many other jobs had the same number before.
+    """Return SQL that adds `generation` to rows: the number of other jobs that had the same job number before.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
 """Order of the records of one job, latest state first."""
 
-# Records with the same submission or the same start are the same job; the later one shows when it ended.
+# Records with the same submission or the same start are the same job; the later record shows the end of the job.
 _LIFE = f"""
 CREATE TABLE life AS
 WITH span AS (

@@ -1,12 +1,12 @@
-"""Merge the tables of a Trace with those of a newer export.
+"""Merge the tables of a Trace with the tables of a newer export.
 
-If the newer export repeats a row, its row replaces the older one in the same position, so the order of a table does not
+If the newer export repeats a row, its row replaces the older row in the same position, so the order of a table does not
 change. New rows are added at the end.
 
 Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
 export has a row of the same job or the same sample; then the whole partition that contains the row is rewritten, and so
-is every partition in which a row ends up. To find these, only the ids, clusters and submissions of all jobs in the
-Trace are read, and no other columns of unchanged partitions.
+is every partition in which a row ends up. To find these partitions, only the ids, clusters and submissions of all jobs
+in the Trace are read, and no other columns of unchanged partitions.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ LEFT JOIN (
 ON s.final_id = p.job_id AND s.node_id = p.node_id AND s.start_time IS NOT DISTINCT FROM p.start_time
 ORDER BY p.place"""
 
-# The GPU model comes from the newer export, or from the older one if the newer has none.
+# The GPU model comes from the newer export, or from the older export if the newer export has none.
 _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h.gpu_count, n.gpu_count)
                                            ELSE n.gpu_count END AS gpu_count,
                                       coalesce(n.gpu_model, o.gpu_model) AS gpu_model)

@@ -22,7 +22,7 @@ _RULES = (
     # (docs.nvidia.com/deploy/xid-errors).
     ("gpu memory", r"\bxid\D{0,3}(48|63|64|92|94|95)\b"),
     ("gpu lost", r"\bxid\D{0,3}79\b|off the bus|gpus? (is |was |are |were )?(lost|missing|gone)|lost gpus?\b"),
-    # slurm.schedmd.com/slurm.conf.html: what slurmd reports when fewer GPUs answer than are configured.
+    # slurm.schedmd.com/slurm.conf.html: the report of slurmd if fewer GPUs answer than are configured.
     ("gpu lost", r"missing gpus?\b|gres/gpu count (reported )?(too low|lower)|gpu count (mismatch|low)"),
     ("nvlink", r"\bxid\D{0,3}74\b|nv-?link|nv-?switch|fabric ?manager"),
     ("gpu memory", r"\becc\b.*\bgpu|\bgpu.*\becc\b|double.?bit|\bdbe\b|row remap|retired pages?|\bhbm\b|gpu mem"),
@@ -47,7 +47,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns in the order of trial, ignoring case. The patterns are our choice unless a comment names a source."""
+"""Patterns, tried in this order, ignoring case. The patterns are our choice unless a comment names a source."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})

@@ -1,18 +1,16 @@
 """Pull accounting data from a running Slurm: for the source `slurm:`, tracekit runs sacct itself.
 
 Each call to sacct asks for one day, so neither sacct nor this process keeps more than one day in memory. Times are
-requested in UTC, in seconds since 1970, so no time zone is assumed, and the delimiter is one that occurs in no name.
-The output is kept next to the Trace, in TRACE.slurm/<moment of the pull>, and is then read like any other log. The
-output of `scontrol show node` and `sacctmgr show event` is kept there too: it shows the machines and when they were out
-of service.
+requested in UTC, in seconds since 1970, so no time zone is assumed, and the delimiter is a character that occurs in no
+name. The output is kept next to the Trace, in TRACE.slurm/<moment of the pull>, and is then read like any other log.
+The output of `scontrol show node` and `sacctmgr show event` is kept there too: it shows the machines and their outages.
 
 sacct may lose its connection to slurmdbd, print an error, and still end with exit code 0. Errors that a program prints
 are therefore shown and counted in the check `program_errors`, because the output of that call may be incomplete.
 
 sacct lists a job from the time at which it is eligible to run. The last call of a pull up to the present therefore ends
-years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (held, or
-waiting for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job
-numbers.
+years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (on hold, or waiting
+for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job numbers.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A record is a line, or several lines if a quoted field contains line breaks. Blocks of complete records with the right
 number of fields go to the CSV parser; everything else is reported with its line and text. In the common case (no
 quotes, no stray bytes, every line complete) a few NumPy passes over the bytes are enough; only blocks that deviate are
-examined record by record. If a delimiter alone cannot separate the records, the reader takes the lines (`text_lines`)
+examined record by record. If a delimiter alone cannot separate the records, the reader gets the lines (`text_lines`)
 and splits them itself.
 """
 
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
-"""Longest record that is read [bytes]; longer ones are rejected."""
+"""Longest record that is read [bytes]; longer records are rejected."""
 
 _CHUNK = 8 * 1024 * 1024
 _LINE_CHUNK = 4 * 1024 * 1024
@@ -52,7 +52,7 @@ class ByteReader(Protocol):
 
 
 class Joined:
-    """A stream with extra bytes before it, such as bytes already read from it, and after it."""
+    """A stream with extra bytes before it (such as bytes already read from it) and after it."""
 
     def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
         self._before, self._stream, self._after = before, stream, after
@@ -493,7 +493,7 @@ def _reasons(
     fields: int,
     trailing: bool,
 ) -> dict[int, str]:
-    """Return what is wrong with each record that cannot be parsed, by row."""
+    """Return the reason why each bad record cannot be parsed, by row."""
     found: dict[int, str] = {}
     counts, unclosed = _fields_per_record(array, quotes, starts, ends, delimiter)
     closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)

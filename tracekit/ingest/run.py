@@ -74,7 +74,7 @@ def ingest_logs(
         Replace an existing Trace at `out`.
     append : bool
         Add a newer export to the Trace at `out`: the newer record replaces a job that is in both. Files that were
-        already read change nothing, nor does a source without records. If there is no Trace yet, a new one is made.
+        already read, and sources without records, change nothing. If the Trace does not exist yet, it is created.
     progress : Progress, optional
         Receives the steps.
     workers : Workers, optional
@@ -235,7 +235,7 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
-    """Reject an unusable source; a source without any record may be usable, such as a dump of an idle day."""
+    """Reject an unusable source; a source without records may be usable, such as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
     if not any(account.kept for account in sink.accounts):

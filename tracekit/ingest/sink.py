@@ -38,7 +38,7 @@ _JOIN_MEMORY = "1GB"
 
 @contextmanager
 def join_errors(out: Path) -> Iterator[None]:
-    """Raise one clear error when a join runs out of memory or disk."""
+    """Raise one clear error if a join runs out of memory or disk."""
     import duckdb
 
     try:
@@ -118,7 +118,7 @@ class Sink:
         Whether the source records every attempt of a job. A reader sets it; if it is False, one attempt is derived from
         the job's times.
     rejected_gpu_s : float
-        GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know it add to it.
+        GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know this time add to it.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so no search for repeats is needed.
     """
@@ -323,7 +323,7 @@ class _StageFile:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if self._parquet is None:
-            # Dictionary encoding pays off for columns with repeated values; the first frame shows which these are.
+            # Dictionary encoding pays off for columns with repeated values; the first frame shows these columns.
             repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
             self._parquet = pq.ParquetWriter(
                 self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False

@@ -4,8 +4,8 @@ Four rules apply to the records of every source:
 
 - The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
   such values if a time is unknown.
-- Submission, start and end must be in this order. If one is before its predecessor, it is unknown which of the two is
-  wrong, so the later one in this order is rejected.
+- Submission, start and end must be in this order. If a time is before its predecessor, either of the two may be wrong,
+  so the time that comes later in this order is rejected.
 - A job cannot become eligible before its submission or after its start: such a time is impossible.
 - A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
   time is kept with these bounds.
@@ -39,7 +39,7 @@ FAR = timedelta(days=20 * 365.25)
 _NEAR = timedelta(days=2)
 """Larger than the difference between UTC and the wall clock of any zone."""
 _FUTURE = datetime(2100, 1, 1)
-"""Times later than this are ignored when the middle of the log is estimated."""
+"""Later times are ignored in the estimate of the middle of the log."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
 """Minimum number of rows for a block to update the estimated middle of the log; the first block always sets it."""
@@ -282,7 +282,7 @@ class RecordTimes:
         Parameters
         ----------
         place : tuple (str, str)
-            The column of the frame and that of the Trace.
+            The column of the frame and the column of the Trace.
         found : tuple (str, Series of Boolean or None, int)
             The check, a mask of the rows found, and the number of rows checked.
         bounds : str

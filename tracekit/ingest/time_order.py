@@ -1,10 +1,10 @@
 """Find times that contradict each other across records, in the finished tables of every format.
 
 A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order of times across
-records, such as an attempt that starts before the end of the previous attempt, and covers formats without own checks.
-The rule is the same. A job's times must be in the order submission, first start, first end, second start and so on. A
-time that is out of order becomes NULL, and so does every wait and run time computed from it. An eligible time that is
-not between submission and first start also becomes NULL.
+records, such as an attempt that starts before the end of the previous attempt, and covers formats that have no checks
+of their own. The rule is the same. A job's times must be in the order submission, first start, first end, second start
+and so on. A time that is out of order becomes NULL, and so does every wait and run time computed from it. An eligible
+time that is not between submission and first start also becomes NULL.
 """
 
 from __future__ import annotations

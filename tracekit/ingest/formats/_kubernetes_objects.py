@@ -49,7 +49,7 @@ _NAMED_JOBS = (
     "ray.io/originated-from-cr-name",
     "jobset.sigs.k8s.io/jobset-name",
 )
-"""Labels that name the job of a pod whose owner is part of that job."""
+"""Labels that name the job of a pod if the pod's owner is part of that job."""
 _GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "scheduling.k8s.io/group-name")
 """Labels and annotations that name a gang."""
 _QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
@@ -335,7 +335,7 @@ def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostVal
         notes, before = at(template, "metadata", "annotations"), len(lost)
         asked = pod_resources(at(template, "spec"), notes, factors, lost)
         count += many
-        # A value that cannot be read for one pod is unknown for all of them.
+        # A value that cannot be read for one pod is unknown for all pods.
         missing = math.nan if len(lost) > before else 0.0
         gpus += many * (missing if asked.gpus is None and not asked.devices else asked.gpus or 0.0)
         cpus += many * (missing if asked.cpus is None else asked.cpus)
@@ -421,7 +421,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
     notes : object
         The pod's annotations, in which KAI and Run:ai request parts of GPUs.
     factors : mapping, optional
-        How many GPUs each device counts, according to the option gpu_resource [GPUs].
+        GPUs per device, according to the option gpu_resource [GPUs].
     lost : LostValues
         Receives amounts that cannot be read; the total that contains such an amount is unknown.
     """
@@ -461,14 +461,14 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
 
 
 def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> float | None:
-    """Return how many GPUs one unit of a resource counts [GPUs]; None if unknown."""
+    """Return the number of GPUs that one unit of a resource counts as [GPUs]; None if unknown."""
     factor = factor_of(factors, name)
     if factor is not None:
         return factor
     if name == _KAI_FRACTION:
         return 1.0
     if name in WHOLE_GPUS:
-        # With MIG in the single strategy, every slice is a whole device, and the product name contains the profile.
+        # With MIG's single strategy, every slice is a whole device, and the product name contains the profile.
         name = next((model for model in models if has_profile(model)), name)
     elif not has_profile(name):
         return None if is_extended_device(name) or name == _KAI_MEMORY else 0.0
@@ -477,7 +477,7 @@ def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> fl
 
 
 _KAI_FRACTION, _KAI_DEVICES, _KAI_MEMORY = "gpu-fraction", "gpu-fraction-num-devices", "gpu-memory"
-"""Annotations for GPU sharing in KAI and Run:ai; memory is in MiB, but the pod does not give the GPU's size."""
+"""Annotations for GPU sharing in KAI and Run:ai; memory is in MiB, but the pod does not record the GPU's size."""
 
 
 def _fractions(notes: Any) -> dict[str, float]:

@@ -72,10 +72,10 @@ class GpuRequest(NamedTuple):
 def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuRequest | None:
     """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`; None if not given.
 
-    A number without a unit applies to each host, as in `-gpu num=2`. Of alternatives (`||`) the first is used. For a
-    compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part. `factors` gives how many
-    GPUs other resources count, by name, according to the option gpu_resource. The number of any other accelerator is
-    unknown.
+    A number without a unit applies to each host, as in `-gpu num=2`. If a text has alternatives (`||`), the first is
+    used. For a compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part. `factors` gives
+    the GPUs that other resources count as, by name, according to the option gpu_resource. The number of any other
+    accelerator is unknown.
     """
     if not text.strip() or _COMPOUND.search(text):
         return None
@@ -141,7 +141,7 @@ def hosts(names: list[str]) -> dict[str, int]:
 
 
 def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str, set[int]]) -> dict[str, Any]:
-    """Return the columns of a record row that describe where a run was placed, and its GPUs.
+    """Return the columns of a record row for the placement and the GPUs of a run.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
 
 
 def wall_s(text: str, year: str, column: str | None = None) -> float:
-    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970; `year` is used if it has none."""
+    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970; `year` is used if the text has none."""
     match = _WALL.fullmatch(text.strip())
     if match is None or match[1] not in _MONTHS:
         raise Fault(column, "is not a time like Apr 12 17:23:38 2026")

@@ -66,7 +66,7 @@ def _blocks(opened: OpenedFile) -> Iterator[Record]:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, rejoining wrapped ones."""
+    """Yield the lines, and rejoin wrapped lines."""
     whole: list[str] = []
     for line in lines:
         goes_on = bool(whole) and line.startswith(_INDENT) and (BLOCK.match(whole[0]) or _EVENT.match(whole[0]))
@@ -111,7 +111,7 @@ def _runs(  # noqa: C901 -- one branch per kind of event
     devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
-    """Yield a row for each run, and one for why the job is waiting or how it ended without a run."""
+    """Yield a row for each run, and a row that shows why the job is waiting or how it ended without a run."""
     run: Row | None = None
     last: Row = dict(row)
     alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)
@@ -191,7 +191,7 @@ def _told(lines: list[str]) -> _Told:
 
 
 def _gpu_table(lines: list[str], place: int, gpus: dict[str, set[int]]) -> int:
-    """Read rows of host, task and GPU, where rows of the same host omit its name. Return the end of the table."""
+    """Read rows of host, task and GPU; further rows of the same host omit its name. Return the end of the table."""
     host = ""
     while place < len(lines):
         line = lines[place]

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Turn the JSON objects of Philly's job log into frames of jobs, attempts and placements.
 #
-# A run of objects is parsed in one go. If one of them is not as documented, each object is examined first: equivalent
-# spellings are rewritten to the documented ones, and unusable objects are rejected.
+# All objects of a run are parsed together. If one object is not as documented, each object is examined first:
+# equivalent spellings are rewritten to the documented spellings, and unusable objects are rejected.
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -68,10 +68,10 @@ class Refusal(NamedTuple):
 
 
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
-    """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
+    """Parse the objects of a run; return the usable objects as frames, and the faults of the others.
 
-    `seen` has the job ids so far; those of this run are added. The last part of the result maps the number of an object
-    to its unreadable values that do not make the object unusable.
+    `seen` has the job ids so far; the ids of this run are added. The last part of the result maps the number of an
+    object to its unreadable values that do not make the object unusable.
     """
     refused: list[Refusal] = []
     lost: dict[int, LostValues] = {}

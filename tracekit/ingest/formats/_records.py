@@ -125,12 +125,12 @@ class Devices:
     sink : Sink
         Contains the option gpu_resource; receives checks and a note.
     things : str
-        What the devices belong to: 'jobs' or 'pods'.
+        The owners of the devices: 'jobs' or 'pods'.
 
     Attributes
     ----------
     factors : dict
-        How many GPUs a device counts according to the option, by lowercase device name [GPUs].
+        GPUs per device according to the option, by lowercase device name [GPUs].
     """
 
     def __init__(self, sink: Sink, things: str = "jobs") -> None:
@@ -163,7 +163,7 @@ class Devices:
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return how many GPUs each resource counts as [GPUs], by lowercase name; other resources are left out.
+    """Return the GPUs that each resource counts as [GPUs], by lowercase name; other resources are left out.
 
     The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
     counts.

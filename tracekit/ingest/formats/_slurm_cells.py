@@ -307,7 +307,7 @@ def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
     Raises
     ------
     ValueError
-        An entry or an amount cannot be read; the message says why.
+        An entry or an amount cannot be read; the message gives the reason.
 
     Examples
     --------
@@ -402,7 +402,7 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
     Raises
     ------
     ValueError
-        A number cannot be read; the message says why.
+        A number cannot be read; the message gives the reason.
 
     Examples
     --------
@@ -478,10 +478,11 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 
 # Read the job summary that Princeton's Jobstats writes into AdminComment.
 #
-# `JS1:` and Base64 of gzipped JSON: by node the processor time [s], the memory [bytes], and by GPU the utilization
-# [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` contain no data (github.com/PrincetonUniversity/jobstats,
-# setup/summaries.md of its documentation). Other comments are ignored. Anyone who may edit comments can write any
-# text there, so the text is decompressed to a few MiB at most, and unreadable summaries are counted.
+# The comment is `JS1:` and gzipped JSON in Base64: processor time [s] and memory [bytes] per node, utilization
+# [percent] and memory [bytes] per GPU. `JS1:Short` and `JS1:None` contain no data
+# (github.com/PrincetonUniversity/jobstats, setup/summaries.md of its documentation). Other comments are ignored. Anyone
+# who may edit comments can write any text there, so the text is decompressed to a few MiB at most, and unreadable
+# summaries are counted.
 
 _MARK = "JS1:"
 _EMPTY = frozenset({"Short", "None"})

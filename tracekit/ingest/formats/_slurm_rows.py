@@ -198,7 +198,7 @@ class SacctReader:
         frame = _in_utc(frame, times, options["timezone"], options["doubled_hour"])
         frame = times.ordered(self._resizes.moved(frame), _LIFE)
         frame = frame.with_columns(_resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
-        # Waits counted from Eligible use it as recorded; a step's Eligible is not its job's.
+        # Waits counted from Eligible use the recorded time; the Eligible of a step is not the Eligible of its job.
         frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, _LIFE, "eligible", start)
@@ -257,7 +257,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
     """Return the columns to stage."""
     component = pl.col("component").is_not_null()
     whole = pl.col("job") + pl.when(pl.col("task").is_not_null()).then("_" + pl.col("task")).otherwise(pl.lit(""))
-    # A start at submission also comes from the main scheduler.
+    # The main scheduler also starts jobs at submission.
     flags = pl.col("Flags")
     return frame.select(
         "ord",

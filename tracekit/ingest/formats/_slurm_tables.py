@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Find the rows that are the same run, and the runs that are the same job.
 
-# A row that is in several exports is the same run of the same job: the row with an end is used, otherwise the last one.
-# A row without a start shows an earlier state if a later row has the same submission.
+# Rows of several exports may show the same run of the same job: the row with an end is used, otherwise the last row. A
+# row without a start shows an earlier state if a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
 SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
@@ -112,8 +112,8 @@ SELECT job_id, attempt, any_value(cluster) AS cluster, {_OF_FIRST}, {_OF_ALL},
 FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
-    # Most jobs have only one row, so only the others need to be summed. An export from before a job's start may contain
-    # a submission that a requeue has since replaced; the latest state is used.
+    # Most jobs have only one row, so only jobs with several rows need a sum. An export from before a job's start may
+    # contain a submission that a requeue has since replaced; the latest state is used.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,

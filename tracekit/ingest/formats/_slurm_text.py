@@ -83,7 +83,7 @@ def check_delimiter(text: str) -> str:
 
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
-    """Return the column names in a header line, in lower case, and the delimiter; no names if it is not sacct's."""
+    """Return the column names in a header line, in lower case, and the delimiter; no names in other lines."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
@@ -98,8 +98,8 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
 def _is_quoted(head: bytes, delimiter: str) -> bool:
     """Return whether a table was saved by a program that quotes cells.
 
-    sacct never does; in its output, a quote is an ordinary character. The header decides, or else the first line that
-    has the right number of columns in only one way of reading.
+    sacct never does; in its output, a quote is an ordinary character. The header decides; otherwise, the first line
+    that has the right number of columns in only one of the two readings.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
@@ -127,7 +127,7 @@ def _is_fixed_width(head: bytes) -> bool:
 
 
 def looks_like_sacct(head: bytes) -> bool:
-    """Return whether a file's first bytes are those of a text export, with or without a header line."""
+    """Return whether a file begins like a text export, with or without a header line."""
     line = head.partition(b"\n")[0]
     if {"jobid", "state"} <= set(_header(line)[0]) or (_is_fixed_width(head) and b"JobID" in line):
         return True
@@ -406,7 +406,7 @@ def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterato
 
 
 def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> OddLines:
-    """Sort the odd lines of a block, and join those that form one record."""
+    """Sort the odd lines of a block, and join the lines that form one record."""
     odd = OddLines()
     if SEVERAL_LINES.isdisjoint(layout.names):
         odd.alone = list(bad)
@@ -504,7 +504,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line; if it has too few columns, its reason also says how to avoid this."""
+    """Return a line; if it has too few columns, its reason also explains how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)
@@ -552,7 +552,7 @@ def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[Sac
 
 
 def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
-    """Return the block's records, including those that could be repaired; the others are rejected."""
+    """Return the block's records, including repaired records; the others are rejected."""
     opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
     mended: list[tuple[BadRecord, list[str]]] = []
     for record in odd.alone:

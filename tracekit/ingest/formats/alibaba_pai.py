@@ -143,9 +143,9 @@ _UNLISTED = SqlCheck(
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row has that
-    name. Its instance is the one with the same worker in the instance table, otherwise NULL, because a worker's name is
-    not an instance name.
+    A row belongs to the job (or task, with unit=task) that it names itself; without a job table, every row keeps that
+    name. Its instance is the instance with the same worker in the instance table. Without such an instance it is NULL,
+    because a worker's name is not an instance name.
 
     With a job table, `con` has the views that `write_jobs` creates.
     """

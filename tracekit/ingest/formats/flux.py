@@ -94,7 +94,7 @@ def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
     held : mapping
         The document R.
     factors : mapping
-        How many GPUs a device counts, by device name, according to the option gpu_resource.
+        GPUs per device, by device name, according to the option gpu_resource.
     """
     entries, nodelist = (at(held, "execution", name) for name in ("R_lite", "nodelist"))
     if not isinstance(entries, list) or not entries:
@@ -256,7 +256,7 @@ def _row(held: Mapping[str, Any], options: Mapping[str, str], devices: Devices, 
 def _resources(
     held: Mapping[str, Any], spec: Mapping[str, Any], ran: bool, factors: Mapping[str, float], lost: LostValues
 ) -> Resources:
-    """Return the resources that a job got according to R, otherwise those that it requested."""
+    """Return the resources that a job got according to R, otherwise the requested resources."""
     text = _text_of(held.get("R"))
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
@@ -399,7 +399,7 @@ class FluxFormat(RecordFormat):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every file of the source as one log."""
+        """Read all files of the source as one log."""
         write_records(((file, read_jobs, None) for file in found.get("jobs")), sink)
         sink.retries = True
         return TimeFrame("absolute", "UTC")

@@ -38,7 +38,7 @@ _DAYS = 36_500
 _LARGEST_STATISTICS = 16 * 1024 * 1024
 
 _PLANNED = frozenset({"Change", "Test"})
-"""Classes for servers that were taken out of service by people, although no part had failed."""
+"""Classes of servers that people took out of service although no part had failed."""
 
 _CAUSES = {
     "Parameter Plane Cable": "network cable",
@@ -230,7 +230,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
         raise Fault("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
         raise Fault("event_type", "is neither fault_start nor fault_end")
-    # The kind decides which end belongs to which start; without it, a fault would never end.
+    # The kind decides which end belongs to which start; without a kind, a fault would never end.
     kind = held.get("fault_type")
     if kind is not None and not isinstance(kind, dict):
         raise Fault("fault_type", "is not an object")
@@ -274,7 +274,7 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
-    """Count the kinds of faults whose number differs from the statistics.
+    """Count the kinds of faults whose count differs from the count in the statistics.
 
     Raises
     ------
@@ -297,7 +297,7 @@ def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
 
 
 def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    """Yield each kind of fault and its count in the statistics; None if that is not a number."""
+    """Yield each kind of fault and its count in the statistics; None if the count is not a number."""
     for level, classes in levels.items():
         for part, texts in classes.items():
             if part != "LevelTotal":

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # Turn rows of pods and Workloads into jobs, attempts and placements.
 
-# If several files show a pod, the one that shows its latest state is used; of several such files, the last.
+# If several files show a pod, the file with its latest state is used; if several files show this state, the last file.
 _PODS = """
 CREATE TABLE shown AS
 SELECT * FROM staged WHERE kind = 'pod'
@@ -83,7 +83,7 @@ SELECT *, 1 AS pods, sum(coalesce(created > busy_until, false)::INTEGER) OVER (
 FROM ordered"""
 
 
-# The most that the pods of an attempt requested at once.
+# The largest total that the pods of an attempt requested at once.
 _MOST = """
 CREATE TABLE most AS
 WITH event AS (
@@ -228,7 +228,7 @@ class KubernetesFormat(RecordFormat):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every file of the source as one."""
+        """Read all files of the source as one log."""
         write_frames(read_objects(found.get("objects"), sink), sink, combine_objects)
         sink.retries = True
         sink.note("a pod deleted while it ran is missing from later files, so its end is unknown")

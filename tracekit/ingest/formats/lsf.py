@@ -128,7 +128,7 @@ def _after_use(cells: list[str], at: int) -> dict[str, str]:
 
     According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
     pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can
-    be read and the effective resource requirement looks like one.
+    be read and the effective resource requirement has the form of a requirement.
     """
     for fields in (6, 5):
         try:
@@ -356,7 +356,7 @@ class LsfFormat(RecordFormat):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every file of the source as one log."""
+        """Read all files of the source as one log."""
         zone = sink.options["timezone"]
         printed = (zone, sink.options["doubled_hour"])
         readers = (("acct", read_acct, None), ("history", read_history, printed), ("bjobs", read_bjobs, printed))

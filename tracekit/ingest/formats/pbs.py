@@ -73,7 +73,7 @@ _MOST_SLOTS = 1 << 20
 _PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
 
 GPU_NAMES = ("ngpus", "gpus", "gpu")
-"""Resources that count GPUs: OpenPBS's, Torque's, and a common site-defined one; the first one present is used."""
+"""Resources that count GPUs: of OpenPBS, of Torque, and a common site-defined name; the first name present is used."""
 
 
 class Request(NamedTuple):
@@ -91,7 +91,7 @@ class Request(NamedTuple):
 def attributes(text: str) -> dict[str, str]:
     """Return the pairs of a message such as `user=ann account="my lab" start=1`; quotes are removed.
 
-    A value ends where the next word with an equals sign begins, unless it is in quotes.
+    A value ends before the next word with an equals sign, unless the value is in quotes.
     """
     marks: list[tuple[str, int, int]] = []
     inside = 0
@@ -160,7 +160,7 @@ def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | No
     held : mapping
         Amounts by resource name.
     factors : mapping
-        How many GPUs each resource counts, by lowercase name, according to the option gpu_resource.
+        GPUs per unit of each resource, by lowercase name, according to the option gpu_resource.
     """
     amounts = {name.lower(): amount for name, amount in held.items()}
     weights = gpu_weights(amounts, GPU_NAMES, factors)
@@ -184,7 +184,7 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
     factors : mapping
         As in `gpus_in`.
     model : str, optional
-        The chunk resource that names the GPU model; None for Torque, where a name means one node.
+        The chunk resource that names the GPU model; None for Torque, because a name there means one node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -244,7 +244,7 @@ def run_nodes(
 
 
 def _at(found: dict[str, Place], node: str) -> Place:
-    """Return the entry of a node; add one if the node is new."""
+    """Return the entry of a node; add an entry if the node is new."""
     if not node or len(found) >= MAX_NODES:
         raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
@@ -417,9 +417,9 @@ def _time_s(name: str, text: str) -> float:
 def _resources(
     held: Mapping[str, str], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
 ) -> tuple[Row, set[str], bool]:
-    """Return GPUs, processors and nodes: those allocated if recorded, otherwise those requested.
+    """Return GPUs, processors and nodes: the allocated amounts if recorded, otherwise the requested amounts.
 
-    Also return the unknown devices, and whether the job has whole nodes whose GPUs are not mentioned.
+    Also return the unknown devices, and whether the job has whole nodes with an unrecorded number of GPUs.
     """
     model = options["model_resource"]
     where = held.get("exec_vnode") or held.get("exec_host")
@@ -566,7 +566,7 @@ class _Clock:
 
 
 def _offset_s(row: Row) -> float | None:
-    """Return how far a record's wall clock is ahead of UTC [s]; None if the record does not show it."""
+    """Return the UTC offset of a record's wall clock [s]; None if the record does not show the offset."""
     told = row.get("end_s") if row["status"] not in _WAITING else row.get("start_s")
     if told is None:
         return None
@@ -605,7 +605,7 @@ class PbsFormat(RecordFormat):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every file of the source as one log."""
+        """Read all files of the source as one log."""
         zone = sink.options["timezone"]
         write_records(((file, read_records, None) for file in found.get("accounting")), sink)
         sink.retries = True

@@ -116,12 +116,12 @@ def _count_not_available(text: bytes) -> int:
 
 
 def read_host_samples(found: FoundFiles, sink: Sink) -> None:
-    """Join the CPU and memory files on time and machine; samples in only one of them are kept.
+    """Join the CPU and memory files on time and machine; samples in only one kind of file are kept.
 
-    If samples repeat, the last one in the last file is kept. With times=naive all samples are kept, as in the published
-    notebook, because the two hours around a clock change have the same wall-clock times. The first sample of a time is
-    then paired with the first, and the second with the second. The second pair gets a time one microsecond later,
-    because a row is one machine at one time.
+    If samples repeat, the last sample in the last file is kept. With times=naive all samples are kept, as in the
+    published notebook, because the two hours around a clock change have the same wall-clock times. For each time, the
+    first CPU sample is then paired with the first memory sample, and the second with the second. The second pair gets a
+    time one microsecond later, because a row is one machine at one time.
     """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
@@ -157,7 +157,7 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
 
 
 def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the samples of a file; line numbers continue from those of earlier files, with gaps."""
+    """Yield the samples of a file; line numbers continue after the numbers of earlier files, with gaps."""
     key, number = place
     times = RecordTimes(sink, file.path)
     for rows in read_table(sink, file, _telemetry_schema(key, sink)):
@@ -236,7 +236,7 @@ class PhillyFormat(Format):
         return [file for key in _TELEMETRY for file in found.get(key)]
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read those of the five files that are present; telemetry may be in several files, such as one per day."""
+        """Read the files that are present; telemetry may be in several files, such as one per day."""
         sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1 and key not in _TELEMETRY:

@@ -105,7 +105,7 @@ class SlurmFormat(Format):
         merge_runs(con, options["queue_from"])
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read every export of the source as one."""
+        """Read all exports of the source as one log."""
         zone = sink.options["timezone"]
         reader = SacctReader(sink)
         rows = sink.stage("sacct", reader.rows(found.get("sacct")))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 MAX_LINE = 65_536
-"""Longest line that is read [bytes]; longer ones are rejected."""
+"""Longest line that is read [bytes]; longer lines are rejected."""
 
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
@@ -297,7 +297,7 @@ def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
 
 
 def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous one."""
+    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous part."""
     first = pl.col("attempt") == 0
     head = heads.select("bundle", head_submit="submit", head_wait="wait")
     steps = (

@@ -47,7 +47,7 @@ _NODE_CHECKS = (
     ),
 )
 
-# If the list lacks the number of GPUs, it comes from the log, or is the most that jobs used at once.
+# If the list lacks the number of GPUs, the number comes from the log, or is the most GPUs that jobs used at once.
 _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
        CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
             WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
@@ -104,7 +104,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
     """Write the events of machine files and of the log, each once.
 
-    Dumps overlap: the last row of an event with an end is used, or else its last row.
+    Dumps overlap: the last row of an event that has an end is used, otherwise the last row of the event.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def complete_machines(
 ) -> None:
     """Read the machine files, and complete nodes, node_events and placements with them.
 
-    If several lists contain a machine, the last one is used, in the order of kinds and then of paths.
+    If several lists contain a machine, the last list is used, in the order of kinds and then of paths.
 
     Parameters
     ----------

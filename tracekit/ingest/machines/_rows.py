@@ -78,7 +78,7 @@ class Cells:
     Attributes
     ----------
     sink : Sink
-        Receives what is read from the file.
+        Receives the data of the file.
     lost : LostValues
         The cells of the current record that cannot be read.
     """
@@ -118,7 +118,7 @@ class Cells:
             return None, None
 
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
-        """Return the times in UTC from a column of wall-clock times, `name` + '_clock', and one of instants, `name`.
+        """Return the UTC times from a column of wall-clock times, `name` + '_clock', and a column of instants, `name`.
 
         In the hour that a clock change doubles or skips, the first of two instants is used, or the later if `late`.
         """
@@ -166,8 +166,8 @@ class RecordReader(Companion):
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames, each with its kind: 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
 
-        Wall-clock times are in the zone of `frame`. An event without a start, or whose state does not take the node out
-        of service, is only counted.
+        Wall-clock times are in the zone of `frame`. An event is only counted if it has no start or if its state does
+        not take the node out of service.
 
         Raises
         ------

@@ -52,7 +52,7 @@ def fitness(words: str | list[str]) -> str | None:
 
 
 def is_no_machine(words: str | list[str]) -> bool:
-    """Return whether a name is not a machine yet, as in the state FUTURE."""
+    """Return whether a name does not belong to a machine yet, as in the state FUTURE."""
     return not _plain(words).isdisjoint(_NO_MACHINE)
 
 

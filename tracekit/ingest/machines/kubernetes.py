@@ -118,7 +118,7 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Ce
             whole += amount
         else:
             parts.append((amount, part))
-    # With MIG in the single strategy, the label counts slices.
+    # With MIG's single strategy, the label counts slices.
     counted = None if has_profile(product) else _amount(labels, "nvidia.com/gpu.count", cells)
     if unread and counted is None:
         return None

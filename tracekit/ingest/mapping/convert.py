@@ -81,7 +81,7 @@ def converted(
                 for row in mask.arg_true().to_list():
                     bad.setdefault(row, (rule.label, reason))
         elif any(mask.any() for mask, _ in faults):
-            # A default replaces an empty cell, but no unreadable cell.
+            # A default replaces an empty cell, but not an unreadable cell.
             faulty = lose(rule.label, faults, _silent(rule, rows), lost)
             values = values.set(faulty, None)
             local = None if local is None else local.set(faulty, None)

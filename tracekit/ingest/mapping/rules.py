@@ -46,7 +46,7 @@ class Entry:
     default: object = None
     """Default for records without a value."""
     format: Text | None = None
-    """Time format, if it differs from that of the file."""
+    """Time format, if it differs from the format of the file."""
     lookup: Text | None = None
     """The lookup table that gives the meaning of the text."""
     missing: Text | tuple[str, ...] | None = None
@@ -211,7 +211,7 @@ def parse_rule(
 
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
-    """Reject keys without an effect."""
+    """Reject keys that have no effect."""
     cells, text = given in ("column", "columns"), given in ("column", "columns", "file")
     fits = {
         "regex": cells,

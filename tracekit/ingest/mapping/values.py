@@ -37,9 +37,9 @@ class Times(NamedTuple):
     local: pl.Series | None
     """The wall-clock times of texts without a zone; None if the format has a zone."""
     unread: pl.Series
-    """Whether the value of a cell is not a time."""
+    """Mask of the cells whose value is not a time."""
     out_of_range: pl.Series
-    """Whether a time is outside the range of any log."""
+    """Mask of the times outside the range of any log."""
 
 
 def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str = "bounded") -> Times:
@@ -189,7 +189,7 @@ _MEMORY = {
 
 
 def units_of(unit: str | None) -> list[str]:
-    """Return the units allowed for a column whose unit is `unit`."""
+    """Return the allowed units for a column with the unit `unit`."""
     if unit not in FACTORS:
         return []
     return [*FACTORS[unit], *([TEXT_UNITS[unit]] if unit in TEXT_UNITS else [])]
@@ -247,6 +247,6 @@ def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False)
 
 
 def _regex(word: str) -> str:
-    # Consecutive stars mean the same as one.
+    # Consecutive stars mean the same as one star.
     parts = re.split(r"(\*+|\?)", word)
     return "".join(".*" if p.startswith("*") else "." if p == "?" else re.escape(p) for p in parts)

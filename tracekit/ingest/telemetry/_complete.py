@@ -84,7 +84,7 @@ _NAMES = replace(QUESTIONS, most_bytes=64 << 20)
 """Limits for the answer with all metric names, which is read into memory."""
 _CHUNK = 1 << 18
 _LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
-"""Pattern in the error messages of servers if a query exceeds a limit."""
+"""Matches the error messages of servers for a query that exceeds a limit."""
 
 
 def _like_gpus(names: set[str]) -> str:
@@ -373,7 +373,7 @@ def samples_lack_jobs(sink: Sink) -> bool:
 def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples]:
     """Yield the samples of gpu_utilization and remove the table; the join writes it again.
 
-    The rules are those of other telemetry; a job name from a mapped column is treated as a label.
+    The rules of other telemetry apply; a job name from a mapped column is treated as a label.
     """
     import pyarrow.parquet as pq
 

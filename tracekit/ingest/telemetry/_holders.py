@@ -127,8 +127,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# If the log does not record which GPUs of a machine a job uses, only a job on all of its GPUs is certain: as many GPUs
-# as the list of machines has and as telemetry shows.
+# If the log does not record which GPUs of a machine a job uses, only a job on all GPUs of the machine is certain: as
+# many GPUs as the machine list and the telemetry show.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (
@@ -171,9 +171,9 @@ class Matched(NamedTuple):
     """The jobs of the rows of a batch, as indices into `Holders.jobs` and `Holders.held`; -1 for no job."""
 
     named: NDArray[np.int64]
-    """The held time of the job in the labels."""
+    """The row of `held` for the job in the labels."""
     job: NDArray[np.int64]
-    """The job: the one of `named`, otherwise the only job on the machine."""
+    """The job of `named`, otherwise the only job on the machine."""
     doubtful: NDArray[np.bool_]
     """Whether several jobs may have used the GPU."""
     free: NDArray[np.bool_]
@@ -181,10 +181,10 @@ class Matched(NamedTuple):
 
 
 class Holders:
-    """The times in which jobs named in labels ran (`held`), and in which one job had a whole machine (`owned`).
+    """The times in which jobs named in labels ran (`held`), and in which one job used a whole machine (`owned`).
 
-    The held times of one name in one cluster do not overlap, nor do the owned times of one machine. So each sample is
-    in at most one held time and one owned time.
+    In `held`, the times of one name in one cluster do not overlap; in `owned`, the times of one machine do not overlap.
+    So each sample is in at most one time of each.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -234,7 +234,7 @@ class Holders:
         return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
 
     def _named(self, rows: Wide, places: pl.DataFrame, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the held time of each row's holder in its machine's cluster."""
+        """Return the row of `held` for each row's holder in the cluster of its machine."""
         width = len(places)
         # Rows of one holder and place are adjacent.
         both = rows.holder[labelled] * width + rows.local[labelled]

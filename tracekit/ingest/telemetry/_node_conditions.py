@@ -4,9 +4,10 @@
 status. A node is down while its condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node
 is cordoned; the node is then drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
-An event lasts from the first sample that shows it to the first later sample that does not; both are late by up to one
-sampling interval. If the first sample of a node already shows an event, the event began earlier, at an unknown time; it
-then begins with that sample and is counted. An event that the last sample still shows has no end.
+An event lasts from the first sample that shows it to the first later sample that does not show it. Both start and end
+are late by up to one sampling interval. If the first sample of a node already shows an event, the event began earlier,
+at an unknown time; it then begins with that sample and is counted. An event that the last sample still shows has no
+end.
 """
 
 from __future__ import annotations

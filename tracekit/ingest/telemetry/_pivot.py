@@ -1,7 +1,7 @@
 """Turn series and samples into one row per GPU and time, for some machines at once.
 
 The place and time of a row are one number, `key`: the place in the batch times the time span of the batch, plus the
-time since the begin of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
+time since the start of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
 nearly always scraped together, so comparing arrays finds the rows. SQL handles only places with two samples of a metric
 for the same time.
 

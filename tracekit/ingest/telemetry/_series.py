@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     factor: float = 1.0
     """Factor from the unit of the metric to the unit of the column."""
     rank: int = 0
-    """If two metrics fill the same column for one GPU, the one with the lower rank is used."""
+    """If two metrics fill the same column for one GPU, the metric with the lower rank is used."""
     is_counter: bool = False
     """Whether the metric is a counter, such as energy; the column then gets the increase per second."""
 
@@ -205,7 +205,7 @@ def gpu_metric(metric: Mapping[str, object]) -> str | None:
 def rises(
     metric: str, times: NDArray[np.int64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the samples of a gauge unchanged, and those of a counter as its increase per second.
+    """Return the samples of a gauge unchanged, and the samples of a counter as its increase per second.
 
     The increase from one sample to the next becomes a sample at the earlier time. If the value falls, the counter was
     reset.
@@ -251,7 +251,7 @@ def _without_port(host: str) -> str:
 
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word in the path of the file; of several names, the longest.
+    """Return the machine whose name is a whole word in the path of the file; if several names match, the longest.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read what nvidia-smi and dcgmi print about GPUs, in three forms.
+"""Read the GPU records that nvidia-smi and dcgmi print, in three forms.
 
 docs.nvidia.com/deploy/nvidia-smi. Times are the wall clock of the machine. The content of a file does not name the
 machine, so the file name (or folder name) must contain its name as in the log.
@@ -11,7 +11,7 @@ and form of their cells.
 
 `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print tables: a record is a line below a header, which
 begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines have no time; for dcgmi, `| ts
-'%Y-%m-%d %H:%M:%S'` puts one before each line. A dash means no value. pmon prints one line per process: if any process
+'%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process: if any process
 of a GPU reports use, the use of all its processes at that time is added up. A GPU without processes has no use.
 
 `nvidia-smi -q -x` prints one XML document per time; with `-l SECONDS`, a file contains several. A record is a line.
@@ -150,7 +150,7 @@ _FAMILIES: Final = {
 
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
-"""Number of lines that decide about the columns of a file without a header."""
+"""Number of lines that determine the columns of a file without a header."""
 
 _HEADERS = "header lines inside an nvidia-smi file; its logger was restarted"
 _NUMBERED = (
@@ -351,7 +351,7 @@ class MonitorReader(TelemetryReader):
 
 
 def _use_of_none(columns: list[str], header: str) -> str:
-    """Return why the lines below a header cannot be used; '' if they can."""
+    """Return the reason why the lines below a header cannot be used; '' if they can."""
     if not _DMON.keys() & set(columns):
         return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):

@@ -1,6 +1,6 @@
 """Read metrics of Prometheus: saved answers of its HTTP API, and the text that exporters print at /metrics.
 
-Answers (JSON) are those of `query_range`, or of `query` with raw samples such as METRIC[1d]; see
+Answers (JSON) come from `query_range`, or from `query` with raw samples such as METRIC[1d]; see
 prometheus.io/docs/prometheus/latest/querying/api. Each series is a record of the file. Values are text: 'NaN' marks a
 time at which a series had no value, and is counted. `query_range` repeats values for 5 minutes after a series ends; if
 the next series of the same GPU has begun by then, its samples are used.
