@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """The shares of its GPU that a MIG instance has, each in [0..1]."""
+    """A MIG instance's shares of its GPU, each in [0..1]."""
 
     compute: float
     """Share of the compute slices; the instance counts as this fraction of a GPU."""

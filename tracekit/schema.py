@@ -111,7 +111,7 @@ class Column:
     since: int = 1
     """Schema version that introduced the column; tables of earlier versions lack it."""
     key: bool | None = None
-    """For a raw file: whether a record without it has a different meaning, as without a start, or if none means 0."""
+    """For a raw file: whether a record without a value has a different meaning, such as no start, or a value of 0."""
 
     @property
     def decides(self) -> bool:

@@ -76,7 +76,7 @@ FROM away_span s JOIN (
 def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
     """Return the times in which nodes were out of service: node_id, since, until [us]; they do not overlap on a node.
 
-    A time without an end lasts to the last time of the trace.
+    A time without an end lasts until the last time of the trace.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def free_nodes(
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
     """Return the free GPUs of the nodes of each cluster, and notes on the nodes and on excluded data.
 
-    An attempt that still runs keeps its GPUs as long as the view open_attempts says.
+    A running attempt keeps its GPUs until the time that the view open_attempts gives.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ class Packing:
         return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which the gang fits, given its own nodes that also count from each begin."""
+        """Return the first moment at which the gang fits; from each begin on, this many of its own nodes count too."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():
@@ -364,7 +364,8 @@ class Packing:
         return None if best == _NEVER else best
 
     def fits(self, full: int = 0, partly: int = 0) -> Steps:
-        """Return whether the gang fits if this many more nodes are entirely free and can take the rest: 1 or 0.
+        """Return 1 if the gang fits with `full` more entirely free nodes and `partly` more with room for the rest, else
+        0.
 
         The result is cached by both numbers.
         """
@@ -387,7 +388,7 @@ class Packing:
 
 
 def _values_at(steps: Steps, times: Ints) -> Floats:
-    """Return the value before the first of some times, which include all steps, and from each time on."""
+    """Return the value before the first time, and the value from each time on; the times include all steps."""
     return np.concatenate([steps.values[:1], steps.at(times)])
 
 

@@ -30,7 +30,7 @@ ALL = "all"
 """Name of a row over all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event that names none."""
+"""The cause of an event without a named cause."""
 
 HOUR_US = 3_600_000_000
 
@@ -101,7 +101,7 @@ class NodeFaults:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Times in which nodes worked: until they failed, or until the log ends."""
+    """Intervals in which nodes worked: until a failure, or until the end of the log."""
 
     node: Ints
     """Row of the node."""
@@ -110,10 +110,10 @@ class Intervals:
     failed: Bools
     """Whether a failure ended the interval; otherwise the log ended."""
     count: int
-    """Nodes in all."""
+    """Total number of nodes."""
 
     def failures_by_node(self) -> Ints:
-        """Return the number of failures of each node after time in which it worked."""
+        """Return the number of intervals of each node that ended with a failure."""
         return np.bincount(self.node, weights=self.failed, minlength=self.count).astype(np.int64)
 
     def hours_by_node(self) -> Floats:
@@ -283,7 +283,7 @@ def share_hit(times: Floats, length: float, within: float) -> float:
 
 
 ALIKE = 1e4
-"""Shape of the gamma distribution from which nodes count as equal: their rates differ by 1 % or less."""
+"""Nodes count as equal if the gamma distribution has at least this shape: their rates differ by 1 % or less."""
 
 _CHI2 = 3.841458820694124
 """95 % quantile of chi-squared with one degree of freedom."""
@@ -307,8 +307,8 @@ class Law:
 def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
     """Return the time after which each share had failed [h]; None if fewer failed.
 
-    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that the end of the log
-    cuts off counts as at risk at its own length.
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that is cut off by the
+    end of the log counts as at risk at its own length.
     """
     times, where = np.unique(hours, return_inverse=True)
     over = np.bincount(where, weights=failed, minlength=times.size)
@@ -323,7 +323,7 @@ def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> lis
 
 
 def exponential(hours: Floats, failed: Bools) -> Law:
-    """Return the law of one constant rate for all nodes: `rate` [1/h] = failures / hours."""
+    """Return the law with one constant rate for all nodes: `rate` [1/h] = failures / hours."""
     number, total = int(failed.sum()), float(hours.sum())
     rate = number / total
     return Law(number * np.log(rate) - number, 1, {"rate": rate})

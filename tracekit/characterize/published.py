@@ -6,7 +6,7 @@ line, with source and confidence; `releases.toml` next to these files gives the 
 `PublishedValue`), and
 
     cluster      '' the whole release; a name: a Trace of only that cluster; '*': `row` or `params` names the cluster
-    options      the source option with which (unit=task) or without which (unit!=task) the Trace was made
+    options      the source option that the Trace was made with (unit=task) or without (unit!=task)
     kind         number, about (an approximation), range (low to high), above (low), below (high)
 
 The measured value always follows the rule of the published one: if a line names parameters, the query runs with them.
@@ -152,7 +152,7 @@ _EVERYTHING = {"gpu_count>=0", "trials>0", "jobs>=1", "instance_count>0"}
 
 
 def words(row: str, of: str, column: str, aggregate: str, weight: str = "") -> str:
-    """Return what a published number counts, in words.
+    """Describe what a published number counts.
 
     Examples
     --------

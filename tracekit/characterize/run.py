@@ -134,9 +134,9 @@ _SPOKEN = {"failures": "reasons of failures"}
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
-    """Return what `trace` lacks to answer `query`, one sentence each; empty if the query can run.
+    """Return the reasons why `trace` cannot answer `query`, one sentence each; empty if the query can run.
 
-    A file without a header lists no needs, so nothing counts as lacking.
+    A file without a header declares no needs, so the result is empty.
     """
     tables = dict.fromkeys([*query.tables, *(table for timeline in timelines_in(query) for table in timeline.tables)])
     sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]

@@ -351,7 +351,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
         by: pl.Series([line[0] for line in ordered], dtype=pl.String),
         "month": pl.Series([line[1] for line in ordered], dtype=pl.String),
     }
-    # If the lines are by GPU model, models are not named twice.
+    # If the lines are by GPU model, name each model only once.
     if by != "gpu_model":
         columns["gpu_model"] = pl.Series([line[2] for line in ordered], dtype=pl.String)
     amounts = [None if line[3] is None else f"{line[3].normalize():f}" for line in ordered]

@@ -141,7 +141,7 @@ class Address(_Base):
         Raises
         ------
         StoreError
-            There is nothing below it, or the store does not respond.
+            No object exists below this name, or the store does not respond.
         """
         yield from (_listed(self, entry) for entry in entries(self))
 

@@ -48,7 +48,7 @@ class ExpectedWait:
     low_s: float | None
     """Lower end of the interval [s]; None if too few jobs are similar."""
     high_s: float | None
-    """Upper end of the interval [s]; None also if too many jobs still wait to know it."""
+    """Upper end of the interval [s]; None also if so many jobs still wait that it is unknown."""
     quantiles_s: dict[float, float | None]
     """Quantiles of the wait by share [s], corrected as the ends of the interval are; None if unknown."""
     at_once_share: float | None

@@ -58,7 +58,7 @@ class Waits:
         return float(below + min(max(part, 0.0), 1.0) * (self.values[row, at] - below))
 
     def shares(self, row: int, wait: float) -> tuple[float, float]:
-        """Return the two shares between which a wait lies: without and with the waits of equal length and itself."""
+        """Return the share of waits below a wait, and the share that also includes the wait itself and equal waits."""
         places, values, n = self.places[row], self.values[row], self.count[row]
         ended = int(places.searchsorted(np.inf))
         shorter = int(values[:ended].searchsorted(wait, side="left"))
@@ -144,7 +144,7 @@ class Prediction:
     low_share: float
     high_share: float
     from_zero: bool
-    """Whether the interval begins at 0, so that no wait lies below it."""
+    """Whether the interval begins at 0; if so, no wait lies below it."""
 
     def misses(self, wait_us: float, between: tuple[float, float]) -> tuple[float, float]:
         """Return the parts of a wait below and above the interval: 0 or 1, or a share if the wait equals an end.
@@ -221,7 +221,7 @@ class Learner:
 
 
 _AT_ONCE = 8192
-"""Number of questions whose waits are sorted together: numpy is fast, and memory stays small."""
+"""Number of questions whose waits are sorted together, which is fast in numpy and needs little memory."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
             low[job], high[job] = predicted.low_us, predicted.high_us
             wait = float(until[job] - since[job])
             if not started[job] and wait <= predicted.high_us:
-                continue  # it may have waited longer
+                continue  # the job may have waited longer
             misses = predicted.misses(wait, waits.shares(row, wait))
             below[job], above[job] = misses
             known = since[job] + math.ceil(predicted.high_us) if wait > predicted.high_us else until[job]

@@ -34,7 +34,7 @@ def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
 
 
 def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
-    """Return one row for each job whose wait, or a lower bound of it, is known, by the begin of the wait.
+    """Return one row for each job with a known wait, or a known lower bound of its wait, by the begin of the wait.
 
     Returns
     -------
@@ -72,8 +72,8 @@ ALWAYS = ("cluster", "gpu_class")
 """Attributes in which similar jobs never differ."""
 
 STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
-"""Further attributes that must agree. If too few jobs are similar, the first is given up, then the second, and so
-on."""
+"""Further attributes that must agree. If too few jobs are similar, the first attribute is dropped, then the second, and
+so on."""
 
 WORDS = {
     "cluster": "cluster",
@@ -106,7 +106,7 @@ class Likeness:
     orders: tuple[Ints, ...]
     """Row numbers, sorted by the shared attributes and then by the begin of the wait; one order per step."""
     step: Ints
-    """Number of STEPS that were given up for each job; -1 if too few jobs are similar."""
+    """Number of STEPS that were dropped for each job; -1 if too few jobs are similar."""
     first: Ints
     """Start of the job's range in the order of its step."""
     end: Ints

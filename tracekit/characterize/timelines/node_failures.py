@@ -295,7 +295,8 @@ class Suspects:
     adjusted: Floats
     """The p-values adjusted for multiple testing by Holm's method."""
     without_one_user: Floats
-    """The same without the user with the most failures there; NaN if `adjusted` is above 0.05 or no user is known."""
+    """The p-values without the node's user with the most failures; NaN if `adjusted` is above 0.05 or no user is
+    known."""
     suspect: Bools
 
 
@@ -311,11 +312,11 @@ class Failures(Protocol):
         """Return, for each node, the chance of at least its failures at the risk of the good nodes."""
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same for some nodes, without the user with the most failures there; NaN if no user is known."""
+        """Return the chances of some nodes without the user with the most failures there; NaN if no user is known."""
 
 
 def find_suspects(failures: Failures) -> Suspects:
-    """Return which nodes are suspect, and the test result for each node.
+    """Return the test result for each node, and a mask of the suspect nodes.
 
     A node is suspect if its adjusted p-value is at most 0.05, both with all users and, if users are known, without the
     user with the most failures there.
@@ -380,7 +381,7 @@ class StratifiedFailures:
         return np.array([self._p_value(self._rows(node), totals, own=bool(good[node])) for node in range(self.nodes)])
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same without all trials of the user with the most failures on the node in question.
+        """Return the chances without the trials of the user with the most failures on the node in question.
 
         Among equals, the user with more trials is removed. Trials of unknown users count as those of one user.
         """

@@ -311,12 +311,12 @@ def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dic
 
 
 def _orders(count: int, most: int, placed: str) -> list[Ints]:
-    """Return orders of all nodes, whose first nodes form the sets: neighbours, or random nodes."""
+    """Return orders of all nodes; the first nodes of each form a set of neighbours, or of random nodes."""
     number = min(most, count)
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins equally many sets, so sets of one node equal those of placed=neighbours.
+    # Each node begins the same number of sets, so single-node sets are the same as with placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps

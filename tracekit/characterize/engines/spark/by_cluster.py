@@ -139,7 +139,7 @@ def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tupl
         if "nodes" in present:
             conditions["node_events"] = "node_id IN (SELECT node_id FROM nodes)"
         for table, condition in conditions.items():
-            if part.trace.has(table):  # the others are empty
+            if part.trace.has(table):  # the other tables are empty
                 con.execute(f"ALTER VIEW {table} RENAME TO whole_{table}")
                 con.execute(f"CREATE VIEW {table} AS FROM whole_{table} WHERE {condition}")
         if "node_gpus" in part.handed:

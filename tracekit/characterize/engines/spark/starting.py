@@ -24,7 +24,7 @@ LOCAL = "local[*]"
 """The default master: all processors of this machine."""
 
 LARGE_ROWS = 50_000_000
-"""Rows of the largest table that a statement reads from which percentiles are computed from value counts."""
+"""If a statement reads a table with at least this many rows, percentiles are computed from value counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
 """Releases under which every query was compared with DuckDB's answer, by their first two numbers."""
@@ -225,7 +225,7 @@ MEANINGS = {
     # A product or sum of decimals keeps all its places.
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
-"""Settings without which the same SQL means something else in Spark."""
+"""Settings that give the SQL the same meaning in Spark as in DuckDB."""
 
 
 def _require_workers(session: Any, master: str, seconds: float) -> None:
