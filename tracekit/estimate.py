@@ -165,7 +165,7 @@ class Need:
     engine: bool = False
     """Whether --engine spark can do the work."""
     default_limit: int | None = None
-    """Memory limit of DuckDB if none is given; None means its own default, most of the machine."""
+    """Memory limit of DuckDB if the user gives no limit; None means DuckDB's own default, most of the machine."""
 
     def limit_of(self, memory_limit: str | None) -> int | None:
         """Return DuckDB's memory limit [bytes], or None if the machine is the limit."""
@@ -259,7 +259,7 @@ def need_of_files(source: str | Path) -> Need | None:
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
-    """Return the sentences to show before the work: none if it is short, and warnings if it does not fit."""
+    """Return the sentences to show before the work: none for short work, and warnings if the work does not fit."""
     limit = need.limit_of(memory_limit)
     memory, disk = need.memory(limit), need.disk(limit)
     rows, long = _counted(need.rows), need.cpu_s >= LONG_S

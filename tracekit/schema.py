@@ -27,7 +27,7 @@ SCHEMA_VERSION = "3"
 """Version of the common tables, raised by each change of their columns."""
 
 PARTITIONED_VERSION = "4"
-"""Version of a Trace with a partitioned table; its columns are those of `SCHEMA_VERSION`.
+"""Version of a Trace with a partitioned table, with the same columns as in `SCHEMA_VERSION`.
 
 A tracekit that expects one file per table rejects such a Trace.
 """
@@ -136,7 +136,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RowRule:
-    """A relation between the columns of one row; it does not apply if one of them is NULL."""
+    """A relation between the columns of one row; it does not apply if one of the columns is NULL."""
 
     holds: str
     """SQL condition on the columns of the table."""

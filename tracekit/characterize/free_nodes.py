@@ -136,7 +136,7 @@ def idle_gpus_away(
     return found, [Note("out of service", (total, nodes))]
 
 
-# Find the free GPUs of nodes, and what fits on them.
+# Find the free GPUs of nodes, and the gangs that fit on them.
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ class Packing:
         self._nodes: dict[int, Steps] = {}
 
     def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
-        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if there is none.
+        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if they never have.
 
         The gang's own GPUs, `parts` on the `nodes` of the pool, count as free.
         """
@@ -364,8 +364,7 @@ class Packing:
         return None if best == _NEVER else best
 
     def fits(self, full: int = 0, partly: int = 0) -> Steps:
-        """Return 1 if the gang fits with `full` more entirely free nodes and `partly` more with room for the rest, else
-        0.
+        """Return whether the gang fits if `full` more nodes are entirely free and `partly` more fit the rest: 1 or 0.
 
         The result is cached by both numbers.
         """

@@ -230,7 +230,7 @@ def chance_of_a_pair(window: float, length: float) -> float:
 
 
 def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Ints:
-    """Return the times, with those of each node moved by its own offset and wrapped around the end of the log.
+    """Return the times, moved by an offset for each node and wrapped around the end of the log.
 
     This keeps the number of each node's failures and, except for the gap at the end, the times between them.
     """

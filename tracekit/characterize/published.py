@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# A published number: its value, the rows of the query that it corresponds to, and what it counts in words.
+# A published number: its value, the rows of the query that it corresponds to, and its description in words.
 #
 # row          conditions on columns of the result, joined by ';', which must all hold: status=failed|timeout (one of
 #              these words), gpu_class!=0, gpu_count<=4
@@ -96,7 +96,7 @@ class PublishedValue:
     accuracy: str
     """Precision with which the figure could be read; empty for a printed number."""
     population_note: str
-    """Which jobs the source counts, if not those of the release."""
+    """The jobs that the source counts, if these are not the jobs of the release."""
 
     @property
     def what(self) -> str:
@@ -221,7 +221,7 @@ def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
 
 
 def _one(values: pl.Series, aggregate: str) -> float | None:
-    """Return one value or the plain mean; None if none is known, or if several remain without an aggregate."""
+    """Return one value or the plain mean; None if no value is known, or if several remain without an aggregate."""
     known = values.drop_nulls()
     if not len(known) or aggregate == "sum" or (not aggregate and len(values) > 1):
         return None

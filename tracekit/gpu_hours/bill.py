@@ -83,7 +83,7 @@ def rounded(amount: Fraction, digits: int) -> Decimal:
 
 
 def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
-    """Return nonnegative amounts rounded to `digits` decimal places so that their sum is the rounded exact sum.
+    """Return nonnegative amounts rounded to `digits` decimal places; they add up to the rounded exact sum.
 
     Each amount is rounded down. The units missing from the total go to the amounts with the largest remainders, earlier
     ones first among equals (Hamilton's method). No amount is off by a whole unit.
@@ -266,8 +266,8 @@ def make_bill(
     month : str, optional
         Only this month, such as '2026-11'; its lines add up to the exact total of the month.
     rule : str
-        Which attempts count as failed: those with a failure status ('stated'), or also those of unknown end that were
-        tried again ('retried').
+        Attempts that count as failed: attempts with a failure status ('stated'), or also attempts of unknown end that
+        were tried again ('retried').
     session : Session, optional
         Databases and timelines shared with queries of the same Trace, including the memory limit.
 

@@ -112,7 +112,7 @@ class ObjectName(Protocol):
 
 
 def look(address: ObjectName) -> FileInfo:
-    """Return what the store reports about a name.
+    """Return the store's information about a name.
 
     Raises
     ------

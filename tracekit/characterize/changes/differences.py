@@ -173,9 +173,9 @@ class Estimate:
     """The value of a measure in one period, with its resamples."""
 
     value: float
-    """The value; NaN if there is none."""
+    """The value; NaN if unknown."""
     resampled: Floats
-    """The value in each resample; NaN if there is none."""
+    """The value in each resample; NaN for a resample without a value."""
     n: int
     """Observations."""
     days: int

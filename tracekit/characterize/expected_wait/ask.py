@@ -36,7 +36,7 @@ class ExpectedWait:
     given_up: tuple[str, ...]
     """Names of the attributes that were dropped because too few jobs share them."""
     jobs: int
-    """Number of similar jobs among those that began to wait recently."""
+    """Number of similar jobs that began to wait recently."""
     waiting: int
     """Number of these jobs that have not started; each counts as a wait of at least the time so far."""
     since: dt.datetime | None

@@ -1,4 +1,4 @@
-"""Predict each job's wait in turn from what was known when it began to wait, and check the prediction.
+"""Predict each job's wait in turn from the data known when it began to wait, and check the prediction.
 
 The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that has waited for an hour and
 still waits counts as a wait of more than an hour, and adds no information beyond that.
@@ -117,8 +117,8 @@ GAIN = 0.05
 """Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
 many thousands; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
-"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step, so that a
-few misses in a row change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
+"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step. A few
+misses in a row then change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
 Bates, ICML 2024); steps do not shrink to 0, because waits may drift."""
 
 
@@ -226,7 +226,7 @@ _AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Backtest:
-    """The prediction for every job, and what was learned from the outcomes."""
+    """The prediction for every job, and the learner that learned from the outcomes."""
 
     rows: pl.DataFrame
     """Rows of `jobs` in their order: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
@@ -288,5 +288,5 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
 
 
 def _known(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.Series:
-    """Return the numbers, with NULL for those that are not finite."""
+    """Return the numbers, with NULL for infinite numbers and NaN."""
     return pl.Series([None if not math.isfinite(v) else v for v in values.tolist()], dtype=pl.Float64)

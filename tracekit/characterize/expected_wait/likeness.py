@@ -39,9 +39,9 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Not
     Returns
     -------
     polars.DataFrame
-        job_id, gpu_class, class_order; what the job asked for: cluster, place (partition, or VC without one),
-        gpu_model, qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if
-        `started`, and otherwise when the job left the queue or the log ended.
+        job_id, gpu_class, class_order; the job's request: cluster, place (partition, or VC without one), gpu_model,
+        qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if `started`, and
+        otherwise when the job left the queue or the log ended.
     list of Note
         The jobs excluded.
     """
@@ -156,7 +156,7 @@ def _places_of(code: Ints, moment: Ints, bound: Ints) -> Ints:
     """Return, for each place, the first place with the same code whose moment is not before `bound`."""
     if not len(code):
         return np.zeros(0, dtype=np.int64)
-    # Code and moment are combined in one number, so that one search finds all; ranks keep it small.
+    # Code and moment are combined in one number, so one search finds all; ranks keep the number small.
     moments, rank = np.unique(moment, return_inverse=True)
     width = len(moments) + 1
     return np.searchsorted(code * width + rank, code * width + np.searchsorted(moments, bound))

@@ -148,8 +148,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
-    """Return a mask of the intervals that end by the last submission; all if none does, or if submissions are
-    unknown."""
+    """Return a mask of the intervals that end by the last submission; all if none does or no submission is known."""
     last = con.execute("SELECT last_submission FROM trace_window").fetchall()[0][0]
     ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)

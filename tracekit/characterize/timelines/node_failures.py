@@ -383,7 +383,7 @@ class StratifiedFailures:
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
         """Return the chances without the trials of the user with the most failures on the node in question.
 
-        Among equals, the user with more trials is removed. Trials of unknown users count as those of one user.
+        Among equals, the user with more trials is removed. Trials of unknown users count as trials of one user.
         """
         p_values = np.full(len(nodes), np.nan)
         if not self._named:

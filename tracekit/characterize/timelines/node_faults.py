@@ -241,7 +241,7 @@ def _together(
 
 
 def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int) -> tuple[float, float]:
-    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least those observed."""
+    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least the observed pairs."""
     sizes = np.bincount(rack[rack >= 0])
     nodes = int(sizes.sum())
     share = float((sizes * (sizes - 1)).sum()) / max(nodes * (nodes - 1), 1)

@@ -87,7 +87,7 @@ def _any(name: str) -> exp.Expr:
 
 
 def _list(values: Sequence[exp.Expr]) -> exp.Expr:
-    """Return a list of the values; NULL if there are none."""
+    """Return a list of the values; NULL without values."""
     known = exp.Not(this=exp.Is(this=values[0].copy(), expression=exp.Null()))
     return exp.Case(ifs=[exp.If(this=known, true=exp.Array(expressions=list(values)))])
 

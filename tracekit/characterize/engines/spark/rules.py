@@ -1,4 +1,4 @@
-"""The rules that change DuckDB's SQL so that Spark gives the same answer; one function per rule.
+"""Rules that rewrite DuckDB's SQL for Spark, which then gives the same answer; one function per rule.
 
 sqlglot translates one dialect to the other and reports no errors. A wrong translation either fails in Spark or, worse,
 gives other numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both engines.
@@ -246,7 +246,7 @@ _WHOLE = 2**52
 def decimal_of_double(tree: exp.Expr) -> exp.Expr:
     """Round a DOUBLE to the places of a decimal column as DuckDB does: times 10^places, half away from 0.
 
-    Spark instead rounds the shortest text of the number, so that 26.1328995 may get a different last digit.
+    Spark instead rounds the shortest text of the number, so 26.1328995 may get a different last digit.
     """
     for node in _each(tree, exp.Cast):
         sizes = [int(size.name) for size in node.to.expressions] if node.to.is_type(exp.DataType.Type.DECIMAL) else []

@@ -232,7 +232,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
     """Check which version of tracekit the executors have."""
     context = session.sparkContext
 
-    # Defined here, so that Spark sends it as code: a machine without tracekit could not import it.
+    # Defined here, because Spark then sends it as code: a machine without tracekit could not import it.
     def version_there(_: int) -> tuple[str, str]:
         import socket as there
 
