@@ -223,7 +223,7 @@ class Spans:
         step = int(edges[1] - edges[0])
 
         def begun(moments: Ints) -> Floats:
-            """Return the weighted sum of the time in each bin since the moments."""
+            """Return the weighted time since the moments that falls in each bin, summed."""
             bin_ = np.clip((moments - edges[0]) // step, 0, bins - 1)
             place = self.code * bins + bin_
             first = np.bincount(place, weights * (edges[bin_ + 1] - moments), number * bins).astype(np.float64)
@@ -484,7 +484,7 @@ def beside_use(quotas: float, most: float) -> str:
 
 
 def _summed(means: Floats) -> Floats:
-    """Return the sum over tenants of the known values; NaN if none is known."""
+    """Return the sum of the known values over the tenants; NaN if no value is known."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 

@@ -203,7 +203,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
     capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     listed = trace.manifest.format not in FROM_JOBS
-    # With a list of machines next to it, such a log counts as any other.
+    # With a list of machines next to it, such a log is treated like any other log.
     nodes = (
         "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
         " string_agg(DISTINCT source, ' and ' ORDER BY source) AS source FROM nodes"

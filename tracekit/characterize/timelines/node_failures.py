@@ -203,7 +203,7 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
 
 
 def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
-    """Return the probabilities of the number of marked items among those drawn, and the first such number."""
+    """Return the probabilities of the number of marked items among the drawn items, and the first such number."""
     from scipy.special import gammaln
 
     share = marked / total

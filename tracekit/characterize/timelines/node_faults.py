@@ -98,7 +98,7 @@ def _laws(found: Intervals) -> dict[str, Any]:
     if laws[best].aic > laws["exponential"].aic - MARGIN:
         best = "exponential"
     shape, kinds = laws["gamma"].parameters["shape"], laws["two_kinds"].parameters
-    never = kinds["good_rate"] * total < 0.5  # less than half a failure is expected of good nodes in the whole log
+    never = kinds["good_rate"] * total < 0.5  # less than half a failure is expected on good nodes in the whole log
     return {
         **row,
         **{f"{name}_aic": law.aic for name, law in laws.items()},

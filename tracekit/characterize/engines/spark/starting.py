@@ -267,10 +267,10 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
     if session is not None:
-        # A dead Java process cannot be asked to stop, and one whose master is gone may not answer.
+        # A dead Java process cannot be asked to stop, and a Java process without its master may not answer.
         with suppress(Exception):
             within(_STOP_S, session.stop)
-    # It would print a stack trace when the Java process disconnects.
+    # The accumulator server would print a stack trace when the Java process disconnects.
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
     if server is not None:
         with suppress(Exception):
