@@ -246,7 +246,7 @@ def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
 
 
 def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
-    """Return the number of groups of nodes that failed together, the nodes of the largest, and all their failures.
+    """Return the number of node groups that failed together, the nodes of the largest group, and all their failures.
 
     Failures belong together if each begins within the window of the one before. Failures of a single node do not form a
     group.
@@ -270,9 +270,9 @@ def share_hit(times: Floats, length: float, within: float) -> float:
     Parameters
     ----------
     times : array of float
-        When failures begin, since the begin of the log, in increasing order.
+        Times at which failures begin, since the begin of the log, in increasing order.
     length, within : float
-        Length of the log, and the time looked ahead, in the same unit; `within` is less than `length`.
+        Length of the log, and the look-ahead time, in the same unit; `within` is less than `length`.
     """
     last = length - within
     low = np.maximum(np.maximum(times - within, np.append(0.0, times[:-1])), 0.0)

@@ -113,7 +113,7 @@ class Scoped:
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
-        """Return the days and values of a column of daily sums; a day may occur several times."""
+        """Return the days and values of a daily-sum column; a day may occur several times."""
         period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":

@@ -226,7 +226,7 @@ _AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Backtest:
-    """The prediction for every job, and the learner that learned from the outcomes."""
+    """The prediction for every job, and the learner after all outcomes."""
 
     rows: pl.DataFrame
     """Rows of `jobs` in their order: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""

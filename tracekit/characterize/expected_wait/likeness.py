@@ -1,4 +1,5 @@
-"""The waits of a log's jobs, and the earlier jobs similar to each job: with equal requests, or most of them equal."""
+"""The waits of a log's jobs, and the earlier jobs similar to each job: all or most of their requested attributes
+agree."""
 
 from __future__ import annotations
 

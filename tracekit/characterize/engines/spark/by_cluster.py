@@ -113,7 +113,7 @@ def run_by_cluster(
 def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
     """Return whether every node belongs to a single cluster that has jobs, and serves no other."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
-        # A timeline that reads no nodes can be divided; one that reads them has these tables, possibly empty.
+        # A timeline that reads no nodes can be divided. A timeline that reads nodes has these tables, possibly empty.
         tables = {"nodes", "placements", "node_events"} & present
         return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]

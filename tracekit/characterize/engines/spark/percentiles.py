@@ -93,7 +93,7 @@ def _list(values: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _keys(select: exp.Select) -> list[exp.Expr]:
-    """Return the expressions that a SELECT groups by; a number stands for its column."""
+    """Return the expressions that a SELECT groups by; a number is replaced by its column."""
     group = select.args.get("group")
     found = []
     for key in group.expressions if group is not None else []:
