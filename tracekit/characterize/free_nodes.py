@@ -1,4 +1,4 @@
-"""The free GPUs of nodes through time: when a gang would have fitted, and which nodes were out of service.
+"""The free GPUs of nodes through time, the times at which a gang would have fitted, and nodes out of service.
 
 A gang wants the fewest nodes that fit it: one node if nodes are large enough, otherwise whole nodes and, for the rest,
 one more node with enough free GPUs. Philly (ATC'19) and its successors try this rule first. While the table node_events

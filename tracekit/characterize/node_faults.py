@@ -194,7 +194,7 @@ def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
     Parameters
     ----------
     times : array of int, shape (failures,)
-        When each failure began [ms], not negative.
+        Begin of each failure [ms], not negative.
     node, group : array of int, shape (failures,)
         The node of each failure, and the node's group, from 0; negative: no group.
     window : int

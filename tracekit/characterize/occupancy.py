@@ -290,7 +290,7 @@ def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
     Parameters
     ----------
     ran : Spans
-        When attempts ran; `code` is a row of `groups`.
+        Intervals in which attempts ran; `code` is a row of `groups`.
     groups : polars.DataFrame
         cluster and vc of each tenant (see `tenants`).
     """

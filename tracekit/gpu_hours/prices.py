@@ -104,7 +104,7 @@ class Prices:
         partition : str or None
             The partition as spelled in the Trace.
         time : datetime
-            When the GPU-hour was allocated [UTC].
+            Time at which the GPU-hour was allocated [UTC].
         """
         fitting = [p for p in self.prices if p.fits(gpu_model, partition) and p.since <= time < p.until]
         return max(fitting, key=lambda p: p.names, default=None)

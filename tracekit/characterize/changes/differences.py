@@ -36,7 +36,7 @@ class DayResamples:
     used : int array, shape (n,)
         Days with a job or sample, in increasing order.
     weights : float array, shape (r, n)
-        How often each of these days is drawn in each resample.
+        Number of times that each of these days is drawn in each resample.
     days : int
         Number of days, including empty days.
     groups : int

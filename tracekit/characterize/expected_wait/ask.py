@@ -135,7 +135,7 @@ def expected_wait(
     gpus : float, optional
         GPUs of the job; omit it only if the log has no job sizes.
     gpu_model, partition, qos, account : str, optional
-        What the job asks for; if the log has no partitions, `partition` is the VC.
+        The job's request; if the log has no partitions, `partition` is the VC.
     time_limit_s : float, optional
         The job's time limit [s].
     cluster : str, optional

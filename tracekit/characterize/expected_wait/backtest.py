@@ -170,7 +170,8 @@ class Learner:
     gain: float = GAIN
     ends: dict[int, Ends] = field(default_factory=dict)
     coming: list[tuple[int, int, int, Prediction, float, float]] = field(default_factory=list)
-    """Pending outcomes: when known [us], a number to order equal times, group, interval, misses below and above."""
+    """Pending outcomes: time known from [us], a number to order equal times, group, interval, misses below and
+    above."""
 
     def ends_of(self, group: int) -> Ends:
         """Return the ends of a group."""
@@ -244,7 +245,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     jobs : polars.DataFrame
         From `waiting_jobs`.
     lately : Lately
-        Which earlier jobs are used.
+        Limits on the earlier jobs to use.
     level : float
         Share of the waits that the intervals should cover [0..1].
     gain : float

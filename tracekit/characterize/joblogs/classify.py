@@ -238,7 +238,7 @@ class _Lines:
     Attributes
     ----------
     begins : int64 array, shape (lines + 1,)
-        Where each line begins in the block, and where the last line ends [bytes].
+        Begin of each line in the block, and end of the last line [bytes].
     """
 
     def __init__(self, block: NDArray[np.uint8]) -> None:

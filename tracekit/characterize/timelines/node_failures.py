@@ -2,13 +2,13 @@
 
 A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
 are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
-Otherwise bad nodes would hide each other, and their own failures would raise the number expected of them. If no node is
+Otherwise bad nodes would hide each other, and their own failures would raise their expected number. If no node is
 bad, only the first round decides how often a node is named. If bad nodes are among the nodes used for comparison, a
 good node looks better than it is.
 
 Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
 user's broken script fail, on whatever nodes they run. One cause must not count as many failures, and a node must not be
-blamed for the users whose jobs it ran. Hence two rules, which do not depend on how an attempt ended:
+blamed for the users whose jobs it ran. So we use two rules, which do not depend on how an attempt ended:
 
 - A session is a sequence of a user's attempts, each of which begins within an hour of the one before; it ends with the
   UTC day. A trial is the first attempt of a session on a node. A job has one trial per node, its first there. If the
