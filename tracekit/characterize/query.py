@@ -76,7 +76,7 @@ class Query(Question):
     one_of: tuple[str, ...] = ()
     """The Trace must have at least one of these tables; the missing ones are empty."""
     tenant: str = "none"
-    """Dependence of the answer on the tenant: 'split', 'own', 'compared' or 'none'."""
+    """How the answer depends on the tenant: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()

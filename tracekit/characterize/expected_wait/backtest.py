@@ -170,8 +170,7 @@ class Learner:
     gain: float = GAIN
     ends: dict[int, Ends] = field(default_factory=dict)
     coming: list[tuple[int, int, int, Prediction, float, float]] = field(default_factory=list)
-    """Pending outcomes: time known from [us], a number to order equal times, group, interval, misses below and
-    above."""
+    """Pending outcomes: when known [us], a number to order equal times, group, interval, misses below and above."""
 
     def ends_of(self, group: int) -> Ends:
         """Return the ends of a group."""

@@ -1,5 +1,4 @@
-"""The waits of a log's jobs, and the earlier jobs similar to each job: all or most of their requested attributes
-agree."""
+"""The waits of a log's jobs, and the earlier jobs similar to each job: all or most parts of their requests agree."""
 
 from __future__ import annotations
 
