@@ -76,7 +76,7 @@ _LEFT_OUT = frozenset({"raw", "source", "source_cause"})
 """Free text."""
 
 _DIGITS, _MANY_DIGITS = 8, 16
-"""Number of digits in a pseudonym, and for kinds of names that may number in the millions."""
+"""Number of digits in a pseudonym, and the number for kinds that may have millions of names."""
 _MANY = frozenset({"job", "name", "group", "instance"})
 
 _TIME = "^[0-9TZ:.,+/ -]*$"

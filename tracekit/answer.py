@@ -87,9 +87,9 @@ class Question:
     columns: tuple[AnswerColumn, ...]
     """Columns in order, key first."""
     rule: str = ""
-    """Definition of the numbers as free text: formula, what is included and excluded, and the source."""
+    """Definition of the numbers as free text: formula, included and excluded data, and the source."""
     paper: str = ""
-    """The study that answers it, or '' if none does."""
+    """The study that answers the question, or '' if no study does."""
     params: tuple[Param, ...] = ()
     intervals: tuple[Interval, ...] = ()
     """Columns with confidence intervals."""
@@ -148,11 +148,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question: its rows, and what a reader must know about them."""
+    """The answer to a question: its rows, and the notes that a reader must know."""
 
     question: Question
     frame: pl.DataFrame
-    """All rows; the columns are some or all of those in the question."""
+    """All rows, with some or all of the question's columns."""
     params: Mapping[str, Value] = field(default_factory=dict)
     """Values of all parameters used."""
     notes: tuple[str, ...] = ()

@@ -341,7 +341,7 @@ def _differences(
 
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:
-    """Return a trace's answer to a query, or the reason why there is none."""
+    """Return a trace's answer to a query, or the reason why the trace has no answer."""
     from tracekit.characterize import lacks
 
     reasons = lacks(query, trace)
@@ -371,7 +371,7 @@ def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
 
 
 def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
-    """Write every published number next to the measured one; write nothing if there are none."""
+    """Write every published number next to the measured one; write nothing without published numbers."""
     rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
     if rows:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")

@@ -147,7 +147,8 @@ def _may_be_damage(error: BaseException) -> bool:
     if _CLEARED in getattr(error, "__notes__", ()):
         return False
     if isinstance(error, TracekitError):
-        # Errors raised by tracekit itself are already right; one that wraps a DuckDB error may come from a file.
+        # Errors raised by tracekit itself are already right, but an error that wraps a DuckDB error may come from a
+        # file.
         cause = error.__cause__
         return not isinstance(error, DamagedTraceError) and isinstance(cause, duckdb.Error) and _may_be_damage(cause)
     if isinstance(error, duckdb.Error):

@@ -39,7 +39,7 @@ class Range:
     maximum: float
 
     def fault(self, value: Any) -> tuple[str, str] | None:
-        """Return what is wrong with a number, and what to write."""
+        """Return the problem with a number, and a hint; None if it is allowed."""
         if self.minimum <= value <= self.maximum:
             return None
         return (
@@ -52,7 +52,7 @@ class NonEmpty:
     """A string or list that is not empty; a string without a zero byte, which no path can contain."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
-        """Return what is wrong with a string or list, and what to write."""
+        """Return the problem with a string or list, and a hint; None if it is allowed."""
         if isinstance(value, str) and "\0" in value:
             return f"{abbreviated(value)} contains a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")

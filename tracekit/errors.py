@@ -182,7 +182,7 @@ class OutputError(TracekitError, OSError):
 
 
 def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, of_log: bool = False) -> str:
-    """Return a hint with the likely choice; if none is likely, with all choices or another suggestion.
+    """Return a hint with the likely choice; without a likely choice, with all choices or another suggestion.
 
     Parameters
     ----------

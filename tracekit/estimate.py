@@ -35,7 +35,7 @@ START_MIB = 270.0
 LONG_S = 10.0
 """Work with less CPU time than this is not announced [s], because users wait this long without wondering."""
 ENGINE_ROWS = 2_000_000_000
-"""Rows from which several machines answer a query faster than one; that is minutes of reading (docs/scale.md)."""
+"""From this many rows on, several machines answer a query faster than one, which reads for minutes (docs/scale.md)."""
 QUERIES = 20
 """Approximate number of queries whose tables a Trace has."""
 
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
     tables: tuple[str, ...] = ("jobs",)
     """Tables whose rows count; if empty, all tables."""
     sliced: bool = False
-    """Whether --from and --to reduce it."""
+    """Whether --from and --to reduce the cost."""
 
 
 COSTS = {
@@ -161,11 +161,11 @@ class Need:
     cpu_s: float
     """CPU time [s]."""
     sliced: bool = True
-    """Whether --from and --to would reduce it."""
+    """Whether --from and --to would reduce the work."""
     engine: bool = False
-    """Whether --engine spark can do it."""
+    """Whether --engine spark can do the work."""
     default_limit: int | None = None
-    """Memory limit of DuckDB if none is given; None means its own default, most of the machine."""
+    """Memory limit of DuckDB if the user gives no limit; None means DuckDB's own default, most of the machine."""
 
     def limit_of(self, memory_limit: str | None) -> int | None:
         """Return DuckDB's memory limit [bytes], or None if the machine is the limit."""
@@ -221,7 +221,7 @@ def need_of(
 
 
 def need_of_queries(manifest: Manifest) -> Need:
-    """Return what all queries of a Trace need in sequence: the memory of the largest, and the total time."""
+    """Return the resources for all queries of a Trace in sequence: the memory of the largest, and the total time."""
     plain = need_of(manifest, "")
     each = [need_of(manifest, name) for name in QUERY_COSTS]
     return replace(
@@ -243,7 +243,7 @@ def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
 
 
 def need_of_files(source: str | Path) -> Need | None:
-    """Return what reading raw logs needs, from the size of the files, or None if the files do not exist.
+    """Return the resources for reading raw logs, from the size of the files, or None if the files do not exist.
 
     Compressed files count ten times, because their content is only known after reading.
     """
@@ -259,7 +259,7 @@ def need_of_files(source: str | Path) -> Need | None:
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
-    """Return the sentences to show before the work: none if it is short, and warnings if it does not fit."""
+    """Return the sentences to show before the work: none for short work, and warnings if the work does not fit."""
     limit = need.limit_of(memory_limit)
     memory, disk = need.memory(limit), need.disk(limit)
     rows, long = _counted(need.rows), need.cpu_s >= LONG_S

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_HEAD = 1 << 20
-"""Maximum bytes before the content of a response: headers, including those of redirects."""
+"""Maximum bytes before the content of a response: headers, including the headers of redirects."""
 _BUFFER = 1 << 16
 _WORDS = 4096
 """Maximum bytes that are read of a server's error message."""
@@ -52,7 +52,7 @@ _WORDS = 4096
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on how long we wait for a server, how much it may send, and how often it is asked."""
+    """Limits on the time we wait for a server, on the bytes that it may send, and on the number of requests."""
 
     first_s: float
     """Longest wait for a connection, and for the first byte of a response [s]."""

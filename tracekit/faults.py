@@ -78,7 +78,7 @@ class Faults:
         return tuple(self._found.values())
 
     def run(self, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Fault:
-        """Return what `make` returns, or the fault if it raises an error.
+        """Return the result of `make`, or the fault if `make` raises an error.
 
         A part that fails repeatedly is recorded once.
 
@@ -104,7 +104,7 @@ class Faults:
             return self._record(part, error)
 
     def run_or(self, default: _T, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Return what `make` returns, or `default` if it raises an error.
+        """Return the result of `make`, or `default` if `make` raises an error.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Faults:
         return default if isinstance(made, Fault) else made
 
     def settled(self, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns when it finds no new fault: a page begins with the faults of all its parts."""
+        """Return the result of `make` once it finds no new fault: a page begins with the faults of all its parts."""
         while True:
             known = len(self._found)
             made = make()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """The shares of its GPU that a MIG instance has, each in [0..1]."""
+    """A MIG instance's shares of its GPU, each in [0..1]."""
 
     compute: float
     """Share of the compute slices; the instance counts as this fraction of a GPU."""
@@ -123,7 +123,7 @@ def create_shares(con: duckdb.DuckDBPyConnection) -> None:
 
 @cache
 def shares() -> Mapping[str, float]:
-    """Return the compute share [0..1], by name, of each profile that is the same part on all GPUs that have it."""
+    """Return the compute share [0..1] by profile name, for each profile that is the same part on all its GPUs."""
     profiles = sorted({profile for _, parts in _GPUS for profile in parts})
     found = ((name, _agreed([parts[name] for _, parts in _GPUS if name in parts])) for name in profiles)
     return MappingProxyType({name: part.compute for name, part in found if part is not None})

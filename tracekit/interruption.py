@@ -41,7 +41,7 @@ _parked = threading.Event()
 def register_cleanup(cleanup: Callable[[], None]) -> object:
     """Register `cleanup` to be called if the run is interrupted, and return the key to unregister it.
 
-    It runs in another thread while the main thread is parked anywhere, so it must not wait for a lock.
+    `cleanup` runs in another thread while the main thread is parked anywhere, so it must not wait for a lock.
     """
     key = object()
     _cleanups[key] = cleanup

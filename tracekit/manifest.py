@@ -141,7 +141,7 @@ class Addition:
     jobs_replaced: Count
     """Number of jobs in the Trace that a newer record replaced."""
     jobs_older: Count
-    """Number of jobs in the Trace that were kept, because this export has an earlier state of them."""
+    """Number of jobs in the Trace that were kept, because this export has an earlier state of these jobs."""
 
 
 @dataclass

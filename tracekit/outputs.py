@@ -126,7 +126,7 @@ def _spilled(error: BaseException) -> OutputError | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a write failed, in the operating system's words if the library passes them on."""
+    """Return the reason why a write failed, in the operating system's words if the library passes them on."""
     text = str(error)
     code = getattr(error, "errno", None) or _number_of(text)
     known = next((os.strerror(one) for one in sorted(_FULL) if os.strerror(one) in text), None)

@@ -27,7 +27,7 @@ SCHEMA_VERSION = "3"
 """Version of the common tables, raised by each change of their columns."""
 
 PARTITIONED_VERSION = "4"
-"""Version of a Trace with a partitioned table; its columns are those of `SCHEMA_VERSION`.
+"""Version of a Trace with a partitioned table, with the same columns as in `SCHEMA_VERSION`.
 
 A tracekit that expects one file per table rejects such a Trace.
 """
@@ -111,7 +111,7 @@ class Column:
     since: int = 1
     """Schema version that introduced the column; tables of earlier versions lack it."""
     key: bool | None = None
-    """For a raw file: whether a record without it has a different meaning, as without a start, or if none means 0."""
+    """For a raw file: whether a record without a value has a different meaning, such as no start, or a value of 0."""
 
     @property
     def decides(self) -> bool:
@@ -136,7 +136,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RowRule:
-    """A relation between the columns of one row; it does not apply if one of them is NULL."""
+    """A relation between the columns of one row; it does not apply if one of the columns is NULL."""
 
     holds: str
     """SQL condition on the columns of the table."""

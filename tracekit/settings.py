@@ -25,7 +25,8 @@ class Flag:
     option: str
     """The option's names, the one for messages last, and a placeholder for its value: '-o --output OUT'.
 
-    If a setting is on by default, its option turns it off, unless the name spells both ('--browser/--no-browser').
+    If a setting is on by default, its option turns the setting off, unless the name contains both forms
+    ('--browser/--no-browser').
     """
     meaning: str
     least: float | None = None

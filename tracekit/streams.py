@@ -194,7 +194,7 @@ class Inflated(io.RawIOBase):
         return bool(self._input)
 
     def _next_member(self) -> bool:
-        """Begin the next compressed stream after a finished one, and return whether there is one."""
+        """Begin the next compressed stream after a finished one, and return whether it exists."""
         # Zero padding is common on tapes and in .xz files.
         rest = (self._decoder.unused_data or self._input).lstrip(b"\0")
         while len(rest) < 6 and self._refill():

@@ -109,7 +109,7 @@ class Tenant:
 
 
 def _article(word: str) -> str:
-    """Return 'a' or 'an'; none of these words that begins with u starts with a vowel sound."""
+    """Return 'a' or 'an'; the words here that begin with u do not start with a vowel sound."""
     return "an" if word[:1].lower() in "aeio" else "a"
 
 
@@ -145,10 +145,10 @@ _OF_FORMAT = {
     "kubectl": "namespace",
     "kueue": "queue",
 }
-"""The unit that each format puts in `vc`, unless one of its options changes that."""
+"""The unit that each format puts in `vc`, unless one of its options changes the unit."""
 
 _CHOOSING = ("vc", "tenant")
-"""Format options that set what goes into `vc`."""
+"""Format options that choose the unit in `vc`."""
 
 
 def tenant_of(format_name: str, options: Mapping[str, str], column: str = INGESTED) -> Tenant:

@@ -159,7 +159,7 @@ def count(value: float) -> str:
 
 
 def counted(value: float, what: str) -> str:
-    """Return a count with its noun, which is given in the plural.
+    """Return a count with its noun; pass the noun in the plural.
 
     Examples
     --------

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
-"""File that identifies a report's folder, which also contains a Trace."""
+"""File that identifies the folder of a report; such a folder also contains a Trace."""
 _TIMES = {
     "absolute": "real dates",
     "shifted": "shifted dates with real hours and weekdays",

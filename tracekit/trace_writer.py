@@ -131,7 +131,7 @@ class TraceWriter:
         return (path,) if path.is_file() else ()
 
     def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], by: Cutter | None = None) -> None:
-        """Split single-file tables into partitions, in addition to those placed by `adopt`; call this after `drain`.
+        """Split single-file tables into partitions, in addition to the ones placed by `adopt`; call this after `drain`.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ class Workers(Protocol):
         """
 
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
-        """Yield what `work` returns for each item, in the order of the items.
+        """Yield the result of `work` for each item, in the order of the items.
 
         Work and items are pickled. If a worker dies, another worker repeats its item, so work may start more than once;
         the result of a single call counts. Only some items are processed before their results are taken; closing the

@@ -52,7 +52,7 @@ class Capacity:
 
 @explain_damage()
 def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capacity:
-    """Return the GPUs of the cluster that a trace comes from.
+    """Return the GPUs of the cluster that produced a trace.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
         'listed': the node list if the source has one. Otherwise the largest total over time in the capacity table,
         summed over the clusters; if there is no total and no machine is seen, the largest sum of the VCs' quotas.
         'observed': for each node the largest number in the list, the placements and the telemetry; if no node is known,
-        the most GPUs that the jobs of each cluster used at one time. Otherwise the path of a CSV file with the columns
-        node_id and gpu_count.
+        the most GPUs that the jobs of each cluster used at one time. Any other value is the path of a CSV file with the
+        columns node_id and gpu_count.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
 
 
 def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
-    """Return the machines of the node list, over all exports of a Trace that grew; None without a list."""
+    """Return the machines in the node lists of all exports of a Trace; None without a list."""
     nodes = _by_node(con, "listed")
     if not nodes.height:
         return None

@@ -1,4 +1,4 @@
-"""The free GPUs of nodes through time: when a gang would have fitted, and which nodes were out of service.
+"""The free GPUs of nodes through time, the times at which a gang would have fitted, and nodes out of service.
 
 A gang wants the fewest nodes that fit it: one node if nodes are large enough, otherwise whole nodes and, for the rest,
 one more node with enough free GPUs. Philly (ATC'19) and its successors try this rule first. While the table node_events
@@ -76,7 +76,7 @@ FROM away_span s JOIN (
 def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
     """Return the times in which nodes were out of service: node_id, since, until [us]; they do not overlap on a node.
 
-    A time without an end lasts to the last time of the trace.
+    A time without an end lasts until the last time of the trace.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def idle_gpus_away(
     return found, [Note("out of service", (total, nodes))]
 
 
-# Find the free GPUs of nodes, and what fits on them.
+# Find the free GPUs of nodes, and the gangs that fit on them.
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def free_nodes(
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
     """Return the free GPUs of the nodes of each cluster, and notes on the nodes and on excluded data.
 
-    An attempt that still runs keeps its GPUs as long as the view open_attempts says.
+    A running attempt keeps its GPUs until the time that the view open_attempts gives.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ class Packing:
         self._nodes: dict[int, Steps] = {}
 
     def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
-        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if there is none.
+        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if they never have.
 
         The gang's own GPUs, `parts` on the `nodes` of the pool, count as free.
         """
@@ -353,7 +353,7 @@ class Packing:
         return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which the gang fits, given its own nodes that also count from each begin."""
+        """Return the first moment at which the gang fits; from each begin on, this many of its own nodes count too."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():
@@ -364,7 +364,7 @@ class Packing:
         return None if best == _NEVER else best
 
     def fits(self, full: int = 0, partly: int = 0) -> Steps:
-        """Return whether the gang fits if this many more nodes are entirely free and can take the rest: 1 or 0.
+        """Return whether the gang fits if `full` more nodes are entirely free and `partly` more fit the rest: 1 or 0.
 
         The result is cached by both numbers.
         """
@@ -387,7 +387,7 @@ class Packing:
 
 
 def _values_at(steps: Steps, times: Ints) -> Floats:
-    """Return the value before the first of some times, which include all steps, and from each time on."""
+    """Return the value before the first time, and the value from each time on; the times include all steps."""
     return np.concatenate([steps.values[:1], steps.at(times)])
 
 

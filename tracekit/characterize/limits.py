@@ -32,11 +32,11 @@ _GRACE_S = 5.0
 _BESIDE = 256 << 20
 """Memory of the process that DuckDB's limit does not count, such as that of its Parquet readers [B]."""
 _BESIDE_A_CORE = 64 << 20
-"""The same for each DuckDB thread [B]."""
+"""Memory that DuckDB's limit does not count, for each DuckDB thread [B]."""
 
 
 class StoppedError(TracekitError):
-    """The question took too long, or nobody waits for the answer any more."""
+    """The question took too long, or nobody waits for the answer any longer."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Stop:
         self.why = ""
 
     def watch(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Also stop what this connection runs.
+        """Also stop the SQL of this connection.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class Stop:
         return StoppedError(self.why, where=self._where, hint=self._hint)
 
     def stop(self, why: str) -> None:
-        """Stop what is running, and everything that the question would run next."""
+        """Stop the SQL that is running, and everything that the question would run next."""
         import duckdb
 
         with self._lock:
@@ -133,7 +133,7 @@ class Stop:
 
 @contextlib.contextmanager
 def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *, own_process: bool) -> Iterator[None]:
-    """Stop what the connection runs inside the block after a time limit.
+    """Stop the connection's SQL inside the block after a time limit.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ ALL = "all"
 """Name of a row over all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event that names none."""
+"""The cause of an event without a named cause."""
 
 HOUR_US = 3_600_000_000
 
@@ -101,7 +101,7 @@ class NodeFaults:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Times in which nodes worked: until they failed, or until the log ends."""
+    """Intervals in which nodes worked: until a failure, or until the end of the log."""
 
     node: Ints
     """Row of the node."""
@@ -110,10 +110,10 @@ class Intervals:
     failed: Bools
     """Whether a failure ended the interval; otherwise the log ended."""
     count: int
-    """Nodes in all."""
+    """Total number of nodes."""
 
     def failures_by_node(self) -> Ints:
-        """Return the number of failures of each node after time in which it worked."""
+        """Return the number of intervals of each node that ended with a failure."""
         return np.bincount(self.node, weights=self.failed, minlength=self.count).astype(np.int64)
 
     def hours_by_node(self) -> Floats:
@@ -194,7 +194,7 @@ def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
     Parameters
     ----------
     times : array of int, shape (failures,)
-        When each failure began [ms], not negative.
+        Begin of each failure [ms], not negative.
     node, group : array of int, shape (failures,)
         The node of each failure, and the node's group, from 0; negative: no group.
     window : int
@@ -230,7 +230,7 @@ def chance_of_a_pair(window: float, length: float) -> float:
 
 
 def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Ints:
-    """Return the times, with those of each node moved by its own offset and wrapped around the end of the log.
+    """Return the times, moved by an offset for each node and wrapped around the end of the log.
 
     This keeps the number of each node's failures and, except for the gap at the end, the times between them.
     """
@@ -246,7 +246,7 @@ def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
 
 
 def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
-    """Return the number of groups of nodes that failed together, the nodes of the largest, and all their failures.
+    """Return the number of node groups that failed together, the nodes of the largest group, and all their failures.
 
     Failures belong together if each begins within the window of the one before. Failures of a single node do not form a
     group.
@@ -270,9 +270,9 @@ def share_hit(times: Floats, length: float, within: float) -> float:
     Parameters
     ----------
     times : array of float
-        When failures begin, since the begin of the log, in increasing order.
+        Times at which failures begin, since the begin of the log, in increasing order.
     length, within : float
-        Length of the log, and the time looked ahead, in the same unit; `within` is less than `length`.
+        Length of the log, and the look-ahead time, in the same unit; `within` is less than `length`.
     """
     last = length - within
     low = np.maximum(np.maximum(times - within, np.append(0.0, times[:-1])), 0.0)
@@ -283,7 +283,7 @@ def share_hit(times: Floats, length: float, within: float) -> float:
 
 
 ALIKE = 1e4
-"""Shape of the gamma distribution from which nodes count as equal: their rates differ by 1 % or less."""
+"""Nodes count as equal if the gamma distribution has at least this shape: their rates differ by 1 % or less."""
 
 _CHI2 = 3.841458820694124
 """95 % quantile of chi-squared with one degree of freedom."""
@@ -307,8 +307,8 @@ class Law:
 def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
     """Return the time after which each share had failed [h]; None if fewer failed.
 
-    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that the end of the log
-    cuts off counts as at risk at its own length.
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that is cut off by the
+    end of the log counts as at risk at its own length.
     """
     times, where = np.unique(hours, return_inverse=True)
     over = np.bincount(where, weights=failed, minlength=times.size)
@@ -323,7 +323,7 @@ def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> lis
 
 
 def exponential(hours: Floats, failed: Bools) -> Law:
-    """Return the law of one constant rate for all nodes: `rate` [1/h] = failures / hours."""
+    """Return the law with one constant rate for all nodes: `rate` [1/h] = failures / hours."""
     number, total = int(failed.sum()), float(hours.sum())
     rate = number / total
     return Law(number * np.log(rate) - number, 1, {"rate": rate})

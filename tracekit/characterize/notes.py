@@ -1,4 +1,4 @@
-"""Notes on what a timeline excluded and where its numbers come from: a kind of note with its numbers.
+"""Notes on the data that a timeline excluded and on the sources of its numbers: a kind of note with its numbers.
 
 One table has the sentences of all kinds. We build a sentence only when an answer is shown, because notes of several
 clusters can be added and tenants get the site's own word.
@@ -28,7 +28,7 @@ SENTENCES = {
     "wait unknown": "{0:,} waits of unknown or negative length are excluded",
     "wait below zero": "{0:,} negative waits contradict themselves in the source and are excluded",
     "beginning unknown": "{0} excluded, because the begin or the end of the wait is unknown",
-    # The source of quotas; each answer about quotas has one of these.
+    # The source of quotas; each answer about quotas has one of these notes.
     "no tenants": "there are no {tenant.many}; the owned GPUs are all GPUs of the cluster",
     "quotas": "quota: the capacity recorded in the trace",
     "quotas of some": "quota: the capacity recorded in the trace; {0} of {1} {tenant.many} have none",

@@ -223,7 +223,7 @@ class Spans:
         step = int(edges[1] - edges[0])
 
         def begun(moments: Ints) -> Floats:
-            """Return the weighted sum of the time in each bin since the moments."""
+            """Return the weighted time since the moments that falls in each bin, summed."""
             bin_ = np.clip((moments - edges[0]) // step, 0, bins - 1)
             place = self.code * bins + bin_
             first = np.bincount(place, weights * (edges[bin_ + 1] - moments), number * bins).astype(np.float64)
@@ -262,7 +262,7 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[Note]]:
     """Return the interval and GPUs of each attempt, and notes on the excluded attempts.
 
-    `source` is the SQL of `attempts_sql`. An attempt that still runs counts as long as the view open_attempts says. An
+    `source` is the SQL of `attempts_sql`. A running attempt counts until the time that the view open_attempts gives. An
     attempt that ended at an unknown time, or before it started, is excluded.
     """
     counts = "AND r.gpu_count > 0" if with_gpus else ""
@@ -290,7 +290,7 @@ def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
     Parameters
     ----------
     ran : Spans
-        When attempts ran; `code` is a row of `groups`.
+        Intervals in which attempts ran; `code` is a row of `groups`.
     groups : polars.DataFrame
         cluster and vc of each tenant (see `tenants`).
     """
@@ -322,7 +322,7 @@ CLUSTER_GPUS = Param(
 """The query parameter that sets the size of the cluster."""
 
 FAR_ABOVE = 0.5
-"""The sum of the quotas is doubtful if the most GPUs in use at once is below this part of it; our choice."""
+"""The sum of the quotas is doubtful if the peak of GPUs in use is below this part of the sum; our choice."""
 
 
 def quotas(
@@ -376,9 +376,9 @@ def cluster_gpus(
 ) -> tuple[Floats, Note]:
     """Return the GPUs of each tenant's cluster in each interval, and a note with the source.
 
-    The first of these that is known counts: the machines of the node list; the total in the trace (a row of the
-    capacity table without a VC) at the start of the interval; the sum of the quotas of its VCs, also before the first
-    total; the most GPUs that its jobs used at one time.
+    The first known source counts: the machines of the node list; the total in the trace (a row of the capacity table
+    without a VC) at the start of the interval; the sum of the quotas of its VCs, also before the first total; the most
+    GPUs that its jobs used at one time.
 
     Parameters
     ----------
@@ -484,7 +484,7 @@ def beside_use(quotas: float, most: float) -> str:
 
 
 def _summed(means: Floats) -> Floats:
-    """Return the sum over tenants of the known values; NaN if none is known."""
+    """Return the sum of the known values over the tenants; NaN if no value is known."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 

@@ -6,7 +6,7 @@ line, with source and confidence; `releases.toml` next to these files gives the 
 `PublishedValue`), and
 
     cluster      '' the whole release; a name: a Trace of only that cluster; '*': `row` or `params` names the cluster
-    options      the source option with which (unit=task) or without which (unit!=task) the Trace was made
+    options      the source option that the Trace was made with (unit=task) or without (unit!=task)
     kind         number, about (an approximation), range (low to high), above (low), below (high)
 
 The measured value always follows the rule of the published one: if a line names parameters, the query runs with them.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# A published number: its value, the rows of the query that it corresponds to, and what it counts in words.
+# A published number: its value, the rows of the query that it corresponds to, and its description in words.
 #
 # row          conditions on columns of the result, joined by ';', which must all hold: status=failed|timeout (one of
 #              these words), gpu_class!=0, gpu_count<=4
@@ -96,7 +96,7 @@ class PublishedValue:
     accuracy: str
     """Precision with which the figure could be read; empty for a printed number."""
     population_note: str
-    """Which jobs the source counts, if not those of the release."""
+    """The jobs that the source counts, if these are not the jobs of the release."""
 
     @property
     def what(self) -> str:
@@ -152,7 +152,7 @@ _EVERYTHING = {"gpu_count>=0", "trials>0", "jobs>=1", "instance_count>0"}
 
 
 def words(row: str, of: str, column: str, aggregate: str, weight: str = "") -> str:
-    """Return what a published number counts, in words.
+    """Describe what a published number counts.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
 
 
 def _one(values: pl.Series, aggregate: str) -> float | None:
-    """Return one value or the plain mean; None if none is known, or if several remain without an aggregate."""
+    """Return one value or the plain mean; None if no value is known, or if several remain without an aggregate."""
     known = values.drop_nulls()
     if not len(known) or aggregate == "sum" or (not aggregate and len(values) > 1):
         return None

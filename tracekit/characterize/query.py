@@ -20,7 +20,7 @@ A file begins with its header, which consists of comment lines:
     -- interval p50_s: median of jobs                   number of observations ('all': its sum over all rows); the
                                                         interval of a median needs percentiles(...) AS _p50_s in the SQL
     -- rule:
-    -- Free text up to the end of the comment: formula, what is included and excluded, source.
+    -- Free text up to the end of the comment: formula, included and excluded data, source.
 
 `views`, only in the header of a shared view, names the views that it depends on. Marks in texts such as {tenant.one}
 become the site's word (`Tenant.fill`).
@@ -74,7 +74,7 @@ class Query(Question):
     also: tuple[str, ...] = ()
     """Tables that are read if the Trace has them, and are empty otherwise."""
     one_of: tuple[str, ...] = ()
-    """The Trace must have at least one of these tables; the others are empty."""
+    """The Trace must have at least one of these tables; the missing ones are empty."""
     tenant: str = "none"
     """How the answer depends on the tenant: 'split', 'own', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
@@ -245,7 +245,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
     name : str
         Name of the query.
     parts : tuple of str
-        Keys that the header must have. If there are none, a file that does not begin with '-- title:' has no header,
+        Keys that the header must have. Without such keys, a file that does not begin with '-- title:' has no header,
         and its comments are ignored.
     shipped : bool
         Whether the file came with tracekit.

@@ -51,7 +51,7 @@ def bind_params(
     of_timelines = {param.name: param for timeline in timelines for param in timeline.params}
     declared = of_timelines | {param.name: param for param in query.params}
     used = in_sql | set(of_timelines)
-    # A file without a header declares no parameters, so it takes those that its SQL uses.
+    # A file without a header declares no parameters, so it takes the parameters that its SQL uses.
     known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:
         if name not in known:
@@ -96,9 +96,9 @@ def _untyped(name: str, value: object) -> Value:
 
 # The sandbox: SQL of unknown origin can read only the tables of one Trace.
 #
-# DuckDB's own settings enforce this: no files except those of the tables, no network, no extensions, no variables of
-# the Python program, and no way to change these settings. `tracekit.characterize.limits` limits the time and memory of
-# the SQL.
+# DuckDB's own settings enforce this: no files except the files of the tables, no network, no extensions, no variables
+# of the Python program, and no way to change these settings. `tracekit.characterize.limits` limits the time and memory
+# of the SQL.
 
 
 def lies_in_trace(file: Path) -> bool:
@@ -130,13 +130,13 @@ _FAULTS = ("rejects", "doubtful_times")
 
 
 _SPOKEN = {"failures": "reasons of failures"}
-"""Names used in sentences for capabilities whose own name would overstate what the trace lacks."""
+"""Names used in sentences for capabilities whose own name would overstate the missing data."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
-    """Return what `trace` lacks to answer `query`, one sentence each; empty if the query can run.
+    """Return the reasons why `trace` cannot answer `query`, one sentence each; empty if the query can run.
 
-    A file without a header lists no needs, so nothing counts as lacking.
+    A file without a header declares no needs, so the result is empty.
     """
     tables = dict.fromkeys([*query.tables, *(table for timeline in timelines_in(query) for table in timeline.tables)])
     sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]

@@ -1,6 +1,6 @@
 """Databases and timelines shared by the queries of one Trace.
 
-In addition to the tables of the Trace, a query's connection has those of the following that its SQL names:
+In addition to the tables of the Trace, a query's connection has the following objects if its SQL names them:
 
     trace_tables(name)                                      the tables that the Trace actually has
     trace_capabilities(name, available, coverage, note)     the capabilities in the manifest
@@ -49,8 +49,8 @@ STATUS_MACROS = {
 """The statements that create the macros of status groups, by name."""
 
 FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
-"""Formats without a list of machines. Unless there is a list next to the log, their table nodes holds the nodes that
-jobs ran on, each with the most GPUs used there at one time, which is an observation and not a list."""
+"""Formats without a list of machines. Without a list next to the log, their table nodes contains the nodes that jobs
+ran on, each with the most GPUs used there at one time. This is an observation and not a list."""
 
 
 @cache
@@ -203,7 +203,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
     capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     listed = trace.manifest.format not in FROM_JOBS
-    # With a list of machines next to it, such a log counts as any other.
+    # With a list of machines next to it, such a log is treated like any other log.
     nodes = (
         "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
         " string_agg(DISTINCT source, ' and ' ORDER BY source) AS source FROM nodes"

@@ -43,7 +43,7 @@ class TimelineTable:
     """Tables that the Trace must have."""
     columns: tuple[AnswerColumn, ...]
     rule: str
-    """Formula, what is included and excluded, and the source, as free text."""
+    """Formula, included and excluded data, and the source, as free text."""
     compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], TimelineRows]
     """Computes the rows from a connection with the tables and shared views, and the value of each parameter."""
     views: tuple[str, ...]
@@ -68,7 +68,7 @@ class TimelineTable:
 def timeline_of(
     query: str, *, also_columns: Iterable[AnswerColumn] = (), without: Iterable[str] = (), **fields: Any
 ) -> TimelineTable:
-    """Return a timeline whose columns and parameters are those of the query that shows it.
+    """Return a timeline with the columns and parameters of the query that shows it.
 
     `without` names columns and parameters that only the SQL of the query has; `fields` are the other fields.
     """

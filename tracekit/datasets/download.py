@@ -22,7 +22,7 @@ _CHUNK = 1 << 18
 _HEAD = 1 << 10
 """Number of bytes needed to distinguish a file from a web page or a pointer."""
 _FRESH_STARTS = 1
-"""How often a download restarts from zero because the server resumed with different bytes."""
+"""Maximum number of restarts from zero because the server resumed with different bytes."""
 _LFS = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 
@@ -61,7 +61,7 @@ class _ChangedError(Exception):
 
 @dataclass(frozen=True)
 class Partial:
-    """A partly downloaded file, with the server's statements about the whole file stored next to it."""
+    """A partly downloaded file, with the server's information about the whole file next to it."""
 
     path: Path
 
@@ -137,7 +137,7 @@ def download(
     if urlsplit(url).scheme not in ("http", "https"):
         raise RefusedError("not an http or https address")
     known = size if size is not None else most
-    most_bytes = DOWNLOADS.most_bytes if known is None else known + _CHUNK  # `_append` reports the first byte too many
+    most_bytes = DOWNLOADS.most_bytes if known is None else known + _CHUNK  # `_append` reports the first excess byte
     bounds = replace(DOWNLOADS, first_s=timeout, silence_s=timeout, most_bytes=most_bytes)
     resumed, fresh_starts = False, 0
     for tries_left in reversed(range(bounds.attempts)):

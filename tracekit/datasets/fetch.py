@@ -161,13 +161,13 @@ class FileRecord:
     """One fetched file."""
 
     url: str
-    """URL it came from, or '' if it existed before the first run."""
+    """URL of its source, or '' if the file existed before the first run."""
     bytes: int
     sha256: str
     checked: str
     """Origin of the SHA-256 it was checked against: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
     fetched: str
-    """Time at which it was fetched or first found in the folder, in UTC."""
+    """Time at which the file was fetched or first found in the folder, in UTC."""
 
 
 class DatasetRecord:

@@ -83,7 +83,7 @@ def rounded(amount: Fraction, digits: int) -> Decimal:
 
 
 def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
-    """Return nonnegative amounts rounded to `digits` decimal places so that their sum is the rounded exact sum.
+    """Return nonnegative amounts rounded to `digits` decimal places; they add up to the rounded exact sum.
 
     Each amount is rounded down. The units missing from the total go to the amounts with the largest remainders, earlier
     ones first among equals (Hamilton's method). No amount is off by a whole unit.
@@ -266,8 +266,8 @@ def make_bill(
     month : str, optional
         Only this month, such as '2026-11'; its lines add up to the exact total of the month.
     rule : str
-        Which attempts count as failed: those with a failure status ('stated'), or also those of unknown end that were
-        tried again ('retried').
+        Attempts that count as failed: attempts with a failure status ('stated'), or also attempts of unknown end that
+        were tried again ('retried').
     session : Session, optional
         Databases and timelines shared with queries of the same Trace, including the memory limit.
 
@@ -351,7 +351,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
         by: pl.Series([line[0] for line in ordered], dtype=pl.String),
         "month": pl.Series([line[1] for line in ordered], dtype=pl.String),
     }
-    # If the lines are by GPU model, models are not named twice.
+    # If the lines are by GPU model, name each model only once.
     if by != "gpu_model":
         columns["gpu_model"] = pl.Series([line[2] for line in ordered], dtype=pl.String)
     amounts = [None if line[3] is None else f"{line[3].normalize():f}" for line in ordered]

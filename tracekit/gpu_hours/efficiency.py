@@ -31,9 +31,9 @@ class Efficiency:
     """Who is allocated GPU-hours, which jobs waste them, and what they cost."""
 
     by: str
-    """The dimension of the rows of `frame`, which is also the name of its first column."""
+    """The dimension of the rows of `frame`, and the name of its first column."""
     frame: pl.DataFrame
-    """One row per value of the dimension, worst first; the other columns are those of utilization/efficiency."""
+    """One row per value of the dimension, worst first; the other columns come from utilization/efficiency."""
     jobs: pl.DataFrame | None
     """Jobs to look at, with the columns of utilization/jobs_to_look_at; None if not requested."""
     bill: Bill | None = None

@@ -67,12 +67,12 @@ class Price:
 
     amount: Decimal
     gpu_model: str | None = None
-    """In small letters."""
+    """In lower case."""
     partition: str | None = None
     since: dt.datetime = _FIRST
     """Start of the price, inclusive [UTC]."""
     until: dt.datetime = _LAST
-    """Before then [UTC]."""
+    """End of the price, exclusive [UTC]."""
 
     @property
     def names(self) -> int:
@@ -104,7 +104,7 @@ class Prices:
         partition : str or None
             The partition as spelled in the Trace.
         time : datetime
-            When the GPU-hour was allocated [UTC].
+            Time at which the GPU-hour was allocated [UTC].
         """
         fitting = [p for p in self.prices if p.fits(gpu_model, partition) and p.since <= time < p.until]
         return max(fitting, key=lambda p: p.names, default=None)
@@ -216,5 +216,5 @@ def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
 
 
 def _both(one: str | None, other: str | None) -> bool:
-    """Return whether both are named and differ, in which case no GPU-hour fits both."""
+    """Return whether both are named and differ; if so, no GPU-hour fits both."""
     return one is not None and other is not None and one != other

@@ -88,7 +88,7 @@ class Address(_Base):
         )
 
     def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # a relative path has no scheme
-        """Return the relative path from a folder in the same store to this object, which is no longer an address.
+        """Return the relative path from a folder in the same store to this object; the result is not an address.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Address(_Base):
         return Path(*self.parts[len(folder) :])
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether the object exists, or whether there are objects below this name."""
+        """Return whether the object exists, or whether objects exist below this name."""
         del follow_symlinks  # stores have no links
         return self.is_file() or self.is_dir()
 
@@ -141,7 +141,7 @@ class Address(_Base):
         Raises
         ------
         StoreError
-            There is nothing below it, or the store does not respond.
+            No object exists below this name, or the store does not respond.
         """
         yield from (_listed(self, entry) for entry in entries(self))
 
@@ -162,12 +162,12 @@ class Address(_Base):
                 yield _listed(self, entry)
 
     def files_below(self) -> list[Address]:
-        """Return all files below this name except those hidden by a leading dot, folder by folder in order of names.
+        """Return all files below this name, except files hidden by a leading dot, folder by folder in order of names.
 
         Raises
         ------
         StoreError
-            There are more than 100,000 files, or the store does not respond.
+            The folder has more than 100,000 files, or the store does not respond.
         """
         found: list[Address] = []
         folders = [self]

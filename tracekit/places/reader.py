@@ -127,7 +127,7 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return `size` bytes from this thread's position; only at the end, fewer."""
+        """Return `size` bytes from this thread's position; fewer only at the end."""
         begin = self.tell()
         left = max(0, self.size - begin)
         data = bytes(self._range(begin, left if size is None or size < 0 else min(size, left)))

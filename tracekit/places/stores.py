@@ -38,7 +38,7 @@ _ATTEMPTS = 3
 _WHOLE_S = 120.0
 """Longest time for one call, including all attempts [s]."""
 _LEAST_RATE = 65_536.0
-"""A call that reads gets additional time for its bytes at this rate [B/s]."""
+"""A call that reads gets extra time for its bytes, at this rate [B/s]."""
 _REST_S = 30.0
 """Time for which a store that did not respond is not asked again [s]; further requests fail at once."""
 
@@ -112,7 +112,7 @@ class ObjectName(Protocol):
 
 
 def look(address: ObjectName) -> FileInfo:
-    """Return what the store reports about a name.
+    """Return the store's information about a name.
 
     Raises
     ------

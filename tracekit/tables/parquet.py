@@ -42,7 +42,7 @@ _OTHER = "the columns of the table {} have changed since it was opened"
 def footers_faults(
     con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Return the faults in each table's footers: a fault, and a column with an impossible time; None if there are none.
+    """Return the faults in each table's footers: a fault, and a column with an impossible time; None without faults.
 
     A Trace with such a fault cannot be opened (see `require_footers`). A time outside the years 1 to 9999 is
     impossible. `tables` lists all files of each table in order, and `version` is the schema version of the Trace, as in
@@ -80,7 +80,7 @@ def files_sql(files: Sequence[Path]) -> str:
 
 
 def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
-    """Reject files whose columns are not those of their table, or whose footer contains an impossible time.
+    """Reject files whose columns differ from their table's, or whose footer contains an impossible time.
 
     Raises
     ------
@@ -310,7 +310,7 @@ def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Seque
 
 
 def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
-    """Return the differences from the table's columns, as a sentence without a full stop, or None if there are none."""
+    """Return the differences from the table's columns, as a sentence without a full stop; None without differences."""
     spec = schema.common(table)
     names = spec.columns_of(version)
     have = dict(found)

@@ -76,7 +76,7 @@ def _encoded(cluster: str | None) -> str:
         return _UNKNOWN
     raw = cluster.encode()
     parts = [chr(byte) if _AS_IT_IS.match(bytes([byte])) else f"%{byte:02X}" for byte in raw]
-    # A name that begins with '_' could be that of the unknown cluster, and Windows drops a trailing dot.
+    # A name that begins with '_' could be the name of the unknown cluster, and Windows drops a trailing dot.
     for place, signs in ((0, "_."), (-1, ".")):
         if parts and len(parts[place]) == 1 and parts[place] in signs:
             parts[place] = f"%{ord(parts[place]):02X}"
@@ -90,7 +90,7 @@ def _encoded(cluster: str | None) -> str:
 def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
     """Reject a manifest with partitions whose paths do not match their cluster and day.
 
-    This keeps every path inside the folder of the Trace, and keeps it from being read for another cluster or day.
+    Then every path lies inside the folder of the Trace, and no file is read for another cluster or day.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Find what changed between two periods, and whether the changes are more than noise.
+"""Find the changes between two periods, and test whether they are more than noise.
 
 changes(before, after)                  two Traces
 changes_since(trace, "2017-10-31")      one Trace, before that day and since

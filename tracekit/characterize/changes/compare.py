@@ -68,7 +68,7 @@ class Resampled:
 
 
 class Scoped:
-    """Some jobs of a period: all, or those whose column `of` is `name`; optionally only those with GPUs."""
+    """A selection of a period's jobs: all jobs, or the jobs whose column `of` is `name`; optionally only GPU jobs."""
 
     def __init__(
         self, resampled: Resampled, of: str | None = None, name: str | None = None, *, gpu_only: bool = False
@@ -84,7 +84,7 @@ class Scoped:
 
     @property
     def jobs(self) -> int:
-        """Their number."""
+        """The number of these jobs."""
         return int(self._sums["jobs"].sum())
 
     def estimate(self, measure: PeriodMeasure) -> Estimate:
@@ -113,7 +113,7 @@ class Scoped:
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
-        """Return the days and values of a column of daily sums; a day may occur several times."""
+        """Return the days and values of a daily-sum column; a day may occur several times."""
         period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
@@ -132,7 +132,7 @@ def _ints(days: pl.Series) -> Ints:
 # The notes of a comparison: the periods, their weekdays and time zones, and the excluded data.
 
 _ALIKE = 0.02
-"""Maximum difference between the two shares of weekend days for which the mixes of days count as the same."""
+"""Two periods have the same mix of days if their shares of weekend days differ by at most this."""
 
 
 def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
@@ -191,7 +191,7 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
-    """Return which measures are missing and why, one note for each reason."""
+    """Return notes on the missing measures, one for each reason."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
         periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
@@ -204,10 +204,10 @@ def _left_out(before: Period, after: Period) -> list[str]:
 
 
 VCS = 50
-"""Maximum number of virtual clusters to compare; those with the most jobs are taken."""
+"""Maximum number of virtual clusters to compare; the largest by jobs are compared."""
 
 ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
-"""Scopes of the rows for neither a size class nor a virtual cluster."""
+"""Scopes of the rows that cover all size classes and virtual clusters."""
 
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -231,7 +231,7 @@ COLUMNS = (
     _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
     _C("verdict", "text", "changed, noise or too little data"),
 )
-"""The columns of a comparison after those that name the measure and the jobs.
+"""The columns of a comparison, except the columns that name the measure and the jobs.
 
 The observations of a daily sum are its jobs, and its days are all calendar days; all other days are days with an
 observation.
@@ -244,7 +244,7 @@ _SCHEMA |= {c.name: _TYPES.get(c.unit, pl.Float64) for c in COLUMNS}
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed, with notes on the comparison."""
+    """The changes, with notes on the comparison."""
 
     frame: pl.DataFrame
     """See `changes`."""
@@ -255,12 +255,12 @@ class Changes:
 def changes(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> pl.DataFrame:
-    """Return what differs between two Traces, one row for each measure and scope.
+    """Return the differences between two Traces, one row for each measure and scope.
 
     measure
         See `periods.MEASURES`.
     of, scope
-        'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class; 'gpu_class'
+        'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs (these are then only a size class); 'gpu_class'
         and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
         virtual cluster with at least 30 jobs in both periods (the 50 with the most jobs).
     unit, before, after, ...
@@ -288,7 +288,7 @@ def changes(
 def changes_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> pl.DataFrame:
-    """Return what changed in a Trace since a day, as `changes` does.
+    """Return the changes in a Trace since a day, as `changes` does.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def changes_since(
     Raises
     ------
     UsageError
-        The day does not exist, or leaves one period without a day.
+        The day does not exist, or one of the periods has no days.
     QueryError
         As for `changes`.
     """
@@ -330,7 +330,7 @@ def compare_since(
 
 
 def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
-    """Return what differs between two periods; `split` means that both are parts of one Trace."""
+    """Return the differences between two periods; `split` means that both are parts of one Trace."""
     measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m)) and _seen(m, before, after)]
     groups = groups_of_days(before, after)
     periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]

@@ -36,9 +36,9 @@ class DayResamples:
     used : int array, shape (n,)
         Days with a job or sample, in increasing order.
     weights : float array, shape (r, n)
-        How often each of these days is drawn in each resample.
+        Number of times that each of these days is drawn in each resample.
     days : int
-        Number of all days, including empty ones.
+        Number of days, including empty days.
     groups : int
         Number of groups of days within which days are drawn.
     """
@@ -123,8 +123,8 @@ def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
     ordered = np.sort(values)
     levels = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(levels) > most:
-        # The first value of each of several slices of about equal size; a value that fills several slices is its own
-        # level.
+        # Each level begins at the first value of a slice of about equal size; slices with the same first value share
+        # it.
         firsts = np.unique(ordered[np.arange(most) * len(ordered) // most])
         codes = np.searchsorted(firsts, values, side="right") - 1
         return codes, np.bincount(codes, weights=values) / np.bincount(codes)
@@ -147,7 +147,7 @@ def _level_of(upto: Floats, weights: Floats, ranks: Floats) -> Ints:
 
 
 FEWEST_DAYS = 5
-"""Minimum days in a period for a verdict: fewer are too few blocks to resample, as in the comparison of policies."""
+"""Minimum days in a period for a verdict, as in the comparison of policies: resampling needs this many blocks."""
 
 _LOST = 0.1
 """Maximum share of resamples without a value."""
@@ -173,9 +173,9 @@ class Estimate:
     """The value of a measure in one period, with its resamples."""
 
     value: float
-    """The value; NaN if there is none."""
+    """The value; NaN if unknown."""
     resampled: Floats
-    """The value in each resample; NaN if there is none."""
+    """The value in each resample; NaN for a resample without a value."""
     n: int
     """Observations."""
     days: int

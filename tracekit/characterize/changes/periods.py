@@ -54,15 +54,15 @@ class PeriodMeasure:
     tables: tuple[str, ...] = ()
     """Tables that both Traces must have."""
     by_class: bool = True
-    """Whether it is also computed for each size class."""
+    """Whether the measure is also computed for each size class."""
     by_vc: bool = False
-    """Whether it is also computed for each virtual cluster."""
+    """Whether the measure is also computed for each virtual cluster."""
     for_cpu_jobs: bool = True
-    """Whether it applies to jobs without GPUs."""
+    """Whether the measure applies to jobs without GPUs."""
     where_seen: bool = False
-    """Whether it is omitted if its sum is 0 in both periods."""
+    """Whether the measure is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether few sources record it; then no note says that both periods lack it."""
+    """Whether few sources record the measure; if so, no note reports that both periods lack it."""
 
 
 _STATUSES = ("arrivals", "statuses")
@@ -284,7 +284,7 @@ FROM gpu_utilization
 GROUP BY ALL
 """
 
-# A sample of a part of a GPU (MIG) weighs as that part, as in utilization/cluster_by_hour.
+# A sample of a GPU part (MIG) is weighted by its share of the GPU, as in utilization/cluster_by_hour.
 _TELEMETRY = f"""
 SELECT
     u.day,
@@ -329,7 +329,7 @@ class Period:
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
     def lacks(self, measure: PeriodMeasure) -> str | None:
-        """Return why the period lacks a measure; None if it has the measure."""
+        """Return the reason why the period lacks a measure; None if it has the measure."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
     def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:

@@ -1,4 +1,4 @@
-"""Engines that run the SQL of a query. DuckDB is the default and the reference for all others."""
+"""Engines that run the SQL of a query. DuckDB is the default, and the reference for the other engines."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class DuckdbEngine(Engine):
     name = "duckdb"
 
     def check(self, query: Query, *, locked: bool) -> None:
-        """Accept every query: if DuckDB cannot run one, it fails when it runs, with DuckDB's message."""
+        """Accept every query; a query that DuckDB cannot run fails later, with DuckDB's message."""
 
     def timeline(
         self,

@@ -74,7 +74,7 @@ class Engine(ABC):
         """Release the engine's resources, if it has any; the next question acquires them again."""
 
     def workers(self) -> Workers | None:
-        """Return the processes that can do work other than queries; None if the engine has none."""
+        """Return the processes for work other than queries; None if the engine has no such processes."""
         return None
 
     @abstractmethod

@@ -36,7 +36,7 @@ class ExpectedWait:
     given_up: tuple[str, ...]
     """Names of the attributes that were dropped because too few jobs share them."""
     jobs: int
-    """Number of similar jobs among those that began to wait recently."""
+    """Number of similar jobs that began to wait recently."""
     waiting: int
     """Number of these jobs that have not started; each counts as a wait of at least the time so far."""
     since: dt.datetime | None
@@ -48,7 +48,7 @@ class ExpectedWait:
     low_s: float | None
     """Lower end of the interval [s]; None if too few jobs are similar."""
     high_s: float | None
-    """Upper end of the interval [s]; None also if too many jobs still wait to know it."""
+    """Upper end of the interval [s]; None also if so many jobs still wait that it is unknown."""
     quantiles_s: dict[float, float | None]
     """Quantiles of the wait by share [s], corrected as the ends of the interval are; None if unknown."""
     at_once_share: float | None
@@ -135,7 +135,7 @@ def expected_wait(
     gpus : float, optional
         GPUs of the job; omit it only if the log has no job sizes.
     gpu_model, partition, qos, account : str, optional
-        What the job asks for; if the log has no partitions, `partition` is the VC.
+        The job's request; if the log has no partitions, `partition` is the VC.
     time_limit_s : float, optional
         The job's time limit [s].
     cluster : str, optional

@@ -1,4 +1,4 @@
-"""Predict each job's wait in turn from what was known when it began to wait, and check the prediction.
+"""Predict each job's wait in turn from the data known when it began to wait, and check the prediction.
 
 The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that has waited for an hour and
 still waits counts as a wait of more than an hour, and adds no information beyond that.
@@ -58,7 +58,7 @@ class Waits:
         return float(below + min(max(part, 0.0), 1.0) * (self.values[row, at] - below))
 
     def shares(self, row: int, wait: float) -> tuple[float, float]:
-        """Return the two shares between which a wait lies: without and with the waits of equal length and itself."""
+        """Return the share of waits below a wait, and the share that also includes the wait itself and equal waits."""
         places, values, n = self.places[row], self.values[row], self.count[row]
         ended = int(places.searchsorted(np.inf))
         shorter = int(values[:ended].searchsorted(wait, side="left"))
@@ -117,8 +117,8 @@ GAIN = 0.05
 """Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
 many thousands; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
-"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step, so that a
-few misses in a row change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
+"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step. A few
+misses in a row then change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
 Bates, ICML 2024); steps do not shrink to 0, because waits may drift."""
 
 
@@ -144,7 +144,7 @@ class Prediction:
     low_share: float
     high_share: float
     from_zero: bool
-    """Whether the interval begins at 0, so that no wait lies below it."""
+    """Whether the interval begins at 0; if so, no wait lies below it."""
 
     def misses(self, wait_us: float, between: tuple[float, float]) -> tuple[float, float]:
         """Return the parts of a wait below and above the interval: 0 or 1, or a share if the wait equals an end.
@@ -221,12 +221,12 @@ class Learner:
 
 
 _AT_ONCE = 8192
-"""Number of questions whose waits are sorted together: numpy is fast, and memory stays small."""
+"""Number of questions whose waits are sorted together, which is fast in numpy and needs little memory."""
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """The prediction for every job, and what was learned from the outcomes."""
+    """The prediction for every job, and the learner after all outcomes."""
 
     rows: pl.DataFrame
     """Rows of `jobs` in their order: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
@@ -244,7 +244,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     jobs : polars.DataFrame
         From `waiting_jobs`.
     lately : Lately
-        Which earlier jobs are used.
+        Limits on the earlier jobs to use.
     level : float
         Share of the waits that the intervals should cover [0..1].
     gain : float
@@ -269,7 +269,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
             low[job], high[job] = predicted.low_us, predicted.high_us
             wait = float(until[job] - since[job])
             if not started[job] and wait <= predicted.high_us:
-                continue  # it may have waited longer
+                continue  # the job may have waited longer
             misses = predicted.misses(wait, waits.shares(row, wait))
             below[job], above[job] = misses
             known = since[job] + math.ceil(predicted.high_us) if wait > predicted.high_us else until[job]
@@ -288,5 +288,5 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
 
 
 def _known(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.Series:
-    """Return the numbers, with NULL for those that are not finite."""
+    """Return the numbers, with NULL for infinite numbers and NaN."""
     return pl.Series([None if not math.isfinite(v) else v for v in values.tolist()], dtype=pl.Float64)

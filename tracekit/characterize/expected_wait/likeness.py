@@ -1,4 +1,4 @@
-"""The waits of a log's jobs, and the earlier jobs similar to each job: with equal requests, or most of them equal."""
+"""The waits of a log's jobs, and the earlier jobs similar to each job: all or most parts of their requests agree."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
 
 
 def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
-    """Return one row for each job whose wait, or a lower bound of it, is known, by the begin of the wait.
+    """Return one row for each job with a known wait, or a known lower bound of its wait, by the begin of the wait.
 
     Returns
     -------
     polars.DataFrame
-        job_id, gpu_class, class_order; what the job asked for: cluster, place (partition, or VC without one),
-        gpu_model, qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if
-        `started`, and otherwise when the job left the queue or the log ended.
+        job_id, gpu_class, class_order; the job's request: cluster, place (partition, or VC without one), gpu_model,
+        qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if `started`, and
+        otherwise when the job left the queue or the log ended.
     list of Note
         The jobs excluded.
     """
@@ -72,8 +72,8 @@ ALWAYS = ("cluster", "gpu_class")
 """Attributes in which similar jobs never differ."""
 
 STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
-"""Further attributes that must agree. If too few jobs are similar, the first is given up, then the second, and so
-on."""
+"""Further attributes that must agree. If too few jobs are similar, the first attribute is dropped, then the second, and
+so on."""
 
 WORDS = {
     "cluster": "cluster",
@@ -106,7 +106,7 @@ class Likeness:
     orders: tuple[Ints, ...]
     """Row numbers, sorted by the shared attributes and then by the begin of the wait; one order per step."""
     step: Ints
-    """Number of STEPS that were given up for each job; -1 if too few jobs are similar."""
+    """Number of STEPS that were dropped for each job; -1 if too few jobs are similar."""
     first: Ints
     """Start of the job's range in the order of its step."""
     end: Ints
@@ -156,7 +156,7 @@ def _places_of(code: Ints, moment: Ints, bound: Ints) -> Ints:
     """Return, for each place, the first place with the same code whose moment is not before `bound`."""
     if not len(code):
         return np.zeros(0, dtype=np.int64)
-    # Code and moment are combined in one number, so that one search finds all; ranks keep it small.
+    # Code and moment are combined in one number, so one search finds all; ranks keep the number small.
     moments, rank = np.unique(moment, return_inverse=True)
     width = len(moments) + 1
     return np.searchsorted(code * width + rank, code * width + np.searchsorted(moments, bound))

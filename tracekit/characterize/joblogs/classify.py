@@ -65,7 +65,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Texts of ASCII characters; empty if there are no such texts.
+        Texts of ASCII characters; empty if no such texts are known.
 
     Examples
     --------
@@ -175,8 +175,8 @@ class Searcher:
             Whether the block is the end of a log plus a line break: only rules for the end of a log are searched, and
             others only with `after`.
         after : int, optional
-            Position in the block at which the job reported success: only later lines count, except those that match the
-            book's `parting` [bytes].
+            Position in the block at which the job reported success [bytes]: only later lines count, except lines that
+            match the book's `parting`.
         """
         wanted = [
             s
@@ -238,7 +238,7 @@ class _Lines:
     Attributes
     ----------
     begins : int64 array, shape (lines + 1,)
-        Where each line begins in the block, and where the last line ends [bytes].
+        Begin of each line in the block, and end of the last line [bytes].
     """
 
     def __init__(self, block: NDArray[np.uint8]) -> None:

@@ -1,8 +1,8 @@
 """The rules that find the reason of a failure, from rules.toml and the user's own files.
 
 A rules file is a list of `[[rule]]` tables in the order in which the rules are tried, root causes first. The keys are
-those of `LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which comes
-with pyarrow and never backtracks, so no rule and no log can make it slow.
+the fields of `LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which
+comes with pyarrow and never backtracks, so no rule and no log can make it slow.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LogRule:
     signatures: tuple[str, ...]
     """Regular expressions in RE2 syntax for one line, without its line break."""
     unless: tuple[str, ...] = ()
-    """A line that also matches one of these is not a hit."""
+    """A line that also matches one of these expressions is not a hit."""
     within_last_kib: int | None = None
     """The line must begin within this many KiB of the end of its file; such a rule uses the last hit."""
     status: tuple[str, ...] = ()
@@ -105,13 +105,13 @@ class RuleBook:
 
     rules: tuple[LogRule, ...]
     ignore: tuple[str, ...] = ()
-    """A line that matches one of these is never a hit."""
+    """A line that matches one of these expressions is never a hit."""
     ends_well: tuple[str, ...] = ()
     """Expressions for a line near the end of a log that shows that the job succeeded despite earlier hits."""
     parting: tuple[str, ...] = ()
     """Expressions for a line that, after one of `ends_well`, is neither a hit nor a sign of failure."""
     failure_signs: tuple[str, ...] = ()
-    """Expressions for a line near the end of a log that shows that something went wrong, but not what."""
+    """Expressions for a line near the end of a log that shows a failure, but not its reason."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

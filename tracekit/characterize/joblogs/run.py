@@ -352,7 +352,7 @@ def classify_logs(
     trace : Trace, str or Path, optional
         The jobs that the logs belong to.
     names : LogNames, optional
-        How log names are read.
+        Rules for reading log names.
     progress : Progress, optional
         Shows the number of bytes read.
 

@@ -1,4 +1,4 @@
-"""GPUs through time: in use and waited for by each tenant, of each cluster, and free on nodes."""
+"""GPUs through time: in use and waited for by tenant, in total by cluster, and free on nodes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
-    """Return which intervals end by the last submission; all if none does, or if no submission is known."""
+    """Return a mask of the intervals that end by the last submission; all if none does or no submission is known."""
     last = con.execute("SELECT last_submission FROM trace_window").fetchall()[0][0]
     ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)

@@ -67,7 +67,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 def _pool(
     clusters: dict[str | None, FreeNodes], where: dict[str, tuple[str | None, int]], names: list[str]
 ) -> FreeNodes | None:
-    """Return the nodes of the cluster of the first known of these names; None if none is known."""
+    """Return the named nodes in the cluster of the first known name; None if no name is known."""
     found = [where[name] for name in names if name in where]
     if not found:
         return None

@@ -2,13 +2,13 @@
 
 A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
 are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
-Otherwise bad nodes would hide each other, and their own failures would raise the number expected of them. If no node is
+Otherwise bad nodes would hide each other, and their own failures would raise their expected number. If no node is
 bad, only the first round decides how often a node is named. If bad nodes are among the nodes used for comparison, a
 good node looks better than it is.
 
 Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
 user's broken script fail, on whatever nodes they run. One cause must not count as many failures, and a node must not be
-blamed for the users whose jobs it ran. Hence two rules, which do not depend on how an attempt ended:
+blamed for the users whose jobs it ran. So we use two rules, which do not depend on how an attempt ended:
 
 - A session is a sequence of a user's attempts, each of which begins within an hour of the one before; it ends with the
   UTC day. A trial is the first attempt of a session on a node. A job has one trial per node, its first there. If the
@@ -203,7 +203,7 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
 
 
 def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
-    """Return the probabilities of the number of marked items among those drawn, and the first such number."""
+    """Return the probabilities of the number of marked items among the drawn items, and the first such number."""
     from scipy.special import gammaln
 
     share = marked / total
@@ -295,7 +295,8 @@ class Suspects:
     adjusted: Floats
     """The p-values adjusted for multiple testing by Holm's method."""
     without_one_user: Floats
-    """The same without the user with the most failures there; NaN if `adjusted` is above 0.05 or no user is known."""
+    """The p-values without the node's user with the most failures; NaN if `adjusted` is above 0.05 or no user is
+    known."""
     suspect: Bools
 
 
@@ -311,11 +312,11 @@ class Failures(Protocol):
         """Return, for each node, the chance of at least its failures at the risk of the good nodes."""
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same for some nodes, without the user with the most failures there; NaN if no user is known."""
+        """Return the chances of some nodes without the user with the most failures there; NaN if no user is known."""
 
 
 def find_suspects(failures: Failures) -> Suspects:
-    """Return which nodes are suspect, and the test result for each node.
+    """Return the test result for each node, and a mask of the suspect nodes.
 
     A node is suspect if its adjusted p-value is at most 0.05, both with all users and, if users are known, without the
     user with the most failures there.
@@ -380,9 +381,9 @@ class StratifiedFailures:
         return np.array([self._p_value(self._rows(node), totals, own=bool(good[node])) for node in range(self.nodes)])
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the same without all trials of the user with the most failures on the node in question.
+        """Return the chances without the trials of the user with the most failures on the node in question.
 
-        Among equals, the user with more trials is removed. Trials of unknown users count as those of one user.
+        Among equals, the user with more trials is removed. Trials of unknown users count as trials of one user.
         """
         p_values = np.full(len(nodes), np.nan)
         if not self._named:

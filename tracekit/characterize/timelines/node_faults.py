@@ -98,7 +98,7 @@ def _laws(found: Intervals) -> dict[str, Any]:
     if laws[best].aic > laws["exponential"].aic - MARGIN:
         best = "exponential"
     shape, kinds = laws["gamma"].parameters["shape"], laws["two_kinds"].parameters
-    never = kinds["good_rate"] * total < 0.5  # less than half a failure is expected of good nodes in the whole log
+    never = kinds["good_rate"] * total < 0.5  # less than half a failure is expected on good nodes in the whole log
     return {
         **row,
         **{f"{name}_aic": law.aic for name, law in laws.items()},
@@ -241,7 +241,7 @@ def _together(
 
 
 def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int) -> tuple[float, float]:
-    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least those observed."""
+    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least the observed pairs."""
     sizes = np.bincount(rack[rack >= 0])
     nodes = int(sizes.sum())
     share = float((sizes * (sizes - 1)).sum()) / max(nodes * (nodes - 1), 1)
@@ -311,12 +311,12 @@ def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dic
 
 
 def _orders(count: int, most: int, placed: str) -> list[Ints]:
-    """Return orders of all nodes, whose first nodes form the sets: neighbours, or random nodes."""
+    """Return orders of all nodes; the first nodes of each form a set of neighbours, or of random nodes."""
     number = min(most, count)
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins equally many sets, so sets of one node equal those of placed=neighbours.
+    # Each node begins the same number of sets, so single-node sets are the same as with placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps

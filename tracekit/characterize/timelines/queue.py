@@ -122,7 +122,7 @@ def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Ints, Ints]:
-    """Return how much of each wait was due to the quota, and how much to fragmentation [us]."""
+    """Return the part of each wait caused by the quota, and the part caused by fragmentation [us]."""
     until, waiter = waits["until"].to_numpy(), waits["code"].to_numpy()
     since = until - waits["wait_us"].to_numpy()
     size = waits["gpu_count"].fill_null(0).to_numpy()
@@ -132,7 +132,7 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
     cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
     for rows in np.split(order, cuts) if len(order) else []:
         gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
-        # A job without GPUs waits for neither reason.
+        # Neither reason applies to a job without GPUs.
         rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop uses these rows
         if gpus <= 0 or not len(rows):
             continue
@@ -249,7 +249,7 @@ def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
-    """Return which starts came before an earlier queued job left the queue, and which jobs were overtaken."""
+    """Return masks of the starts before an earlier queued job left the queue, and of the overtaken jobs."""
     order = np.argsort(since, kind="stable")
     queued = since[order]
     latest = np.maximum.accumulate(until[order])

@@ -113,7 +113,7 @@ def run_by_cluster(
 def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
     """Return whether every node belongs to a single cluster that has jobs, and serves no other."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
-        # A timeline that reads no nodes can be divided; one that reads them has these tables, possibly empty.
+        # A timeline that reads no nodes can be divided. A timeline that reads nodes has these tables, possibly empty.
         tables = {"nodes", "placements", "node_events"} & present
         return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]
@@ -139,7 +139,7 @@ def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tupl
         if "nodes" in present:
             conditions["node_events"] = "node_id IN (SELECT node_id FROM nodes)"
         for table, condition in conditions.items():
-            if part.trace.has(table):  # the others are empty
+            if part.trace.has(table):  # the other tables are empty
                 con.execute(f"ALTER VIEW {table} RENAME TO whole_{table}")
                 con.execute(f"CREATE VIEW {table} AS FROM whole_{table} WHERE {condition}")
         if "node_gpus" in part.handed:

@@ -1,7 +1,7 @@
 """Process telemetry by day: DuckDB runs inside Spark tasks, one day per task, and Spark merges the results.
 
-Facts about all days are computed first and passed to each task as rows: when samples begin and end, how much time a
-sample represents, and how many GPUs each node shows. The SQL stays in DuckDB's dialect and is not translated here.
+Facts about all days are computed first and passed to each task as rows: the begin and end of the samples, the time that
+a sample represents, and the number of GPUs of each node. The SQL stays in DuckDB's dialect and is not translated here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_MERGED_ROWS = 5_000_000
 _MEMORY = "1GB"
 _BATCH = 10_000
 TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
-"""Spark's names of DuckDB types that it calls differently."""
+"""Spark's names for DuckDB types, if the names differ."""
 
 
 def stream_of(table: pa.Table) -> bytes:

@@ -1,4 +1,4 @@
-"""Translate DuckDB's SQL to Spark's with sqlglot, and with rules for what sqlglot gets wrong."""
+"""Translate DuckDB's SQL to Spark's with sqlglot, and correct sqlglot's errors with rules."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def to_spark(tree: exp.Expr, where: Path, *, large: bool = False) -> str:
 
 
 def relations(tree: exp.Expr) -> set[str]:
-    """Return the names of the tables and views that a statement reads, except those that it defines itself."""
+    """Return the names of the tables and views that a statement reads, except its own common tables."""
     from sqlglot import exp
 
     own = {cte.alias for cte in tree.find_all(exp.CTE)}

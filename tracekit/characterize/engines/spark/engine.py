@@ -43,8 +43,8 @@ class SparkEngine(Engine):
     seconds : float
         Time limit for Spark to start and for its executors to answer [s].
     large_rows : int
-        Number of rows of a table from which percentiles are computed from value counts, which takes longer but bounds
-        memory.
+        Percentiles over a table with at least this many rows are computed from value counts, which takes longer but
+        bounds memory.
     """
 
     name = "spark"
@@ -103,7 +103,7 @@ class SparkEngine(Engine):
         spark_sql(query.sql, query.path)
 
     def notes(self, query: Query) -> tuple[str, ...]:
-        """Return what is untested: a user's own SQL, and other releases of Spark and sqlglot."""
+        """Return notes on untested cases: a user's own SQL, and other releases of Spark and sqlglot."""
         own = query.path.suffix == ".sql" and not query.shipped
         words = "the SQL was translated to Spark's dialect; if it uses what no shipped query uses, compare with DuckDB"
         return (*untried(), *([words] if own else []))
@@ -199,7 +199,7 @@ def _register(session: Any) -> None:
     """Register our own functions that the rules use."""
     from tracekit.characterize.engines.spark.rules import PRINTF
 
-    # Defined here, so that Spark sends it as code.
+    # Defined here, because Spark then sends it as code.
     def printf(words: str | None, numbers: list[float] | None) -> str | None:
         import re
 

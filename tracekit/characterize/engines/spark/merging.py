@@ -131,7 +131,7 @@ def _common_table(tree: exp.Expr, name: str, where: Path) -> exp.CTE:
 
 
 def ways_of(query: Query) -> str:
-    """Return how Spark computes a query, in words.
+    """Describe how Spark computes a query.
 
     Examples
     --------

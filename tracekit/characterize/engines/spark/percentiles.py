@@ -87,13 +87,13 @@ def _any(name: str) -> exp.Expr:
 
 
 def _list(values: Sequence[exp.Expr]) -> exp.Expr:
-    """Return a list of the values; NULL if there are none."""
+    """Return a list of the values; NULL without values."""
     known = exp.Not(this=exp.Is(this=values[0].copy(), expression=exp.Null()))
     return exp.Case(ifs=[exp.If(this=known, true=exp.Array(expressions=list(values)))])
 
 
 def _keys(select: exp.Select) -> list[exp.Expr]:
-    """Return the expressions that a SELECT groups by; a number stands for its column."""
+    """Return the expressions that a SELECT groups by; a number is replaced by its column."""
     group = select.args.get("group")
     found = []
     for key in group.expressions if group is not None else []:

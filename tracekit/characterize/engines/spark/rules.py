@@ -1,6 +1,6 @@
-"""The rules that change DuckDB's SQL so that Spark gives the same answer; one function per rule.
+"""Rules that rewrite DuckDB's SQL for Spark, which then gives the same answer; one function per rule.
 
-sqlglot translates one dialect to the other and reports no errors. What it gets wrong either fails in Spark or, worse,
+sqlglot translates one dialect to the other and reports no errors. A wrong translation either fails in Spark or, worse,
 gives other numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both engines.
 """
 
@@ -34,12 +34,12 @@ def _named(tree: exp.Expr, name: str) -> Iterator[exp.Anonymous]:
 
 
 def _each(tree: exp.Expr, kind: type[E]) -> Iterator[E]:
-    # Inner calls come last, so that replacing an outer call keeps those inside it.
+    # Inner calls come last, so replacing an outer call keeps the calls inside it.
     yield from list(tree.find_all(kind))
 
 
 def percentile(tree: exp.Expr) -> exp.Expr:
-    """Write quantile_cont as `percentile`, also exact and linear; `percentile_cont` does not take these arguments."""
+    """Write quantile_cont as `percentile`, which is exact and linear too; `percentile_cont` lacks these arguments."""
     for node in _each(tree, exp.PercentileCont):
         share = node.expression
         if isinstance(share, exp.Array):
@@ -246,7 +246,7 @@ _WHOLE = 2**52
 def decimal_of_double(tree: exp.Expr) -> exp.Expr:
     """Round a DOUBLE to the places of a decimal column as DuckDB does: times 10^places, half away from 0.
 
-    Spark instead rounds the shortest text of the number, so that 26.1328995 may get a different last digit.
+    Spark instead rounds the shortest text of the number, so 26.1328995 may get a different last digit.
     """
     for node in _each(tree, exp.Cast):
         sizes = [int(size.name) for size in node.to.expressions] if node.to.is_type(exp.DataType.Type.DECIMAL) else []

@@ -24,7 +24,7 @@ LOCAL = "local[*]"
 """The default master: all processors of this machine."""
 
 LARGE_ROWS = 50_000_000
-"""Rows of the largest table that a statement reads from which percentiles are computed from value counts."""
+"""If a statement reads a table with at least this many rows, percentiles are computed from value counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
 """Releases under which every query was compared with DuckDB's answer, by their first two numbers."""
@@ -225,14 +225,14 @@ MEANINGS = {
     # A product or sum of decimals keeps all its places.
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",
 }
-"""Settings without which the same SQL means something else in Spark."""
+"""Settings that give the SQL the same meaning in Spark as in DuckDB."""
 
 
 def _require_workers(session: Any, master: str, seconds: float) -> None:
     """Check which version of tracekit the executors have."""
     context = session.sparkContext
 
-    # Defined here, so that Spark sends it as code: a machine without tracekit could not import it.
+    # Defined here, because Spark then sends it as code: a machine without tracekit could not import it.
     def version_there(_: int) -> tuple[str, str]:
         import socket as there
 
@@ -267,10 +267,10 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
     if session is not None:
-        # A dead Java process cannot be asked to stop, and one whose master is gone may not answer.
+        # A dead Java process cannot be asked to stop, and a Java process without its master may not answer.
         with suppress(Exception):
             within(_STOP_S, session.stop)
-    # It would print a stack trace when the Java process disconnects.
+    # The accumulator server would print a stack trace when the Java process disconnects.
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
     if server is not None:
         with suppress(Exception):

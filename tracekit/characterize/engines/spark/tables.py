@@ -44,7 +44,7 @@ class TraceViews:
     con : DuckDB connection
         A connection with the tables that describe the Trace.
     large_rows : int
-        Number of rows of a table from which percentiles are computed from value counts (`percentiles.by_counts`).
+        Percentiles over a table with at least this many rows are computed from value counts (`percentiles.by_counts`).
     """
 
     def __init__(
