@@ -25,7 +25,7 @@ _LEAST_INTERVALS = 20
 """Number of intervals for a log that is too long for hourly ones, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""Its test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
+"""The test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 

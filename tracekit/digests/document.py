@@ -56,7 +56,7 @@ class Judged:
     count: str
     """Name of the figure with the number of jobs behind it."""
     empty: float | None
-    """The value in a week without jobs; None if there is none."""
+    """The value in a week without jobs; None if the figure has no value then."""
 
     @property
     def _shift(self) -> float:
@@ -69,7 +69,7 @@ class Judged:
         )
 
     def inverse(self, y: float) -> float:
-        """Return the value at a place on this scale."""
+        """Return the value at a point of this scale."""
         if self.unit == "share":
             return math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
         return max(math.exp(min(y, 700.0)) - self._shift, 0.0)
@@ -158,7 +158,7 @@ def _change(
 
 
 def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
-    """Return the prediction range of the next value; `jobs` are those per earlier week and of the next week."""
+    """Return the prediction range of the next value; `jobs` has the jobs per earlier week and of the next week."""
     from scipy.special import stdtrit
 
     scaled = [figure.scale(v) for v in values]
@@ -242,7 +242,7 @@ class Digest(TypedDict):
     trace: str
     week: str
     words: str
-    """Its days."""
+    """The days of the week in words."""
     since: str
     until: str
     timezone: str

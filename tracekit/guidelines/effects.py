@@ -101,7 +101,7 @@ class ClassBest:
     """`TWIN` if no change is better than the twin."""
     jobs: int
     diff_s: float
-    """That mean minus the mean in the twin [s]; 0 if the twin is best."""
+    """The mean of the best change minus the mean in the twin [s]; 0 if the twin is best."""
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class Finding:
     covers_of: str = "the GPU-hours"
     """The total that `covers` refers to."""
     text: str = ""
-    """A sentence used instead of the guideline's own if that does not fit the numbers, such as 0 jobs; {key} works as
-    there.
+    """A sentence used if the guideline's own sentence does not fit the numbers, such as 0 jobs; {key} works in the same
+    way.
     """
     advice: str = ""
     """Advice used instead of the guideline's own if the trace lacks something that it mentions, such as GPUs."""

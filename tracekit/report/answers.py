@@ -50,7 +50,7 @@ def answer_info(
 ) -> AnswerInfo:
     """Return an answer in the form of report.json; without `published`, no published numbers are shown with it.
 
-    If writing the sentence fails, its text says so and the error is added to `faults`.
+    If the sentence cannot be written, the text says so, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     question, rows = answer.question, answer.rows(ROW_LIMIT)

@@ -93,7 +93,7 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
 
 
 def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
-    """Return the answers about two periods that `compare` compares, or why they cannot be compared.
+    """Return the answers about two periods that `compare` compares, or the reason why there are none.
 
     Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
     """
@@ -117,7 +117,7 @@ _PAIRS = 3
 
 
 class _Verb(NamedTuple):
-    """Verbs for a comparison, for several measures and for one."""
+    """Verbs of a comparison: the plural for several measures, and the singular."""
 
     many: str
     one: str
@@ -231,7 +231,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
 
 
 def _table(rows: Sequence[Row], most: int) -> list[ChangedRow]:
-    """Return the changes of the whole log, then the others, the largest first; then unchanged measures and why."""
+    """Return the changes of the whole log, then of its parts, each largest first, then measures without a change."""
     whole, parts = ([r for r in rows if whole_log(r) == of] for of in (True, False))
     order = [*largest_changes(whole), *largest_changes(parts)]
     order += [r for verdict in ("noise", "too little data") for r in whole if r["verdict"] == verdict]
@@ -251,7 +251,7 @@ def _row(row: Row) -> ChangedRow:
 
 
 def _certainty(row: Row) -> str:
-    """Return how certain a difference is."""
+    """Return the certainty of a difference in words."""
     ends = _interval(row)
     if row["verdict"] == "changed":
         return f"sure: {ends}"

@@ -58,7 +58,7 @@ class Hues:
     words: Mapping[str, str] = field(default_factory=dict)
     """Legend labels that differ from the values."""
     told: bool = True
-    """Whether the page shows a legend for them; if not, the chart's note explains them."""
+    """Whether the page shows a legend for the colours; if not, the chart's note explains the colours."""
 
     @property
     def legend(self) -> Legend:

@@ -214,8 +214,8 @@ def compared(
 ) -> ComparedAnswer:
     """Return one question with the answer of each trace.
 
-    `file` is the file with all rows, relative to compare.json, or None if it could not be made. If writing a sentence
-    fails, its text says so and the error is added to `faults`.
+    `file` is the file with all rows, relative to compare.json, or None if it could not be made. If a sentence
+    cannot be written, the text says so, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}

@@ -86,7 +86,7 @@ def _page(comparison: Comparison, faults: Faults) -> str:
 def _view_or_fault(
     answer: ComparedAnswer, names: Sequence[str], drawn: list[Chart] | Fault, faults: Faults
 ) -> dict[str, Any]:
-    """Return an answer as the page shows it, or why that could not be made."""
+    """Return the page's view of an answer, or the reason why it could not be made."""
     found = faults.run(
         f"the numbers of {answer['name']}", _answer_view, answer, names, [] if isinstance(drawn, Fault) else drawn
     )

@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
 _ROWS = "values"
-"""Key under which everything is data."""
+"""Key below which all values are data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
 """Keys of display text, such as names from the log; such text is never a colour, even if it looks like a colour."""
 _BASE = '<base href="about:srcdoc">'

@@ -447,7 +447,7 @@ def _token(host: str, token: str | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket; a port in use is thus found before the report is made."""
+    """Return a listening socket, opened early to detect a port in use before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]

@@ -230,7 +230,7 @@ class HeliosTarget(Target):
     sources = ("github.com/S-Lab-System-Group/HeliosData", "github.com/S-Lab-System-Group/HeliosArtifact")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are exported."""
+        """Return the rules that select the exported jobs."""
         return JobFilter.from_options(options, dated=True)
 
     def timezone(self, options: Options) -> str:

@@ -1,7 +1,7 @@
 """The interface of section modules: how they provide sentences and charts, and how a report gets them.
 
-Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order, that has
-its sentence and its chart.
+Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order. An entry
+provides the question's sentence and its chart.
 """
 
 from __future__ import annotations
