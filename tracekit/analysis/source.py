@@ -102,7 +102,7 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or its part in `limits`, and read all of it, which finds damage before hours of work.
+    """Open a Trace, or its part in `limits`, and read everything, which finds damage before hours of work.
 
     Raises
     ------

@@ -116,7 +116,7 @@ def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
-    """Return the values of the weeks before, or None if there is too little data."""
+    """Return the values of the weeks before, or None with too little data."""
     weeks = [week for week in before if figure.value(week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]

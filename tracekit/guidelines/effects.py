@@ -312,7 +312,7 @@ class Losses:
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return what outages cost each job of the log, if jobs save their work as in `ASSUMED`.
+    """Return the cost of outages for each job of the log, if jobs save their work as in `ASSUMED`.
 
     Raises
     ------

@@ -33,8 +33,8 @@ def over_days(
     """Return a statistic of sums, with its bootstrap interval over days.
 
     Each of 1,000 resamples draws as many days as the data have, with replacement, and computes the statistic from the
-    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. There is no interval with fewer
-    than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
+    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. No interval is computed with
+    fewer than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
 
     Parameters
     ----------

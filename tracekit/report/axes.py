@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 TICKS = 10
-"""Maximum number of dates on an axis; a narrow chart shows every second or fourth of them."""
+"""Maximum number of dates on an axis; a narrow chart shows every second or fourth date."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
 
 
 def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
-    """Return the answers about two periods that `compare` compares, or the reason why there are none.
+    """Return the answers about two periods that `compare` compares, or the reason why they are missing.
 
     Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
     """
@@ -159,7 +159,7 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     first : str
         Name of the trace that the others are compared with.
     others : mapping of str to sequence of dict, or str
-        For each name, the `changed_rows`, or the reason why there are none.
+        For each name, the `changed_rows`, or the reason why they are missing.
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
@@ -302,7 +302,7 @@ def _signed(value: float, unit: str) -> str:
 
 
 def values_words(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return values with their unit; all times use the same unit, so that they can be compared at a glance."""
+    """Return values with their unit; all times use the same unit for an easy comparison."""
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])
     ending = " %" if unit in {"share", "percent"} else f" {unit.partition('/')[0]}"

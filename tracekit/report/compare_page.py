@@ -208,7 +208,7 @@ def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any
 
 
 def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
-    """Return the rows to show: all if they fit, otherwise those with the largest weight in any trace, in row order."""
+    """Return the rows to show: all if they fit, otherwise the rows with most weight in any trace, in row order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
         return rows

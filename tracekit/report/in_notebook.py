@@ -139,7 +139,7 @@ def frame_of(page: str, height: int) -> str:
 
     The files that the page links to are next to report.html and do not exist here. Without its own base URL, the page
     would use the notebook's, and a link to one of its sections would open the notebook in the frame. The base element
-    comes first, because the page's policy forbids any later one.
+    comes first, because the page's policy forbids any later base element.
     """
     alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (

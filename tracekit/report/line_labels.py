@@ -22,7 +22,7 @@ MOST = 4
 _LETTERS, _LINES = 14, 3
 """Maximum line length and number of lines of a label; longer names would take too much of a narrow chart."""
 _NEAR = 6
-"""Minimum distance at which two line ends can be told apart [px]."""
+"""Minimum distance at which two line ends can be distinguished [px]."""
 _FAR = 24
 """Maximum distance of a label from the end of its line [px]."""
 _GAP = 8

@@ -123,7 +123,7 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
-    """Return how many nodes were observed and what outages cost; None if the trace records no node events."""
+    """Return the number of observed nodes and the cost of outages, in words; None without node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes"):
         return None
@@ -161,7 +161,7 @@ def _costly(rows: list[Row]) -> str:
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
-    """Return the sort key of guidelines that hold: those with an effect first, by hours saved."""
+    """Return the sort key of guidelines that hold: guidelines with an effect come first, by hours saved."""
     effect = entry["losses"] or entry["effect"]
     if effect is None:
         return (_UNTRIED, 0.0, entry["id"])

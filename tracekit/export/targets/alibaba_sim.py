@@ -240,7 +240,7 @@ class AlibabaSimTarget(Target):
     )
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the suffix of the node list, for the layout that has one."""
+        """Return the suffix of the node list, for the layout with a node list."""
         return (_NODE_LIST,) if options.values["layout"] == "openb" else ()
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:

@@ -233,7 +233,7 @@ def _hours_known(rows: list[Row]) -> tuple[str, str]:
 
 
 def cause_shares(rows: list[Row], hours: str) -> list[Row]:
-    """Return the causes in failures/out_of_service, without those of degraded nodes, most hours first.
+    """Return the causes in failures/out_of_service, without causes of degraded nodes, most hours first.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ _TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that 
 
 
 def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return why the rows of an answer carry no information, or None if they do."""
+    """Return the reason why the rows of an answer carry no information, or None if they do."""
     one = presentations().get(name)
     return one.why_empty(rows, facts) if one and one.why_empty else None
 
