@@ -84,7 +84,7 @@ class Judged:
         return self.empty if found is None else float(found)
 
     def known(self, weeks: Iterable[Mapping[str, float | None]]) -> list[float]:
-        """Return the figure of each week that has it."""
+        """Return the known figures of the weeks."""
         return [value for week in weeks if (value := self.value(week)) is not None]
 
 
@@ -335,7 +335,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return whose jobs a part of a digest covers, for use in a sentence."""
+    """Return the owner of the jobs in a part of a digest, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 

@@ -1,4 +1,4 @@
-"""The expected effect of a change: how the twins of the log predict that recorded waits or outage costs would change.
+"""The expected effect of a change: the new waits or outage costs that the twins of the log predict.
 
 A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
 what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports

@@ -119,5 +119,5 @@ class Evidence:
 
 
 def day_of(column: str) -> str:
-    """Return the SQL of the day of a time, as a number of days after 1970."""
+    """Return SQL for the day of a time, in days after 1970."""
     return f"date_diff('day', DATE '1970-01-01', CAST({column} AS DATE))"

@@ -268,7 +268,7 @@ def shared_rows(
             )
             place["values"][name] = {k: v for k, v in row.items() if k not in key}
     for name, numbers in published.items():
-        # Numbers about the release itself come before numbers about other jobs; the list of numbers has all of them.
+        # Numbers about the release itself come before numbers about other jobs; the list of numbers contains both.
         stated = [n.published for n in numbers if n.published.value is not None]
         for number in sorted(stated, key=lambda n: bool(n.population_note)):
             cell = number.cell

@@ -195,7 +195,7 @@ def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
 
 
 OPENED = {"job_id": "job", "node_id": "node", "user": "user"}
-"""Kinds of pages that can be opened, by the column with the name."""
+"""The kind of page that a link opens, by the column of the name."""
 
 _LONGEST = 2000
 """Maximum length of an address [characters]; servers reject longer addresses."""

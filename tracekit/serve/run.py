@@ -1,4 +1,4 @@
-"""The server: where it listens, what it prints, and how it stops."""
+"""The server: its address, its output, its limits and its shutdown."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Presentation:
     chart: Draws | None = None
     """Draws one or several charts of the rows; returns None if a chart would show nothing."""
     why_empty: Says | None = None
-    """Returns why the rows carry no information, or None if they do."""
+    """Returns the reason why the rows carry no information, or None if they do."""
     without_rows: str = ""
     """The sentence for an answer without rows."""
     without_vcs: str = ""
